@@ -24,14 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{self, Config, Invocation, Product},
-    error::{chain, shown_panic},
+    error::{chain, redacted_panic},
     provider::CloudProvider,
     runtime::{
-        health::Kind,
-        manager::{CLOUD_PROVIDER_CHECK, Exit, Manager, Surface},
+        health::CheckKind,
+        manager::{CLOUD_PROVIDER_CHECK, Manager, ManagerExit, Observability},
         serving::{
-            Door, Pages, Server,
-            auth::{Auth, AuthClients, AuthError},
+            AuthFilter, Handlers, Server,
+            auth::{AuthClients, AuthError, DelegatedAuth},
         },
         shadow::Verdict,
     },
@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Exit code of `--shadow-once` when something differs.
-const DIFFERENT: u8 = 2;
+const EXIT_DIFFERENT: u8 = 2;
 /// What `--shadow-once` says when it could not judge.
 const INCOMPLETE: &str = "some objects could not be compared";
 
@@ -70,7 +70,7 @@ where
         Ok(code) => code,
         Err(error) => {
             // Logging may not be there yet, and an operator looks at the last line on standard error.
-            say(&mut std::io::stderr(), &format!("error: {}", chain(error.as_ref())));
+            write_line(&mut std::io::stderr(), &format!("error: {}", chain(error.as_ref())));
             ExitCode::FAILURE
         }
     }
@@ -83,11 +83,11 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     let mut args = args.into_iter().peekable();
-    let orphans = args.next_if(|word| word == orphans::WORD).is_some();
+    let orphans = args.next_if(|word| word == orphans::SUBCOMMAND).is_some();
     let product = if orphans { orphans::product(product) } else { product };
     let mut config = match config::parse(&product, args)? {
         Invocation::Help(text) | Invocation::Version(text) => {
-            say(&mut std::io::stdout(), &text);
+            write_line(&mut std::io::stdout(), &text);
             return Ok(ExitCode::SUCCESS);
         }
         Invocation::Run(config) => *config,
@@ -97,7 +97,7 @@ where
     let (traces, spans) = traces(&product, &config)?.unzip();
     let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
-    std::panic::set_hook(Box::new(tell_panic));
+    std::panic::set_hook(Box::new(log_panic));
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
@@ -129,30 +129,30 @@ where
     // A single comparison serves nobody, and is usually made where the port is another's.
     let server = if config.shadow.once { None } else { Server::bind(&config.serving)? };
     let signals = Signals::install()?;
-    let surface = Surface::new(&config);
+    let surface = Observability::new(&config);
     let Some(server) = server else {
         let work = build_and_run(product, config, surface, None, build, signals);
         return Box::pin(work).await;
     };
-    let door = Door::new(&config.authorization.always_allow_paths)?;
-    let (recognition, auth) = recognise_callers(&product, &config, surface.registry.clone(), door.clone());
+    let door = AuthFilter::new(&config.authorization.always_allow_paths)?;
+    let (recognition, auth) = set_up_delegated_auth(&product, &config, surface.registry.clone(), door.clone());
     let (registry, health) = (surface.registry.clone(), surface.health.clone());
-    let more = surface.pages(&config);
-    let pages = Pages::new(product.clone(), config.clone(), registry, health, verbosity);
+    let more = surface.routes(&config);
+    let pages = Handlers::new(product.clone(), config.clone(), registry, health, verbosity);
     let router = pages.router(door, more)?;
     let work = build_and_run(product, config, surface, Some(recognition), build, signals);
     Box::pin(run_and_serve(work, server, router, auth)).await
 }
 
 /// What has to be done at the first contact with the API server.
-type Recognition = BoxFuture<'static, Result<(), AuthError>>;
+type AuthSetup = BoxFuture<'static, Result<(), AuthError>>;
 
 /// Builds the provider, which may wait for its cloud, and runs the manager.
 async fn build_and_run<B, F>(
     product: Product,
     config: Config,
-    surface: Surface,
-    recognition: Option<Recognition>,
+    surface: Observability,
+    recognition: Option<AuthSetup>,
     build: B,
     mut signals: Signals,
 ) -> Result<ExitCode, BoxError>
@@ -160,7 +160,7 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let building = surface.health.add(Kind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
+    let building = surface.health.add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
     let provider = tokio::select! {
         provider = build(config.clone()) => provider?,
         signal = signals.next() => {
@@ -170,10 +170,10 @@ where
         }
     };
     tracing::info!(version = product.version, provider = provider.name(), "starting");
-    let manager = Manager::from_config(product, config, provider).await?.with_surface(surface);
+    let manager = Manager::from_config(product, config, provider).await?.with_observability(surface);
     drop(building);
     let manager = match recognition {
-        Some(recognition) => manager.after_first_contact(recognition),
+        Some(recognition) => manager.on_api_server_reachable(recognition),
         None => manager,
     };
     run_until_signalled(manager, signals).await
@@ -181,19 +181,19 @@ where
 
 /// Finds out, once the API server was reached and before anything else is done, how callers of the HTTPS server are
 /// recognised. The receiver gets the result.
-fn recognise_callers(
+fn set_up_delegated_auth(
     product: &Product,
     config: &Config,
     registry: Registry,
-    door: Door,
-) -> (Recognition, oneshot::Receiver<Auth>) {
+    door: AuthFilter,
+) -> (AuthSetup, oneshot::Receiver<DelegatedAuth>) {
     let (sender, receiver) = oneshot::channel();
     let (authentication, authorization) = (config.authentication.clone(), config.authorization.clone());
     let product = product.clone();
     let connect = async move {
         let clients = AuthClients::from_flags(&authentication, &authorization, &product).await?;
-        let auth = Auth::connect(&authentication, &authorization, clients, &registry).await?;
-        door.post(Arc::new(auth.clone()));
+        let auth = DelegatedAuth::connect(&authentication, &authorization, clients, &registry).await?;
+        door.install(Arc::new(auth.clone()));
         // Without a receiver the process is ending already.
         let _ = sender.send(auth);
         Ok(())
@@ -206,7 +206,7 @@ async fn run_and_serve(
     work: impl Future<Output = Result<ExitCode, BoxError>>,
     server: Server,
     router: Router,
-    auth: oneshot::Receiver<Auth>,
+    auth: oneshot::Receiver<DelegatedAuth>,
 ) -> Result<ExitCode, BoxError> {
     let end = CancellationToken::new();
     let keep_fresh = async {
@@ -262,10 +262,10 @@ impl Signals {
 async fn run_until_signalled(manager: Manager, mut signals: Signals) -> Result<ExitCode, BoxError> {
     let stop = CancellationToken::new();
     match until_signalled(manager.run(stop.clone()), &stop, &mut signals).await?? {
-        Exit::Stopped | Exit::Compared(Verdict::Same) => Ok(ExitCode::SUCCESS),
-        Exit::Compared(Verdict::Different) => Ok(ExitCode::from(DIFFERENT)),
-        Exit::Compared(Verdict::Incomplete) => Err(INCOMPLETE.into()),
-        Exit::LeadershipLost(why) => Err(format!("leadership lost: {why}").into()),
+        ManagerExit::Stopped | ManagerExit::Compared(Verdict::Same) => Ok(ExitCode::SUCCESS),
+        ManagerExit::Compared(Verdict::Different) => Ok(ExitCode::from(EXIT_DIFFERENT)),
+        ManagerExit::Compared(Verdict::Incomplete) => Err(INCOMPLETE.into()),
+        ManagerExit::LeadershipLost(why) => Err(format!("leadership lost: {why}").into()),
     }
 }
 
@@ -292,16 +292,16 @@ async fn until_signalled<T>(
 
 /// Says that a thread panicked, as the standard library does, without what looks like credentials: libraries may panic with a
 /// request in their message.
-fn tell_panic(panic: &PanicHookInfo<'_>) {
+fn log_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let thread = std::thread::current();
-    let (thread, text) = (thread.name().unwrap_or("<unnamed>"), shown_panic(panic.payload()));
+    let (thread, text) = (thread.name().unwrap_or("<unnamed>"), redacted_panic(panic.payload()));
     let trace = Backtrace::capture();
     let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };
-    say(&mut std::io::stderr(), &format!("thread '{thread}' panicked at {place}:\n{text}\n{trace}"));
+    write_line(&mut std::io::stderr(), &format!("thread '{thread}' panicked at {place}:\n{text}\n{trace}"));
 }
 
 /// Writes a line; a closed pipe is no reason to fail.
-fn say(to: &mut impl Write, text: &str) {
+fn write_line(to: &mut impl Write, text: &str) {
     let _ = writeln!(to, "{}", text.trim_end());
 }

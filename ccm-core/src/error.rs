@@ -5,7 +5,7 @@ use std::{any::Any, borrow::Cow, error::Error, fmt::Write, panic::AssertUnwindSa
 use futures::FutureExt;
 use kube::client::AuthError;
 
-use crate::secrets::hide_credentials;
+use crate::redact::redact_credentials;
 
 /// Returns an error and its causes in one line, for logs and events, without credentials that servers repeat, and without
 /// what a kubeconfig's plug-in printed.
@@ -14,7 +14,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut next = Some(error);
     while let Some(cause) = next {
         let cause_text = cause.to_string();
-        if let Some(words) = unsaid(cause) {
+        if let Some(words) = redacted_exec_error(cause) {
             // Some errors say their cause themselves. What is beneath this one would say it once more.
             match text.contains(&cause_text) {
                 true => text = text.replace(&cause_text, &words),
@@ -29,14 +29,14 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
         }
         next = cause.source();
     }
-    match hide_credentials(&text) {
+    match redact_credentials(&text) {
         Cow::Borrowed(_) => text,
         Cow::Owned(hidden) => hidden,
     }
 }
 
 /// Words in place of an error that shows a plug-in's command line and environment, or the credentials that it printed.
-fn unsaid(error: &(dyn Error + 'static)) -> Option<String> {
+fn redacted_exec_error(error: &(dyn Error + 'static)) -> Option<String> {
     match error.downcast_ref::<AuthError>()? {
         AuthError::AuthExecRun { out, .. } => {
             Some(format!("the exec plug-in of the kubeconfig failed: {}", out.status))
@@ -53,16 +53,16 @@ pub fn panic_text(payload: &(dyn Any + Send)) -> &str {
 }
 
 /// [`panic_text`] for logs and events: without what looks like credentials, which libraries may have in their messages.
-pub(crate) fn shown_panic(payload: &(dyn Any + Send)) -> Cow<'_, str> {
-    hide_credentials(panic_text(payload))
+pub(crate) fn redacted_panic(payload: &(dyn Any + Send)) -> Cow<'_, str> {
+    redact_credentials(panic_text(payload))
 }
 
 /// Does work in which a panic must not end the task: what is left is the caller's to judge.
 ///
 /// # Errors
-/// What the panic said, as [`shown_panic`].
+/// What the panic said, as [`redacted_panic`].
 pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
-    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| shown_panic(&*panic).into_owned())
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| redacted_panic(&*panic).into_owned())
 }
 
 #[cfg(test)]
@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn credentials_in_a_panic_are_hidden() {
         let payload: Box<dyn Any + Send> = Box::new("refused [authorization: Bearer abcDEF0123456789]".to_owned());
-        assert_eq!(shown_panic(&*payload), "refused [authorization: Bearer …]");
-        assert_eq!(shown_panic(&"plain"), "plain");
-        assert_eq!(shown_panic(&1_u8), "no message");
+        assert_eq!(redacted_panic(&*payload), "refused [authorization: Bearer …]");
+        assert_eq!(redacted_panic(&"plain"), "plain");
+        assert_eq!(redacted_panic(&1_u8), "no message");
     }
 }

@@ -11,18 +11,18 @@ use crate::{
     controllers::{
         node::{
             apply::{address_patch, operations},
-            plan::plan_init,
+            plan::plan_initialization,
         },
         node_ipam::{InvalidBlocks, apply as ipam, cidr_set::CidrSet},
         node_lifecycle::apply as lifecycle,
-        service::writes,
+        service::patches,
     },
     error::chain,
     k8s::{LbStatus, NodeView, ServiceView},
     provider::InstanceMetadata,
     runtime::{
         api::{Encoding, Patch},
-        reflector::{Decoder, Watched, frames::Frames},
+        reflector::{CachedObject, Decoder, watch_stream::WatchStream},
     },
     telemetry::traces::TracesConfig,
 };
@@ -45,7 +45,7 @@ pub struct Initialization {
 /// # Errors
 /// The node cannot be initialised; why.
 pub fn initialization(node: &NodeView, meta: &InstanceMetadata) -> Result<Initialization, String> {
-    let plan = plan_init(node, meta).map_err(|error| chain(&error))?;
+    let plan = plan_initialization(node, meta).map_err(|error| chain(&error))?;
     Ok(Initialization {
         is_empty: plan.addresses.is_none() && plan.change.is_empty(),
         addresses: plan.addresses.map(|addresses| address_patch(node, &addresses, None)),
@@ -66,29 +66,29 @@ pub fn pod_networks(node: &NodeView, networks: &[IpNet]) -> Patch {
 
 /// Builds the write that adds the finalizer of load balancers.
 pub fn finalizer(service: &ServiceView) -> Patch {
-    writes::finalizer_patch(service)
+    patches::finalizer_patch(service)
 }
 
 /// Builds the write that shows status and annotations; `None` when they are shown.
-pub fn publication(
+pub fn status_patch(
     service: &ServiceView,
     status: Option<&LbStatus>,
     annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
 ) -> Option<Patch> {
-    writes::publication(service, status, annotations)
+    patches::status_patch(service, status, annotations)
 }
 
 /// Builds the write that takes what is ours off a Service; `None` when nothing is there.
 pub fn release(service: &ServiceView, stale: &[Box<str>]) -> Option<Patch> {
-    let operations = writes::release_operations(service, stale);
+    let operations = patches::release_operations(service, stale);
     (!operations.is_empty()).then_some(Patch::Json(operations))
 }
 
 /// The blocks of one cluster CIDR.
 #[derive(Clone, Debug)]
-pub struct Blocks(CidrSet);
+pub struct CidrBlocks(CidrSet);
 
-impl Blocks {
+impl CidrBlocks {
     /// Cuts a network into blocks with prefixes of `mask` bits, all free.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Blocks {
 
     /// Takes the next free block; `None` when there is none.
     pub fn allocate(&mut self) -> Option<IpNet> {
-        let index = self.0.find()?.index;
+        let index = self.0.take_next_free()?.index;
         self.0.occupy(index..index + 1);
         Some(self.0.block(index))
     }
@@ -135,7 +135,7 @@ pub struct Page<T> {
 ///
 /// # Errors
 /// It is none.
-pub fn page<T: Watched>(decoder: &Decoder<T>, encoding: Encoding, body: &Bytes) -> Result<Page<T>, String> {
+pub fn page<T: CachedObject>(decoder: &Decoder<T>, encoding: Encoding, body: &Bytes) -> Result<Page<T>, String> {
     let page = decoder.page(encoding, body).map_err(|error| chain(&error))?;
     Ok(Page { items: page.items, malformed: page.malformed.len() })
 }
@@ -144,7 +144,7 @@ pub fn page<T: Watched>(decoder: &Decoder<T>, encoding: Encoding, body: &Bytes) 
 ///
 /// # Errors
 /// It is none.
-pub fn event<T: Watched + std::fmt::Debug>(
+pub fn event<T: CachedObject + std::fmt::Debug>(
     decoder: &Decoder<T>,
     encoding: Encoding,
     frame: &Bytes,
@@ -154,7 +154,7 @@ pub fn event<T: Watched + std::fmt::Debug>(
 
 /// Splits the body of a watch, which arrives in these pieces, into events; and the error that ended it, if one did.
 pub fn frames<'a>(encoding: Encoding, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Bytes>, Option<String>) {
-    let mut frames = Frames::new(encoding, kube::client::Body::from(Vec::new()));
+    let mut frames = WatchStream::new(encoding, kube::client::Body::from(Vec::new()));
     let mut seen = Vec::new();
     for piece in pieces {
         frames.push(piece);

@@ -20,6 +20,6 @@ pub mod fuzz;
 pub mod k8s;
 mod percent;
 pub mod provider;
+pub mod redact;
 pub mod runtime;
-pub mod secrets;
 pub mod telemetry;

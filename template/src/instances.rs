@@ -7,7 +7,11 @@ use crate::Acme;
 #[async_trait]
 impl Instances for Acme {
     /// Until this is written, every answer is an error: nodes stay as they are, and none is ever deleted.
-    async fn describe(&self, _: &Op, asked: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+    async fn describe(
+        &self,
+        _: &Op,
+        asked: &[InstanceQuery],
+    ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         Err(CloudError::new(ErrorKind::NotImplemented, format!("describe {} instances: not written yet", asked.len())))
     }
 }

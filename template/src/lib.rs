@@ -23,13 +23,13 @@ pub struct Config {
 /// The provider.
 pub struct Acme {
     #[expect(dead_code, reason = "nothing asks the cloud yet: this line goes with the first request")]
-    api: Rest,
+    api: RestClient,
 }
 
 impl Acme {
     /// Makes a provider whose requests go through `transport`.
     pub fn new(config: &Config, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
-        let api = Rest::new(&config.url, transport)?.with_token(&config.token)?;
+        let api = RestClient::new(&config.url, transport)?.with_token(&config.token)?;
         Ok(Self { api })
     }
 }
@@ -40,8 +40,8 @@ impl CloudProvider for Acme {
         NAME
     }
 
-    fn claims_node(&self, node: &NodeView) -> NodeClaim {
-        NodeClaim::by_scheme(NAME, node)
+    fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
+        NodeOwnership::by_scheme(NAME, node)
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 }
 
 /// A file with the content that it should have.
-struct Made {
+struct GeneratedFile {
     path: PathBuf,
     content: String,
 }
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// The files that have another content, or are not there.
-fn stale(root: &Path) -> anyhow::Result<Vec<Made>> {
+fn stale(root: &Path) -> anyhow::Result<Vec<GeneratedFile>> {
     let mut all = rules::make(root)?;
     all.push(readme::make(root)?);
     all.retain(|made| std::fs::read_to_string(&made.path).ok().as_ref() != Some(&made.content));

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         })?;
     }
     documentation()?;
-    other_machine()?;
+    lint_other_architecture()?;
     if arguments.no_sdk {
         println!("left out: go vet");
     } else {
@@ -82,7 +82,7 @@ fn documentation() -> anyhow::Result<()> {
     })
 }
 
-fn other_machine() -> anyhow::Result<()> {
+fn lint_other_architecture() -> anyhow::Result<()> {
     let (target, compiler) = OTHER;
     let mut rustc = Command::new("rustc");
     let libraries = process::output(rustc.args(["--print", "target-libdir", "--target", target]))?;

@@ -5,18 +5,18 @@ use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{BoxError, Signals, say, until_signalled};
+use super::{BoxError, Signals, until_signalled, write_line};
 use crate::{
     config::{self, Config, Flag, Product},
-    controllers::orphans::Report,
+    controllers::orphans::OrphanReport,
     provider::CloudProvider,
     runtime::manager::{Manager, OrphanRequest},
 };
 
 /// The word on the command line.
-pub(super) const WORD: &str = "orphans";
+pub(super) const SUBCOMMAND: &str = "orphans";
 /// Exit code when orphans are left.
-const LEFT: u8 = 2;
+const EXIT_ORPHANS_LEFT: u8 = 2;
 
 const OUTPUT: &str = "output";
 const DELETE: &str = "delete";
@@ -43,14 +43,14 @@ pub(super) fn product(mut product: Product) -> Product {
 
 /// The subcommand's flags, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wish {
+struct OrphansArgs {
     json: bool,
     /// The cluster that was confirmed, if orphans are to be deleted.
     delete: Option<String>,
     timeout: Duration,
 }
 
-impl Wish {
+impl OrphansArgs {
     fn read(config: &Config) -> Result<Self, String> {
         let text = |name| config.extra.get(name).map(String::as_str).unwrap_or_default();
         let mut wrong = Vec::new();
@@ -91,26 +91,26 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let wish = Wish::read(&config)?;
+    let wish = OrphansArgs::read(&config)?;
     let (json, mut signals) = (wish.json, Signals::install()?);
     let stop = CancellationToken::new();
     // What was begun when a signal comes is finished, so that the report says what was deleted.
-    let report = until_signalled(work(product, config, build, wish, &stop), &stop, &mut signals).await??;
-    say(&mut std::io::stdout(), &if json { format!("{:#}", report.json()) } else { report.table() });
-    Ok(match (report.failed(), report.left()) {
+    let report = until_signalled(scan_once(product, config, build, wish, &stop), &stop, &mut signals).await??;
+    write_line(&mut std::io::stdout(), &if json { format!("{:#}", report.json()) } else { report.table() });
+    Ok(match (report.failed(), report.remaining()) {
         (0, 0) => ExitCode::SUCCESS,
-        (0, _) => ExitCode::from(LEFT),
+        (0, _) => ExitCode::from(EXIT_ORPHANS_LEFT),
         _ => ExitCode::FAILURE,
     })
 }
 
-async fn work<B, F>(
+async fn scan_once<B, F>(
     product: Product,
     config: Config,
     build: B,
-    wish: Wish,
+    wish: OrphansArgs,
     stop: &CancellationToken,
-) -> Result<Report, BoxError>
+) -> Result<OrphanReport, BoxError>
 where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
@@ -132,25 +132,28 @@ mod tests {
     use super::*;
     use crate::config::Invocation;
 
-    fn read(args: &[&str]) -> Result<Wish, String> {
+    fn read(args: &[&str]) -> Result<OrphansArgs, String> {
         let product = product(Product::new("ccm-test", "v0.0", &["test"]));
         let args = ["--cloud-provider=test", "--cluster-name=blue"].iter().chain(args);
         match config::parse(&product, args).unwrap() {
-            Invocation::Run(config) => Wish::read(&config),
+            Invocation::Run(config) => OrphansArgs::read(&config),
             other => unreachable!("{other:?}"),
         }
     }
 
     #[test]
     fn nothing_is_deleted_unless_it_is_asked_for() {
-        let wish = Wish { json: false, delete: None, timeout: Duration::from_secs(300) };
+        let wish = OrphansArgs { json: false, delete: None, timeout: Duration::from_secs(300) };
         assert_eq!(read(&[]), Ok(wish.clone()));
         assert_eq!(
             read(&["--output=json", "--timeout=1m"]),
-            Ok(Wish { json: true, timeout: Duration::from_secs(60), ..wish.clone() })
+            Ok(OrphansArgs { json: true, timeout: Duration::from_secs(60), ..wish.clone() })
         );
         // Whether that is the cluster is known when the provider is there.
-        assert_eq!(read(&["--delete", "--confirm=green"]), Ok(Wish { delete: Some("green".to_owned()), ..wish }));
+        assert_eq!(
+            read(&["--delete", "--confirm=green"]),
+            Ok(OrphansArgs { delete: Some("green".to_owned()), ..wish })
+        );
     }
 
     #[test]

@@ -11,25 +11,25 @@ use super::flags::Flag;
 
 /// One use of a flag on the command line.
 #[derive(Debug)]
-pub(super) struct Use<'a> {
+pub(super) struct FlagUse<'a> {
     pub(super) flag: &'a Flag,
     pub(super) text: String,
 }
 
 /// What the arguments say, and what is wrong with them.
 #[derive(Debug, Default)]
-pub(super) struct Scan<'a> {
-    pub(super) uses: Vec<Use<'a>>,
+pub(super) struct ParsedArgs<'a> {
+    pub(super) uses: Vec<FlagUse<'a>>,
     pub(super) positional: Vec<String>,
     pub(super) errors: Vec<ConfigError>,
 }
 
 /// Reads the arguments after the program's name.
-pub(super) fn scan<'a>(flags: impl Iterator<Item = &'a Flag> + Clone, args: Vec<OsString>) -> Scan<'a> {
+pub(super) fn parse_args<'a>(flags: impl Iterator<Item = &'a Flag> + Clone, args: Vec<OsString>) -> ParsedArgs<'a> {
     let mut scanner = Scanner {
         by_name: flags.clone().map(|flag| (flag.name, flag)).collect(),
         by_letter: flags.filter_map(|flag| Some((flag.short?, flag))).collect(),
-        scan: Scan::default(),
+        scan: ParsedArgs::default(),
     };
     let mut args = Arguments { rest: args.into_iter() };
     while let Some(argument) = args.next() {
@@ -77,7 +77,7 @@ impl Arguments {
 struct Scanner<'a> {
     by_name: BTreeMap<&'static str, &'a Flag>,
     by_letter: BTreeMap<char, &'a Flag>,
-    scan: Scan<'a>,
+    scan: ParsedArgs<'a>,
 }
 
 impl<'a> Scanner<'a> {
@@ -98,7 +98,7 @@ impl<'a> Scanner<'a> {
             }
             return;
         };
-        match value.or_else(|| flag.slot.implied()) {
+        match value.or_else(|| flag.target.default_when_bare()) {
             Some(value) => self.add(flag, value),
             None => self.add_next(flag, args),
         }
@@ -121,7 +121,7 @@ impl<'a> Scanner<'a> {
             if let Some(value) = after.strip_prefix('=').filter(|value| !value.is_empty()) {
                 return self.add(flag, value);
             }
-            match flag.slot.implied() {
+            match flag.target.default_when_bare() {
                 Some(value) => self.add(flag, value),
                 None if after.is_empty() => return self.add_next(flag, args),
                 None => return self.add(flag, after),
@@ -131,7 +131,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn add(&mut self, flag: &'a Flag, value: &str) {
-        self.scan.uses.push(Use { flag, text: value.to_owned() });
+        self.scan.uses.push(FlagUse { flag, text: value.to_owned() });
     }
 
     /// The value is the next argument, whatever it looks like.

@@ -6,7 +6,7 @@ use super::ConfigError;
 
 /// How far a feature has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum FeatureStage {
     /// May change or go; off unless asked for.
     Alpha,
     /// Complete.
@@ -19,11 +19,11 @@ pub enum Stage {
 
 /// A feature gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gate {
+pub struct FeatureGate {
     /// Name, as in `--feature-gates`.
     pub name: &'static str,
     /// How far it has come.
-    pub stage: Stage,
+    pub stage: FeatureStage,
     /// Whether it is on when nobody says anything.
     pub default: bool,
     /// Whether it may only be set to its default.
@@ -44,45 +44,45 @@ pub const LOGGING_ALPHA_OPTIONS: &str = "LoggingAlphaOptions";
 const ALL_ALPHA: &str = "AllAlpha";
 const ALL_BETA: &str = "AllBeta";
 
-const fn gate(name: &'static str, stage: Stage, default: bool) -> Gate {
-    Gate { name, stage, default, locked: false, has_effect: false }
+const fn gate(name: &'static str, stage: FeatureStage, default: bool) -> FeatureGate {
+    FeatureGate { name, stage, default, locked: false, has_effect: false }
 }
 
-const fn alpha(name: &'static str) -> Gate {
-    gate(name, Stage::Alpha, false)
+const fn alpha(name: &'static str) -> FeatureGate {
+    gate(name, FeatureStage::Alpha, false)
 }
 
-const fn beta(name: &'static str) -> Gate {
-    gate(name, Stage::Beta, true)
+const fn beta(name: &'static str) -> FeatureGate {
+    gate(name, FeatureStage::Beta, true)
 }
 
-impl Gate {
+impl FeatureGate {
     const fn locked(mut self) -> Self {
         self.locked = true;
         self
     }
 
-    const fn works(mut self) -> Self {
+    const fn with_effect(mut self) -> Self {
         self.has_effect = true;
         self
     }
 }
 
-/// Every gate, sorted by name within its kind. To build what a gate asks for, add `.works()`.
-pub static GATES: &[Gate] = &[
+/// Every gate, sorted by name within its kind. To build what a gate asks for, add `.with_effect()`.
+pub static GATES: &[FeatureGate] = &[
     // The cloud-controller-manager's own.
-    alpha(WATCH_BASED_ROUTES).works(),
+    alpha(WATCH_BASED_ROUTES).with_effect(),
     alpha("CloudControllerManagerWebhook"),
-    alpha(ADDITIONAL_LABELS_RECONCILIATION).works(),
+    alpha(ADDITIONAL_LABELS_RECONCILIATION).with_effect(),
     alpha("ControllerManagerReleaseLeaderElectionLockOnExit"),
     // Logging and metrics.
     beta("ContextualLogging"),
-    alpha(LOGGING_ALPHA_OPTIONS).works(),
+    alpha(LOGGING_ALPHA_OPTIONS).with_effect(),
     beta("LoggingBetaOptions"),
     beta("NativeHistograms"),
     // Groups of gates.
-    alpha(ALL_ALPHA).works(),
-    gate(ALL_BETA, Stage::Beta, false).works(),
+    alpha(ALL_ALPHA).with_effect(),
+    gate(ALL_BETA, FeatureStage::Beta, false).with_effect(),
     // The API server's.
     alpha("APIServerWebhookAuthenticationToken"),
     alpha("APIServingWithRoutine"),
@@ -90,7 +90,7 @@ pub static GATES: &[Gate] = &[
     alpha("ConsistentListFromCacheSkipTimeoutFallback"),
     alpha("ShardedListAndWatch"),
     alpha("StorageVersionAPI"),
-    gate("CoordinatedLeaderElection", Stage::Beta, false),
+    gate("CoordinatedLeaderElection", FeatureStage::Beta, false),
     beta("APIResponseCompression"),
     beta("APIServerIdentity"),
     beta("AllowParsingUserUIDFromCertAuth"),
@@ -117,13 +117,13 @@ pub static GATES: &[Gate] = &[
     beta("WatchList"),
     beta("WatchListCompression"),
     beta("WebhookRoundTripLoadBalancing"),
-    gate("DeclarativeValidation", Stage::GeneralAvailability, true).locked(),
-    gate("MutatingAdmissionPolicy", Stage::GeneralAvailability, true),
-    gate("WatchCacheInitializationPostStartHook", Stage::GeneralAvailability, true).locked(),
-    gate("AggregatedDiscoveryRemoveBetaType", Stage::Deprecated, true).locked(),
-    gate("DeclarativeValidationTakeover", Stage::Deprecated, false).locked(),
-    gate("KMSv1", Stage::Deprecated, false),
-    gate("SeparateCacheWatchRPC", Stage::Deprecated, false).locked(),
+    gate("DeclarativeValidation", FeatureStage::GeneralAvailability, true).locked(),
+    gate("MutatingAdmissionPolicy", FeatureStage::GeneralAvailability, true),
+    gate("WatchCacheInitializationPostStartHook", FeatureStage::GeneralAvailability, true).locked(),
+    gate("AggregatedDiscoveryRemoveBetaType", FeatureStage::Deprecated, true).locked(),
+    gate("DeclarativeValidationTakeover", FeatureStage::Deprecated, false).locked(),
+    gate("KMSv1", FeatureStage::Deprecated, false),
+    gate("SeparateCacheWatchRPC", FeatureStage::Deprecated, false).locked(),
 ];
 
 /// Which gates are open.
@@ -155,7 +155,7 @@ impl FeatureGates {
             };
             errors.push(ConfigError::FeatureGate { name: name.clone(), value, reason });
         }
-        for (group, stage) in [(ALL_ALPHA, Stage::Alpha), (ALL_BETA, Stage::Beta)] {
+        for (group, stage) in [(ALL_ALPHA, FeatureStage::Alpha), (ALL_BETA, FeatureStage::Beta)] {
             if let Some(&value) = set.get(group) {
                 for gate in GATES.iter().filter(|gate| gate.stage == stage) {
                     set.entry(gate.name).or_insert(value);
@@ -175,11 +175,11 @@ impl FeatureGates {
 /// Lists the gates that can be set, as upstream does: name, values, stage and default. Those of the API server's library,
 /// which change nothing here, are told as such.
 pub(super) fn options() -> impl Iterator<Item = String> {
-    let open = |gate: &&Gate| matches!(gate.stage, Stage::Alpha | Stage::Beta) && !gate.locked;
-    let mut gates: Vec<&Gate> = GATES.iter().filter(open).collect();
+    let open = |gate: &&FeatureGate| matches!(gate.stage, FeatureStage::Alpha | FeatureStage::Beta) && !gate.locked;
+    let mut gates: Vec<&FeatureGate> = GATES.iter().filter(open).collect();
     gates.sort_by_key(|gate| (!gate.has_effect, gate.name));
     gates.into_iter().map(|gate| {
-        let stage = if gate.stage == Stage::Alpha { "ALPHA" } else { "BETA" };
+        let stage = if gate.stage == FeatureStage::Alpha { "ALPHA" } else { "BETA" };
         let effect = if gate.has_effect { "" } else { ", no effect here" };
         format!("{}=true|false ({stage} - default={}{effect})", gate.name, gate.default)
     })

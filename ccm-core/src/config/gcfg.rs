@@ -12,7 +12,7 @@ pub struct Document {
     /// Headers with what stands below them. The same section may come several times.
     pub sections: Vec<Section>,
     /// What is no line of the dialect.
-    pub mistakes: Vec<Mistake>,
+    pub issues: Vec<ConfigIssue>,
 }
 
 /// A header and the lines below it.
@@ -25,12 +25,12 @@ pub struct Section {
     /// Sub-section, which has case.
     pub sub: Option<String>,
     /// Lines below.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ConfigEntry>,
 }
 
 /// A line of a section.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ConfigEntry {
     /// Line where it begins, from 1.
     pub line: usize,
     /// Name as written.
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Document {
     let mut scanner = Scanner { rest: text.chars().peekable(), line: 1 };
     let mut document = Document::default();
     // Whether the latest header is one; what stands below a broken one belongs nowhere.
-    let mut below = Below::Nothing;
+    let mut below = SectionBody::Nothing;
     loop {
         scanner.skip_blanks();
         let line = scanner.line;
@@ -54,15 +54,15 @@ pub fn parse(text: &str) -> Document {
             '\n' | ';' | '#' => Ok(()),
             '[' => scanner.header().map(|(name, sub)| {
                 document.sections.push(Section { line, name, sub, entries: Vec::new() });
-                below = Below::Header;
+                below = SectionBody::Header;
             }),
             letter if letter.is_alphabetic() => {
                 scanner.entry().and_then(|(key, value)| match (below, document.sections.last_mut()) {
-                    (Below::Header, Some(section)) => {
-                        section.entries.push(Entry { line, key, value });
+                    (SectionBody::Header, Some(section)) => {
+                        section.entries.push(ConfigEntry { line, key, value });
                         Ok(())
                     }
-                    (Below::Mistake, _) => Ok(()),
+                    (SectionBody::Mistake, _) => Ok(()),
                     _ => Err("expected section header".to_owned()),
                 })
             }
@@ -70,9 +70,9 @@ pub fn parse(text: &str) -> Document {
         };
         if let Err(message) = result {
             if next == '[' {
-                below = Below::Mistake;
+                below = SectionBody::Mistake;
             }
-            document.mistakes.push(Mistake::syntax(line, message));
+            document.issues.push(ConfigIssue::syntax(line, message));
         }
         scanner.skip_line();
     }
@@ -80,41 +80,41 @@ pub fn parse(text: &str) -> Document {
 
 /// One mistake in a configuration file. `Display` names line, section and key, as far as there are any.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ConfigIssue {
     /// Line, from 1; 0 where no line is to blame.
     pub line: usize,
     /// Section and key, such as `[Global] Zone`; empty for a mistake of syntax.
-    pub place: Box<str>,
+    pub location: Box<str>,
     /// What is wrong.
     pub message: Box<str>,
 }
 
-impl Mistake {
+impl ConfigIssue {
     /// Makes a mistake of syntax.
     pub fn syntax(line: usize, message: impl Into<Box<str>>) -> Self {
-        Self { line, place: "".into(), message: message.into() }
+        Self { line, location: "".into(), message: message.into() }
     }
 
     /// Makes a mistake of a section or a key.
     pub fn at(line: usize, place: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
-        Self { line, place: place.into(), message: message.into() }
+        Self { line, location: place.into(), message: message.into() }
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ConfigIssue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line > 0 {
             write!(f, "line {}: ", self.line)?;
         }
-        if !self.place.is_empty() {
-            write!(f, "{}: ", self.place)?;
+        if !self.location.is_empty() {
+            write!(f, "{}: ", self.location)?;
         }
         f.write_str(&self.message)
     }
 }
 
 #[derive(Clone, Copy)]
-enum Below {
+enum SectionBody {
     Nothing,
     Header,
     Mistake,
@@ -271,7 +271,7 @@ mod tests {
                 format!("{}{sub}.{}{value}", section.name, entry.key)
             }));
         }
-        (lines, document.mistakes.iter().map(ToString::to_string).collect())
+        (lines, document.issues.iter().map(ToString::to_string).collect())
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Product;
 use super::feature_gates;
-use super::flags::{self, Flag, Group, Support};
+use super::flags::{self, Flag, FlagSupport, Group};
 
 /// Columns after which help texts break.
 const WIDTH: usize = 110;
@@ -38,14 +38,14 @@ fn sorted(product: &Product, group: Group) -> Vec<&Flag> {
 fn help_entry(text: &mut String, flag: &Flag) {
     let short = flag.short.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
     let separator =
-        if flag.slot.type_name().is_empty() || flag.slot.type_name().starts_with("version") { "" } else { " " };
-    let type_name = flag.slot.type_name().trim_start_matches("version");
+        if flag.target.type_name().is_empty() || flag.target.type_name().starts_with("version") { "" } else { " " };
+    let type_name = flag.target.type_name().trim_start_matches("version");
     let _ = writeln!(text, "  {short}--{}{separator}{type_name}", flag.name);
     let mut words = flag.help.to_owned();
     if !matches!(flag.default, "" | "false" | "0" | "0s") {
         let _ = write!(words, " (default {})", flag.default);
     }
-    if let Some(note) = note(flag) {
+    if let Some(note) = support_note(flag) {
         let _ = write!(words, " ({note})");
     }
     wrap(text, &words);
@@ -58,10 +58,10 @@ fn help_entry(text: &mut String, flag: &Flag) {
 }
 
 /// What to know about a flag that does not do its work, or soon will not.
-fn note(flag: &Flag) -> Option<String> {
+fn support_note(flag: &Flag) -> Option<String> {
     let support = match flag.support {
-        Support::Built => None,
-        Support::NoEffect(why) => Some(format!("no effect: {why}")),
+        FlagSupport::Supported => None,
+        FlagSupport::NoEffect(why) => Some(format!("no effect: {why}")),
     };
     let deprecated = flag.deprecated.map(|advice| format!("DEPRECATED: {advice}"));
     match (deprecated, support) {
@@ -139,14 +139,14 @@ pub(super) fn reference(product: &Product) -> String {
 #[cfg(test)]
 fn reference_row(page: &mut String, flag: &Flag) {
     let short = flag.short.map(|letter| format!("`-{letter}`, ")).unwrap_or_default();
-    let kind = match flag.slot.type_name() {
+    let kind = match flag.target.type_name() {
         "" => "bool",
         other => other.trim_end_matches("[=true]"),
     };
     let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
     let supported = match flag.support {
-        Support::Built => "yes".to_owned(),
-        Support::NoEffect(why) => format!("no effect: {why}"),
+        FlagSupport::Supported => "yes".to_owned(),
+        FlagSupport::NoEffect(why) => format!("no effect: {why}"),
     };
     let deprecated = flag.deprecated.map(|advice| format!(" *Deprecated: {advice}.*")).unwrap_or_default();
     let _ =

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     Config, ControllerInfo, controllers,
-    file::{self, FileError},
+    yaml_file::{self, FileError},
 };
 use crate::k8s::well_known as wk;
 
@@ -26,18 +26,18 @@ const ANY: &str = "*";
 const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
 const DEFAULT_CONTROLLERS: [&str; 3] = ["route-controller", "service-controller", "cloud-node-lifecycle-controller"];
 /// What kube-controller-manager calls controllers that have another name here.
-const OLD_NAMES: [(&str, &str); 2] =
+const KUBE_CONTROLLER_MANAGER_NAMES: [(&str, &str); 2] =
     [("service-controller", controllers::SERVICE_LB), ("route-controller", controllers::NODE_ROUTE)];
 
 /// The lock under which a controller runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lock {
+pub enum ControllerLock {
     /// The one that every controller needs without migration.
     Main,
     /// The one that the participants of the migration share; needed beside the main one.
     Migration,
     /// It runs in another controller manager.
-    Elsewhere,
+    OtherManager,
 }
 
 /// A migration that this process takes part in.
@@ -88,11 +88,11 @@ impl LeaderMigration {
             }
             Ok(migration)
         };
-        file::load("leader-migration-config", path, judge).map(Some)
+        yaml_file::load("leader-migration-config", path, judge).map(Some)
     }
 
     pub(crate) fn parse(text: &str, known: &[ControllerInfo]) -> Result<Self, Vec<String>> {
-        file::decode::<File>(text)?.check(known)
+        yaml_file::decode::<ConfigFile>(text)?.check(known)
     }
 
     /// Returns what `/configz` shows, as of version `v1alpha1`. All is empty without migration; also when the file cannot be
@@ -111,15 +111,15 @@ impl LeaderMigration {
     }
 
     /// Returns the lock under which the cloud-controller-manager runs a controller, given its canonical name.
-    pub fn lock(&self, controller: &str, known: &[ControllerInfo]) -> Lock {
+    pub fn lock(&self, controller: &str, known: &[ControllerInfo]) -> ControllerLock {
         self.lock_in(wk::COMPONENT_MANAGER, controller, known)
     }
 
-    fn lock_in(&self, component: &str, controller: &str, known: &[ControllerInfo]) -> Lock {
-        match self.leaders.iter().find(|leader| canonical(&leader.name, known) == controller) {
-            None => Lock::Main,
-            Some(leader) if leader.component == component || leader.component == ANY => Lock::Migration,
-            Some(_) => Lock::Elsewhere,
+    fn lock_in(&self, component: &str, controller: &str, known: &[ControllerInfo]) -> ControllerLock {
+        match self.leaders.iter().find(|leader| canonical_name(&leader.name, known) == controller) {
+            None => ControllerLock::Main,
+            Some(leader) if leader.component == component || leader.component == ANY => ControllerLock::Migration,
+            Some(_) => ControllerLock::OtherManager,
         }
     }
 
@@ -127,20 +127,20 @@ impl LeaderMigration {
     pub fn unknown<'a>(&'a self, known: &'a [ControllerInfo]) -> impl Iterator<Item = &'a str> {
         let ours = |leader: &&Leader| leader.component == ANY || leader.component == wk::COMPONENT_MANAGER;
         let names = self.leaders.iter().filter(ours).map(|leader| leader.name.as_str());
-        names.filter(|name| !known.iter().any(|info| info.name == canonical(name, known)))
+        names.filter(|name| !known.iter().any(|info| info.name == canonical_name(name, known)))
     }
 }
 
 /// Returns the canonical name of a controller that the file calls `name`.
-fn canonical<'a>(name: &'a str, known: &[ControllerInfo]) -> &'a str {
-    let old = OLD_NAMES.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
+fn canonical_name<'a>(name: &'a str, known: &[ControllerInfo]) -> &'a str {
+    let old = KUBE_CONTROLLER_MANAGER_NAMES.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
     old.or_else(|| known.iter().find(|info| info.aliases.contains(&name)).map(|info| info.name)).unwrap_or(name)
 }
 
 /// The file. Which fields there are depends on the version, so that all are read and judged afterwards.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -148,19 +148,19 @@ struct File {
     #[serde(default)]
     leader_name: String,
     resource_lock: Option<String>,
-    controller_leaders: Option<Vec<Entry>>,
+    controller_leaders: Option<Vec<LeaderEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct LeaderEntry {
     #[serde(default)]
     name: String,
     #[serde(default)]
     component: String,
 }
 
-impl File {
+impl ConfigFile {
     fn check(self, known: &[ControllerInfo]) -> Result<LeaderMigration, Vec<String>> {
         let mut problems = Vec::new();
         let version = self.api_version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
@@ -186,7 +186,7 @@ impl File {
                     problems.push(format!("controllerLeaders[{index}].{field}: must be set"));
                 }
             }
-            let same = |other: &Entry| canonical(&other.name, known) == canonical(&entry.name, known);
+            let same = |other: &LeaderEntry| canonical_name(&other.name, known) == canonical_name(&entry.name, known);
             let before = entries[..index].iter().position(|other| same(other) && other.component != entry.component);
             if let Some(before) = before {
                 problems.push(format!(
@@ -199,13 +199,13 @@ impl File {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let leaders = entries.into_iter().map(|Entry { name, component }| Leader { name, component }).collect();
+        let leaders = entries.into_iter().map(|LeaderEntry { name, component }| Leader { name, component }).collect();
         Ok(LeaderMigration { leader_name: self.leader_name, leaders })
     }
 }
 
 /// Returns whether a file was given that nothing reads.
-pub(super) fn idle(config: &Config) -> Option<&'static str> {
+pub(super) fn ignored_file_flag(config: &Config) -> Option<&'static str> {
     let migration = &config.leader_migration;
     let file: Option<&Path> = migration.config_file.as_deref();
     match (migration.enabled, config.leader_election.enabled) {

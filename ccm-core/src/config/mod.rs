@@ -16,26 +16,26 @@
 
 mod args;
 pub mod client;
-mod client_gates;
+mod client_feature_gates;
 mod configz;
 pub mod controllers;
 pub(crate) mod duration;
 mod error;
 pub mod feature_gates;
-pub mod file;
 mod flags;
 pub mod gcfg;
+pub mod gcfg_keys;
 mod help;
-pub mod keys;
 pub mod leader_migration;
 mod types;
 mod validate;
 mod value;
+pub mod yaml_file;
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 
-pub use client_gates::ClientGates;
+pub use client_feature_gates::ClientFeatureGates;
 pub use controllers::{ControllerInfo, ControllerSelection};
 pub use duration::parse as parse_duration;
 pub use error::{ConfigError, ConfigErrors};
@@ -103,11 +103,11 @@ where
     if replaced.is_some() {
         args.remove(0);
     }
-    let args::Scan { uses, positional, mut errors } = args::scan(flags::all(product), args);
+    let args::ParsedArgs { uses, positional, mut errors } = args::parse_args(flags::all(product), args);
     let mut config = defaults(product);
     let mut used = BTreeSet::new();
-    for args::Use { flag, text } in uses {
-        if let Err(reason) = flag.slot.set(&mut config, flag.name, &text, used.insert(flag.name)) {
+    for args::FlagUse { flag, text } in uses {
+        if let Err(reason) = flag.target.set(&mut config, flag.name, &text, used.insert(flag.name)) {
             errors.push(ConfigError::InvalidValue { flag: flag.name, value: text, reason });
         }
     }
@@ -126,7 +126,7 @@ where
         VersionRequest::Report(version) => config.reported_version = Some(version.clone()),
     }
     validate::check(product, &mut config)?;
-    describe(product, &mut config, &used);
+    fill_flag_report(product, &mut config, &used);
     if let Some(path) = replaced {
         let binary = product.binary;
         config.warnings.push(format!("the first argument, {path}, is ignored: this image starts {binary} by itself"));
@@ -144,39 +144,39 @@ fn path_of_a_manager(argument: &OsStr) -> Option<&str> {
 
 /// A configuration with every flag at its default, not checked.
 fn defaults(product: &Product) -> Config {
-    let mut config = Config::blank();
+    let mut config = Config::unset();
     for flag in flags::all(product) {
         // Cannot fail for the framework's table: a test sets every default. A provider's own defaults are text, or the
         // switch's `false`.
-        if flag.default.is_empty() && !matches!(flag.slot, value::Slot::Extra { .. }) {
+        if flag.default.is_empty() && !matches!(flag.target, value::FlagTarget::Extra { .. }) {
             continue;
         }
-        let result = flag.slot.set(&mut config, flag.name, flag.default, true);
+        let result = flag.target.set(&mut config, flag.name, flag.default, true);
         debug_assert_eq!(result, Ok(()), "default of --{}", flag.name);
     }
     config
 }
 
 /// Beginnings of the names of flags that a shadow does not look at.
-const NOT_IN_A_SHADOW: [&str; 2] = ["leader-elect", "use-service-account-credentials"];
+const FLAGS_IGNORED_IN_SHADOW: [&str; 2] = ["leader-elect", "use-service-account-credentials"];
 
 /// Fills in the list of flags and the warnings.
-fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
+fn fill_flag_report(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
     let mut values = Vec::new();
     let mut warnings = feature_gates::warnings(&config.raw.feature_gates);
     warnings.extend(validate::tls_warnings(config));
     for flag in flags::all(product) {
-        let value = flag.slot.render(config, flag.name);
+        let value = flag.target.render(config, flag.name);
         let changed = value != flag.default;
         if changed {
             warnings.extend(match flag.support {
-                flags::Support::Built => None,
-                flags::Support::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
+                flags::FlagSupport::Supported => None,
+                flags::FlagSupport::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
             });
         }
         if config.shadow.is_on()
             && used.contains(flag.name)
-            && NOT_IN_A_SHADOW.iter().any(|of| flag.name.starts_with(of))
+            && FLAGS_IGNORED_IN_SHADOW.iter().any(|of| flag.name.starts_with(of))
         {
             warnings.push(format!(
                 "--{}={value} has no effect in shadow mode, which takes no lease and writes nothing",
@@ -188,7 +188,7 @@ fn describe(product: &Product, config: &mut Config, used: &BTreeSet<&'static str
         }
         values.push(FlagValue { name: flag.name, value, changed });
     }
-    warnings.extend(leader_migration::idle(config).map(str::to_owned));
+    warnings.extend(leader_migration::ignored_file_flag(config).map(str::to_owned));
     let ipam = controllers::NODE_IPAM;
     if config.node_ipam.allocate_node_cidrs && !config.generic.controllers.is_enabled(ipam) {
         warnings.push(format!(

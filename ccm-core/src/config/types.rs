@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::client_gates::ClientGates;
+use super::client_feature_gates::ClientFeatureGates;
 use super::controllers::ControllerSelection;
 use super::feature_gates::FeatureGates;
 use crate::{controllers::node_ipam, telemetry::logging::LoggingConfig};
@@ -56,7 +56,7 @@ pub struct Config {
     /// Feature gates.
     pub feature_gates: FeatureGates,
     /// Feature gates of the API client.
-    pub client_gates: ClientGates,
+    pub client_gates: ClientFeatureGates,
     /// The version to report where Kubernetes versions are reported, from `--version=vX.Y.Z`; the product's own if unset.
     pub reported_version: Option<String>,
     /// Values of the provider's own flags ([`Product::extra_flags`](super::Product::extra_flags)), by name.
@@ -65,12 +65,12 @@ pub struct Config {
     pub extra_lists: BTreeMap<&'static str, Vec<String>>,
     pub(super) warnings: Vec<String>,
     pub(super) flags: Vec<FlagValue>,
-    pub(super) raw: Raw,
+    pub(super) raw: RawFlags,
 }
 
 /// Values as typed on the command line, before they are checked against each other.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Raw {
+pub(super) struct RawFlags {
     pub(super) controllers: Vec<String>,
     pub(super) feature_gates: BTreeMap<String, bool>,
     pub(super) resource_lock: String,
@@ -115,7 +115,7 @@ impl Config {
     }
 
     /// A configuration in which nothing is set yet, not even a default; only the parser may see one.
-    pub(super) fn blank() -> Self {
+    pub(super) fn unset() -> Self {
         Self {
             generic: GenericConfig::default(),
             kube_client: KubeClientConfig::default(),
@@ -135,13 +135,13 @@ impl Config {
             webhook: WebhookConfig { enabled: Vec::new(), serving: ServingConfig::blank() },
             logging: LoggingConfig::default(),
             feature_gates: FeatureGates::default(),
-            client_gates: ClientGates::default(),
+            client_gates: ClientFeatureGates::default(),
             reported_version: None,
             extra: BTreeMap::new(),
             extra_lists: BTreeMap::new(),
             warnings: Vec::new(),
             flags: Vec::new(),
-            raw: Raw::default(),
+            raw: RawFlags::default(),
         }
     }
 }
@@ -344,7 +344,7 @@ pub struct NodeIpamConfig {
     pub allocator_type: String,
     /// What is given out, and how; `None` when the controller is not started: unless it is named in `--controllers` and
     /// `allocate_node_cidrs` is set. Only then are its flags checked.
-    pub pools: Option<node_ipam::NodeIpamConfig>,
+    pub pools: Option<node_ipam::NodeIpamOptions>,
 }
 
 /// A TLS server.
@@ -507,7 +507,7 @@ impl fmt::Display for VersionRequest {
 }
 
 /// A type with a handful of values that a flag chooses from.
-pub(crate) trait Setting {
+pub(crate) trait FlagEnum {
     /// Takes the value that `text` names, or says which there are.
     fn assign(&mut self, text: &str) -> Result<(), String>;
     /// The name of the present value.
@@ -516,7 +516,7 @@ pub(crate) trait Setting {
 
 macro_rules! setting {
     ($type:ty, $($name:literal => $value:path),+ $(,)?) => {
-        impl Setting for $type {
+        impl FlagEnum for $type {
             fn assign(&mut self, text: &str) -> Result<(), String> {
                 *self = match text {
                     $($name => $value,)+

@@ -10,12 +10,12 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::duration;
-use super::types::{CertificatePair, Config, Setting, VersionRequest};
+use super::types::{CertificatePair, Config, FlagEnum, VersionRequest};
 
 /// The place of a flag's value in [`Config`], which also says of what type it is.
 #[derive(Clone, Copy)]
-pub(crate) enum Slot {
-    /// On or off; the only type besides [`Slot::Version`] whose value may be left out.
+pub(crate) enum FlagTarget {
+    /// On or off; the only type besides [`FlagTarget::Version`] whose value may be left out.
     Bool(fn(&mut Config) -> &mut bool),
     /// A number of Go's `int32` and `int` flags.
     Int(fn(&mut Config) -> &mut i32),
@@ -40,7 +40,7 @@ pub(crate) enum Slot {
     /// `certificate,key[:names]`, one for each use.
     Certificates(fn(&mut Config) -> &mut Vec<CertificatePair>),
     /// A type of our own with few values.
-    Choice(fn(&mut Config) -> &mut dyn Setting),
+    Choice(fn(&mut Config) -> &mut dyn FlagEnum),
     /// `--version`: on, off, `raw`, or a version to report.
     Version(fn(&mut Config) -> &mut VersionRequest),
     /// A provider's own flag, kept as text under its name.
@@ -52,9 +52,9 @@ pub(crate) enum Slot {
     ExtraList,
 }
 
-impl Slot {
+impl FlagTarget {
     /// The value meant when none is given, for the types that allow it (pflag's `NoOptDefVal`).
-    pub(crate) fn implied(self) -> Option<&'static str> {
+    pub(crate) fn default_when_bare(self) -> Option<&'static str> {
         match self {
             Self::Bool(_) | Self::Version(_) | Self::Extra { switch: true } => Some("true"),
             _ => None,

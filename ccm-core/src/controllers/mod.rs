@@ -1,10 +1,10 @@
 //! The controllers. Each observes, plans (pure, in `plan`), and applies; none names a cloud.
 
+mod event_dedup;
 pub mod node;
 pub mod node_ipam;
 pub mod node_lifecycle;
 pub mod orphans;
-mod report;
 pub mod route;
 pub mod service;
 
@@ -29,7 +29,7 @@ pub struct ControllerContext {
     /// Nodes.
     pub nodes: Cache<NodeView>,
     /// What the node cache keeps; objects that are read again are cut down to the same.
-    pub fields: NodeFields,
+    pub node_fields: NodeFields,
     /// API client of this controller.
     pub api: ApiClient,
     /// Event recorder of this controller.
@@ -37,7 +37,7 @@ pub struct ControllerContext {
     /// Registry of the process.
     pub metrics: prometheus::Registry,
     /// What all controllers count alike.
-    pub shared: ControllerMetrics,
+    pub controller_metrics: ControllerMetrics,
     /// Wall clock, for the age of nodes.
     pub clock: WallClock,
 }

@@ -14,11 +14,11 @@ pub struct Interner {
 #[derive(Debug, Default)]
 struct Table {
     strings: HashSet<Arc<str>>,
-    sweep_at: usize,
+    prune_at: usize,
 }
 
 /// Below this many strings a sweep is not worth its time.
-const FIRST_SWEEP: usize = 4096;
+const FIRST_PRUNE: usize = 4096;
 
 impl Interner {
     /// Returns the shared copy of `text`, made on first use.
@@ -27,9 +27,9 @@ impl Interner {
         if let Some(known) = table.strings.get(text) {
             return known.clone();
         }
-        if table.strings.len() >= table.sweep_at.max(FIRST_SWEEP) {
+        if table.strings.len() >= table.prune_at.max(FIRST_PRUNE) {
             table.strings.retain(|s| Arc::strong_count(s) > 1);
-            table.sweep_at = table.strings.len() * 2;
+            table.prune_at = table.strings.len() * 2;
         }
         let shared: Arc<str> = Arc::from(text);
         table.strings.insert(shared.clone());
@@ -62,10 +62,10 @@ mod tests {
     fn strings_that_nobody_holds_are_swept() {
         let interner = Interner::default();
         let kept = interner.intern("kept");
-        for i in 0..3 * FIRST_SWEEP {
+        for i in 0..3 * FIRST_PRUNE {
             interner.intern(&format!("gone-{i}"));
         }
-        assert!(interner.len() <= FIRST_SWEEP + 1, "{}", interner.len());
+        assert!(interner.len() <= FIRST_PRUNE + 1, "{}", interner.len());
         assert!(Arc::ptr_eq(&kept, &interner.intern("kept")));
     }
 }

@@ -112,13 +112,13 @@ pub struct ServiceFields {
 impl ServiceFields {
     /// Tells whether a Service of type LoadBalancer with this class is ours: one without a class is, one with a class when
     /// the configuration claims it. An empty class is a class.
-    pub fn claims(&self, class: Option<&str>) -> bool {
+    pub fn claims_class(&self, class: Option<&str>) -> bool {
         class.is_none_or(|class| self.classes.iter().any(|c| **c == *class))
     }
 
     /// Tells whether a Service is one to be served: of type LoadBalancer, of a class that is ours, and not being deleted.
-    pub(crate) fn wants(&self, service: &ServiceView) -> bool {
-        service.is_load_balancer && !service.deleting && self.claims(service.class.as_deref())
+    pub(crate) fn is_managed(&self, service: &ServiceView) -> bool {
+        service.is_load_balancer && !service.deleting && self.claims_class(service.class.as_deref())
     }
 }
 

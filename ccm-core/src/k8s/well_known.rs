@@ -24,7 +24,7 @@ pub const LABEL_INSTANCE_TYPE_BETA: &str = "beta.kubernetes.io/instance-type";
 /// Host name label of the kubelet.
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
 /// Label that takes a node out of every load balancer. Only its presence counts.
-pub const LABEL_EXCLUDE_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub const LABEL_EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// The labels that the framework itself reads from an initialised node. A provider asks for more with
 /// [`NodeFields`](super::NodeFields).
@@ -36,7 +36,7 @@ pub const FRAMEWORK_LABELS: [&str; 8] = [
     LABEL_REGION_BETA,
     LABEL_INSTANCE_TYPE_BETA,
     LABEL_HOSTNAME,
-    LABEL_EXCLUDE_BALANCERS,
+    LABEL_EXCLUDE_FROM_LOAD_BALANCERS,
 ];
 
 /// Node annotation with the addresses of the kubelet's `--node-ip`: one, or two of different families, comma-separated.

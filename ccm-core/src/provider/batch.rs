@@ -17,8 +17,8 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
-    BatchLimits, CloudError, CloudProvider, ErrorKind, Instances, NodeQuery, Op, Presence, Throttle,
-    instance_records::InstanceRecords, op,
+    BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances, Op, Throttle,
+    instance_records::InstanceRecords, operation,
 };
 use crate::{
     error::caught,
@@ -33,28 +33,28 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// one from the watch: without this a start with 1,000 nodes took 138 calls, most of them for a handful of nodes.
 const MAX_WINDOWS: u32 = 10;
 
-type Answer = Result<Presence, CloudError>;
-type Batch = Vec<(NodeQuery, Vec<oneshot::Sender<Answer>>)>;
+type DescribeResult = Result<InstanceStatus, CloudError>;
+type Batch = Vec<(InstanceQuery, Vec<oneshot::Sender<DescribeResult>>)>;
 
-enum Request {
+enum BatchRequest {
     /// May be joined with others.
-    Single(NodeQuery, oneshot::Sender<Answer>),
+    Single(InstanceQuery, oneshot::Sender<DescribeResult>),
     /// Goes as it is, in a batch of its own.
-    Together(Batch),
+    Exclusive(Batch),
 }
 
 /// Asks the provider about nodes, many at a time. Clones share one queue.
 #[derive(Clone, Debug)]
-pub struct Coalescer {
-    requests: mpsc::UnboundedSender<Request>,
+pub struct InstanceBatcher {
+    requests: mpsc::UnboundedSender<BatchRequest>,
     limits: BatchLimits,
     records: Arc<InstanceRecords>,
 }
 
-/// The running side of a [`Coalescer`]; whoever builds it spawns [`CoalescerDriver::run`] and waits for it.
+/// The running side of a [`InstanceBatcher`]; whoever builds it spawns [`InstanceBatcherDriver::run`] and waits for it.
 #[must_use = "questions are answered only while the driver runs"]
-pub struct CoalescerDriver {
-    requests: mpsc::UnboundedReceiver<Request>,
+pub struct InstanceBatcherDriver {
+    requests: mpsc::UnboundedReceiver<BatchRequest>,
     provider: Arc<dyn CloudProvider>,
     limits: BatchLimits,
     op: Op,
@@ -62,14 +62,18 @@ pub struct CoalescerDriver {
     records: Arc<InstanceRecords>,
 }
 
-impl Coalescer {
+impl InstanceBatcher {
     /// Makes a coalescer over the instances of `provider`, or `None` if it has none. `op` is the template of every
     /// batch: its cancellation ends all calls.
-    pub fn new(provider: Arc<dyn CloudProvider>, op: Op, metrics: CloudMetrics) -> Option<(Self, CoalescerDriver)> {
+    pub fn new(
+        provider: Arc<dyn CloudProvider>,
+        op: Op,
+        metrics: CloudMetrics,
+    ) -> Option<(Self, InstanceBatcherDriver)> {
         let limits = provider.instances()?.limits();
         let (sender, requests) = mpsc::unbounded_channel();
         let records = Arc::new(InstanceRecords::default());
-        let driver = CoalescerDriver { requests, provider, limits, op, metrics, records: records.clone() };
+        let driver = InstanceBatcherDriver { requests, provider, limits, op, metrics, records: records.clone() };
         Some((Self { requests: sender, limits, records }, driver))
     }
 
@@ -80,22 +84,22 @@ impl Coalescer {
     ///
     /// # Cancellation
     /// Dropping the future leaves the batch running for the others.
-    pub async fn describe(&self, query: NodeQuery) -> Answer {
+    pub async fn describe(&self, query: InstanceQuery) -> DescribeResult {
         let (reply, answer) = oneshot::channel();
-        if self.requests.send(Request::Single(query, reply)).is_err() {
+        if self.requests.send(BatchRequest::Single(query, reply)).is_err() {
             return Err(stopped());
         }
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// Asks about many nodes at once; one answer per query, in order.
-    pub async fn describe_many(&self, queries: Vec<NodeQuery>) -> Vec<Answer> {
+    pub async fn describe_many(&self, queries: Vec<InstanceQuery>) -> Vec<DescribeResult> {
         futures::future::join_all(queries.into_iter().map(|query| self.describe(query))).await
     }
 
     /// Asks about these nodes in one batch that nothing else joins, so that whatever is wrong with the question shows
     /// on all of them; one answer per query, in order. Cut into several only where the provider's batch is smaller.
-    pub async fn describe_together(&self, queries: Vec<NodeQuery>) -> Vec<Answer> {
+    pub async fn describe_exclusive(&self, queries: Vec<InstanceQuery>) -> Vec<DescribeResult> {
         let mut answers = Vec::with_capacity(queries.len());
         for group in queries.chunks(self.limits.max_batch.get()) {
             let (batch, receivers): (Batch, Vec<_>) = group
@@ -106,7 +110,7 @@ impl Coalescer {
                 })
                 .unzip();
             // If the driver is gone it drops the replies, which answers all of them.
-            let _ = self.requests.send(Request::Together(batch));
+            let _ = self.requests.send(BatchRequest::Exclusive(batch));
             for receiver in receivers {
                 answers.push(receiver.await.unwrap_or_else(|_| Err(stopped())));
             }
@@ -129,14 +133,14 @@ fn stopped() -> CloudError {
     CloudError::new(ErrorKind::Canceled, "instances are no longer asked about: the process is stopping")
 }
 
-impl CoalescerDriver {
-    /// Collects and sends batches until every [`Coalescer`] is gone or the operation is cancelled.
+impl InstanceBatcherDriver {
+    /// Collects and sends batches until every [`InstanceBatcher`] is gone or the operation is cancelled.
     ///
     /// A batch is closed when it may be sent, not before: what is asked while the cloud is busy or wants to be left alone
     /// joins it. Otherwise a slow-down would cut the questions that wait for its end into many small calls.
     pub async fn run(mut self) {
         let mut throttle = Throttle::default();
-        let mut pile = Pile::default();
+        let mut pile = PendingQueries::default();
         let mut calls = FuturesUnordered::new();
         let mut open = true;
         while open || !pile.is_empty() || !calls.is_empty() {
@@ -153,12 +157,12 @@ impl CoalescerDriver {
                 // In this order, so that a batch that may go takes along what is there.
                 biased;
                 () = self.op.cancelled() => break,
-                request = self.requests.recv(), if open && pile.has_room(self.limits) => match request {
+                request = self.requests.recv(), if open && pile.accepts(self.limits) => match request {
                     Some(request) => pile.add(request),
                     None => open = false,
                 },
-                Some(Ended { generation, throttled }) = calls.next(), if !calls.is_empty() => {
-                    throttle.note(generation, throttled.as_ref());
+                Some(FinishedCall { generation, throttled }) = calls.next(), if !calls.is_empty() => {
+                    throttle.record(generation, throttled.as_ref());
                 }
                 () = start => {
                     let batch = pile.take();
@@ -172,48 +176,48 @@ impl CoalescerDriver {
 
 /// Questions that wait to be sent.
 #[derive(Default)]
-struct Pile {
+struct PendingQueries {
     /// Batches that must stay as they are.
-    together: VecDeque<Batch>,
-    joined: Joined,
+    exclusive: VecDeque<Batch>,
+    joined: MergedBatch,
     /// When the first and the last of the joined questions came.
-    came: Option<(Instant, Instant)>,
+    arrived: Option<(Instant, Instant)>,
 }
 
-impl Pile {
+impl PendingQueries {
     fn is_empty(&self) -> bool {
-        self.together.is_empty() && self.joined.batch.is_empty()
+        self.exclusive.is_empty() && self.joined.batch.is_empty()
     }
 
-    fn has_room(&self, limits: BatchLimits) -> bool {
+    fn accepts(&self, limits: BatchLimits) -> bool {
         self.joined.batch.len() < limits.max_batch.get()
     }
 
-    fn add(&mut self, request: Request) {
+    fn add(&mut self, request: BatchRequest) {
         match request {
-            Request::Single(query, reply) => {
+            BatchRequest::Single(query, reply) => {
                 let now = Instant::now();
-                self.came.get_or_insert((now, now)).1 = now;
+                self.arrived.get_or_insert((now, now)).1 = now;
                 self.joined.add(query, reply);
             }
-            Request::Together(batch) => self.together.push_back(batch),
+            BatchRequest::Exclusive(batch) => self.exclusive.push_back(batch),
         }
     }
 
     /// Returns when the next batch may go as far as its questions are concerned: when it is full, nothing came for a
     /// window, or [`MAX_WINDOWS`] are over.
     fn due(&self, limits: BatchLimits) -> Option<Instant> {
-        if !self.together.is_empty() || !self.has_room(limits) {
+        if !self.exclusive.is_empty() || !self.accepts(limits) {
             return Some(Instant::now());
         }
-        let (first, last) = self.came?;
-        Some((last + limits.window).min(first + limits.window * MAX_WINDOWS))
+        let (first, last) = self.arrived?;
+        Some((last + limits.batch_window).min(first + limits.batch_window * MAX_WINDOWS))
     }
 
     /// Takes the next batch.
     fn take(&mut self) -> Batch {
-        self.together.pop_front().unwrap_or_else(|| {
-            self.came = None;
+        self.exclusive.pop_front().unwrap_or_else(|| {
+            self.arrived = None;
             std::mem::take(&mut self.joined).batch
         })
     }
@@ -221,18 +225,18 @@ impl Pile {
 
 /// Single questions joined into a batch, one entry per node.
 #[derive(Default)]
-struct Joined {
+struct MergedBatch {
     batch: Batch,
     index: HashMap<(Arc<str>, Box<str>), usize>,
 }
 
-impl Joined {
-    fn add(&mut self, query: NodeQuery, reply: oneshot::Sender<Answer>) {
+impl MergedBatch {
+    fn add(&mut self, query: InstanceQuery, reply: oneshot::Sender<DescribeResult>) {
         let key = (query.node.name.clone(), query.node.uid.clone());
         if let Some(&at) = self.index.get(&key) {
             let (known, replies) = &mut self.batch[at];
             // One answer serves both if it says enough and is fresh enough for the stricter one.
-            known.need = known.need.max(query.need);
+            known.scope = known.scope.max(query.scope);
             known.max_age = known.max_age.min(query.max_age);
             known.node = query.node;
             replies.push(reply);
@@ -244,7 +248,7 @@ impl Joined {
 }
 
 /// A call that ended.
-struct Ended {
+struct FinishedCall {
     /// Generation of the [`Throttle`] in which it began.
     generation: u64,
     /// The answer that asks for a slow-down, if there is one.
@@ -259,11 +263,11 @@ async fn send(
     records: &InstanceRecords,
     generation: u64,
     batch: Batch,
-) -> Ended {
+) -> FinishedCall {
     // Nobody may be waiting any more: workers were cancelled while the batch queued.
     let batch: Batch = batch.into_iter().filter(|(_, replies)| replies.iter().any(|r| !r.is_closed())).collect();
     if batch.is_empty() {
-        return Ended { generation, throttled: None };
+        return FinishedCall { generation, throttled: None };
     }
     let (queries, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
     let answers = call(provider, op, metrics, &queries).await;
@@ -277,15 +281,15 @@ async fn send(
             let _ = reply.send(answer.clone());
         }
     }
-    Ended { generation, throttled }
+    FinishedCall { generation, throttled }
 }
 
 async fn call(
     provider: &Arc<dyn CloudProvider>,
     op: &Op,
     metrics: &CloudMetrics,
-    queries: &[NodeQuery],
-) -> Vec<Answer> {
+    queries: &[InstanceQuery],
+) -> Vec<DescribeResult> {
     let Some(instances) = provider.instances() else {
         return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no instances")); queries.len()];
     };
@@ -319,20 +323,20 @@ async fn describe(
     instances: &dyn Instances,
     op: &Op,
     metrics: &CloudMetrics,
-    queries: &[NodeQuery],
-) -> (Vec<Answer>, bool) {
+    queries: &[InstanceQuery],
+) -> (Vec<DescribeResult>, bool) {
     let started = Instant::now();
     let op = op.clone().for_call(started + CALL_TIMEOUT);
     let mut panicked = false;
     let asked = async {
         caught(instances.describe(&op, queries)).await.unwrap_or_else(|panic| {
             panicked = true;
-            Err(op::panicked(&panic))
+            Err(operation::panicked(&panic))
         })
     };
     let outcome = op.run(asked).instrument(call_span("describe_instances")).await;
     let outcome =
-        outcome.map_err(|error| op.uncanceled(error, || format!("no answer about {} instances", queries.len())));
+        outcome.map_err(|error| op.as_timeout(error, || format!("no answer about {} instances", queries.len())));
     let outcome = outcome.and_then(|answers| {
         if answers.len() == queries.len() {
             Ok(answers)

@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     k8s::NodeView,
-    provider::{InstanceMetadata, Instances, Need, Power},
-    runtime::gate::WriteGate,
+    provider::{InstanceMetadata, Instances, MetadataScope, PowerState},
+    runtime::write_gate::WriteGate,
 };
 
 /// A cloud that knows every node whose name does not start with "gone", and takes 100 ms per call.
@@ -27,11 +27,11 @@ impl Instances for Arc<Cloud> {
         BatchLimits {
             max_batch: NonZeroUsize::new(10).unwrap(),
             max_in_flight: NonZeroUsize::new(2).unwrap(),
-            window: Duration::from_millis(10),
+            batch_window: Duration::from_millis(10),
         }
     }
 
-    async fn describe(&self, _: &Op, queries: &[NodeQuery]) -> Result<Vec<Answer>, CloudError> {
+    async fn describe(&self, _: &Op, queries: &[InstanceQuery]) -> Result<Vec<DescribeResult>, CloudError> {
         self.batches.lock().push(queries.iter().map(|q| q.node.name.to_string()).collect());
         {
             let mut flying = self.in_flight.lock();
@@ -44,11 +44,11 @@ impl Instances for Arc<Cloud> {
         if let Some(error) = self.fail_next.lock().pop() {
             return Err(error);
         }
-        let answer = |q: &NodeQuery| match q.node.name.starts_with("gone") {
-            true => Ok(Presence::NotFound),
+        let answer = |q: &InstanceQuery| match q.node.name.starts_with("gone") {
+            true => Ok(InstanceStatus::NotFound),
             false => {
                 let meta = InstanceMetadata { provider_id: Some(q.node.name[..].into()), ..Default::default() };
-                Ok(Presence::Found { power: Power::Running, meta })
+                Ok(InstanceStatus::Found { power_state: PowerState::Running, meta })
             }
         };
         Ok(queries.iter().skip(usize::from(self.short)).map(answer).collect())
@@ -68,15 +68,15 @@ impl CloudProvider for Provider {
     }
 }
 
-fn start(cloud: &Arc<Cloud>) -> (Coalescer, tokio::task::JoinHandle<()>) {
+fn start(cloud: &Arc<Cloud>) -> (InstanceBatcher, tokio::task::JoinHandle<()>) {
     let op = Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open());
     let metrics = CloudMetrics::register(&prometheus::Registry::new()).unwrap();
-    let (coalescer, driver) = Coalescer::new(Arc::new(Provider(cloud.clone())), op, metrics).unwrap();
+    let (coalescer, driver) = InstanceBatcher::new(Arc::new(Provider(cloud.clone())), op, metrics).unwrap();
     (coalescer, tokio::spawn(driver.run()))
 }
 
-fn query(name: &str) -> NodeQuery {
-    NodeQuery { node: Arc::new(NodeView::named(name)), need: Need::Power, max_age: Duration::ZERO }
+fn query(name: &str) -> InstanceQuery {
+    InstanceQuery { node: Arc::new(NodeView::named(name)), scope: MetadataScope::PowerState, max_age: Duration::ZERO }
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,8 +87,8 @@ async fn concurrent_questions_share_full_batches_and_each_gets_its_own_answer() 
     let answers = coalescer.describe_many(names.iter().map(|n| query(n)).collect()).await;
     for (name, answer) in names.iter().zip(answers) {
         match answer.unwrap() {
-            Presence::NotFound => assert!(name.starts_with("gone")),
-            Presence::Found { meta, .. } => assert_eq!(meta.provider_id.as_deref(), Some(&name[..])),
+            InstanceStatus::NotFound => assert!(name.starts_with("gone")),
+            InstanceStatus::Found { meta, .. } => assert_eq!(meta.provider_id.as_deref(), Some(&name[..])),
         }
     }
     assert_eq!(cloud.batches.lock().iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 5]);
@@ -111,10 +111,10 @@ async fn a_node_that_the_providers_code_panics_about_spoils_no_other() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, driver) = start(&cloud);
     let answers = coalescer.describe_many(vec![query("a"), query("poison"), query("gone")]).await;
-    assert!(matches!(answers[0], Ok(Presence::Found { .. })));
+    assert!(matches!(answers[0], Ok(InstanceStatus::Found { .. })));
     assert_eq!(answers[1].as_ref().unwrap_err().kind(), ErrorKind::Transient);
     assert!(answers[1].as_ref().unwrap_err().to_string().contains("panicked"));
-    assert_eq!(answers[2].as_ref().unwrap(), &Presence::NotFound);
+    assert_eq!(answers[2].as_ref().unwrap(), &InstanceStatus::NotFound);
     let alone = coalescer.describe(query("poison")).await;
     assert!(alone.is_err(), "and it goes on");
     drop(coalescer);
@@ -174,9 +174,9 @@ async fn questions_asked_together_stay_together_and_alone() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, _driver) = start(&cloud);
     let group = vec![query("a"), query("gone-1"), query("b")];
-    let (single, together) = tokio::join!(coalescer.describe(query("c")), coalescer.describe_together(group));
+    let (single, together) = tokio::join!(coalescer.describe(query("c")), coalescer.describe_exclusive(group));
     assert!(single.is_ok());
-    let absent: Vec<_> = together.into_iter().map(|a| a.unwrap() == Presence::NotFound).collect();
+    let absent: Vec<_> = together.into_iter().map(|a| a.unwrap() == InstanceStatus::NotFound).collect();
     assert_eq!(absent, [false, true, false]);
     let mut batches = cloud.batches.lock().clone();
     batches.sort();
@@ -188,9 +188,9 @@ async fn a_group_larger_than_a_batch_is_cut_and_still_answered_in_order() {
     let cloud = Arc::new(Cloud::default());
     let (coalescer, _driver) = start(&cloud);
     let names: Vec<_> = (0..25).map(|i| format!("n{i}")).collect();
-    let answers = coalescer.describe_together(names.iter().map(|n| query(n)).collect()).await;
+    let answers = coalescer.describe_exclusive(names.iter().map(|n| query(n)).collect()).await;
     for (name, answer) in names.iter().zip(answers) {
-        let Presence::Found { meta, .. } = answer.unwrap() else { panic!("{name} is there") };
+        let InstanceStatus::Found { meta, .. } = answer.unwrap() else { panic!("{name} is there") };
         assert_eq!(meta.provider_id.as_deref(), Some(&name[..]));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::runtime::gate::NotLeader;
+use crate::runtime::write_gate::NotLeader;
 
 /// What the framework does about a failed provider call.
 ///
@@ -77,7 +77,7 @@ impl ErrorKind {
 
     /// Tells whether the cloud turned the request down: it does so again until somebody does something about it, while an
     /// outage passes by itself.
-    pub fn is_refusal(self) -> bool {
+    pub fn is_rejection(self) -> bool {
         matches!(self, Self::InvalidInput | Self::QuotaExceeded | Self::Denied | Self::Conflict)
     }
 }

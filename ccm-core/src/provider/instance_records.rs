@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 
 use tokio::time::Instant;
 
-use super::{CloudError, Power, Presence};
+use super::{CloudError, InstanceStatus, PowerState};
 use crate::k8s::{MachineId, NodeView};
 
-/// Answers about instances, by provider ID. The [`Coalescer`](super::Coalescer) records every one; the node-lifecycle
+/// Answers about instances, by provider ID. The [`InstanceBatcher`](super::Coalescer) records every one; the node-lifecycle
 /// controller reads them.
 #[derive(Debug, Default)]
 pub(crate) struct InstanceRecords(Mutex<HashMap<Arc<str>, InstanceRecord>>);
@@ -35,10 +35,10 @@ impl InstanceRecord {
 impl InstanceRecords {
     /// Records what the cloud answered about a node. An answer about a node without provider ID counts for the instance
     /// that it names.
-    pub(crate) fn record(&self, node: &NodeView, answer: &Result<Presence, CloudError>) {
+    pub(crate) fn record(&self, node: &NodeView, answer: &Result<InstanceStatus, CloudError>) {
         match answer {
             Err(_) => {}
-            Ok(Presence::NotFound) => {
+            Ok(InstanceStatus::NotFound) => {
                 let Some(id) = &node.provider_id else { return };
                 let mut records = self.0.lock();
                 let record = records.entry(id.clone()).or_default();
@@ -47,14 +47,14 @@ impl InstanceRecords {
                 }
             }
             // One that has ended and is still listed is known to the cloud, which is what a record says.
-            Ok(Presence::Found { power, meta }) => {
+            Ok(InstanceStatus::Found { power_state: power, meta }) => {
                 let id = node.provider_id.clone().or_else(|| meta.provider_id.as_deref().map(Arc::from));
                 let Some(id) = id else { return };
                 let mut records = self.0.lock();
                 let record = records.entry(id).or_default();
                 (record.was_found, record.lost_since) = (true, None);
                 // Another machine may have its name already.
-                if *power != Power::Terminated {
+                if *power != PowerState::Terminated {
                     record.machine = node.machine;
                 }
             }
@@ -94,9 +94,9 @@ mod tests {
         NodeView { provider_id: id.map(Arc::from), machine: MachineId::of("machine"), ..NodeView::named("n") }
     }
 
-    fn found(power: Power, id: Option<&str>) -> Presence {
+    fn found(power: PowerState, id: Option<&str>) -> InstanceStatus {
         let meta = InstanceMetadata { provider_id: id.map(Into::into), ..InstanceMetadata::default() };
-        Presence::Found { power, meta }
+        InstanceStatus::Found { power_state: power, meta }
     }
 
     #[tokio::test(start_paused = true)]
@@ -106,38 +106,38 @@ mod tests {
         records.record(&asked, &Err(CloudError::transient("no answer")));
         assert_eq!(records.of(&asked), None, "an error says nothing");
 
-        records.record(&asked, &Ok(Presence::NotFound));
+        records.record(&asked, &Ok(InstanceStatus::NotFound));
         assert_eq!(records.of(&asked), Some(InstanceRecord::default()));
         assert!(!InstanceRecord::default().is_found());
 
-        records.record(&asked, &Ok(found(Power::Stopped, None)));
+        records.record(&asked, &Ok(found(PowerState::Stopped, None)));
         let there = InstanceRecord { was_found: true, machine: asked.machine, ..InstanceRecord::default() };
         assert_eq!(records.of(&asked), Some(there));
         assert!(there.is_found());
         records.record(&asked, &Err(CloudError::transient("no answer")));
         assert_eq!(records.of(&asked), Some(there), "an error says nothing");
 
-        records.record(&asked, &Ok(found(Power::Terminated, None)));
+        records.record(&asked, &Ok(found(PowerState::Terminated, None)));
         assert_eq!(records.of(&asked), Some(there), "the cloud knows it");
         let lost_since = Some(Instant::now());
         for _ in 0..2 {
-            records.record(&asked, &Ok(Presence::NotFound));
+            records.record(&asked, &Ok(InstanceStatus::NotFound));
             let lost = InstanceRecord { lost_since, ..there };
             assert_eq!(records.of(&asked), Some(lost));
             assert!(!lost.is_found());
             tokio::time::advance(Duration::from_secs(60)).await;
         }
-        records.record(&asked, &Ok(found(Power::Running, None)));
+        records.record(&asked, &Ok(found(PowerState::Running, None)));
         assert_eq!(records.of(&asked), Some(there));
     }
 
     #[test]
     fn a_node_that_was_asked_about_by_name_counts_for_the_instance_that_the_answer_names() {
         let records = InstanceRecords::default();
-        records.record(&node(None), &Ok(Presence::NotFound));
-        records.record(&node(None), &Ok(found(Power::Running, None)));
+        records.record(&node(None), &Ok(InstanceStatus::NotFound));
+        records.record(&node(None), &Ok(found(PowerState::Running, None)));
         assert!(records.0.lock().is_empty());
-        records.record(&node(None), &Ok(found(Power::Running, Some("a"))));
+        records.record(&node(None), &Ok(found(PowerState::Running, Some("a"))));
         assert!(records.of(&node(Some("a"))).is_some_and(|record| record.was_found));
         assert_eq!(records.of(&node(None)), None);
     }
@@ -146,7 +146,7 @@ mod tests {
     fn instances_that_no_node_has_are_forgotten() {
         let records = InstanceRecords::default();
         for number in 0..103 {
-            records.record(&node(Some(&format!("i{number}"))), &Ok(Presence::NotFound));
+            records.record(&node(Some(&format!("i{number}"))), &Ok(InstanceStatus::NotFound));
         }
         records.prune(&[Arc::new(node(Some("i0"))), Arc::new(node(Some("i1")))]);
         assert_eq!(records.0.lock().len(), 103, "not too many yet");

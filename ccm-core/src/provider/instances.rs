@@ -25,11 +25,11 @@ pub trait Instances: Send + Sync {
     /// up by [`NodeView::provider_id`] if there is one, otherwise by name or whatever
     /// [`CloudProvider::node_fields`](super::CloudProvider::node_fields) asked for.
     ///
-    /// **[`Presence::NotFound`] deletes the Node object.** Answer it only when the cloud itself said, in a typed way,
+    /// **[`InstanceStatus::NotFound`] deletes the Node object.** Answer it only when the cloud itself said, in a typed way,
     /// that there is no such instance, or when a complete listing does not hold it. An empty page, an instance in
     /// another region, a 403, a half-read listing, a cell that does not answer: all of these are an `Err` for that
     /// entry. A stopped instance exists. A terminated one that the cloud still shows is
-    /// `Found` with [`Power::Terminated`], which the framework treats as gone.
+    /// `Found` with [`PowerState::Terminated`], which the framework treats as gone.
     ///
     /// Read-only and repeatable. Answers may come from the provider's own snapshot if it is not older than the
     /// query's `max_age`.
@@ -37,7 +37,11 @@ pub trait Instances: Send + Sync {
     /// # Errors
     /// An inner `Err` concerns one node; an outer one the whole batch (credentials, throttling, outage). Neither ever
     /// leads to a deletion.
-    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError>;
+    async fn describe(
+        &self,
+        op: &Op,
+        queries: &[InstanceQuery],
+    ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError>;
 }
 
 /// How a provider wants to be asked about many nodes.
@@ -49,7 +53,7 @@ pub struct BatchLimits {
     pub max_in_flight: NonZeroUsize,
     /// How long a question waits for the next one to join its batch; the first one waits ten times as long at most.
     /// Default 10 ms.
-    pub window: Duration,
+    pub batch_window: Duration,
 }
 
 impl Default for BatchLimits {
@@ -58,42 +62,42 @@ impl Default for BatchLimits {
         // round trips without looking like a burst to a cloud's rate limiter.
         const BATCH: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
         const IN_FLIGHT: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
-        Self { max_batch: BATCH, max_in_flight: IN_FLIGHT, window: Duration::from_millis(10) }
+        Self { max_batch: BATCH, max_in_flight: IN_FLIGHT, batch_window: Duration::from_millis(10) }
     }
 }
 
 /// A question about one node.
 #[derive(Clone, Debug)]
-pub struct NodeQuery {
+pub struct InstanceQuery {
     /// The node as last observed.
     pub node: Arc<NodeView>,
     /// What the answer is for; a provider may leave out the rest of the metadata.
-    pub need: Need,
+    pub scope: MetadataScope,
     /// How old the answer may be. Zero means: ask the cloud now.
     pub max_age: Duration,
 }
 
 /// What an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Need {
+pub enum MetadataScope {
     /// Existence and power state only.
-    Power,
+    PowerState,
     /// Addresses (and existence and power state).
     Addresses,
     /// All metadata.
-    Initialize,
+    All,
 }
 
 /// What is known about a node's instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub enum InstanceStatus {
     /// Proved absent. Doubt is an `Err`, never this.
     NotFound,
     /// Present.
     Found {
         /// Power state.
-        power: Power,
-        /// Metadata, as far as [`NodeQuery::need`] asked for it.
+        power_state: PowerState,
+        /// Metadata, as far as [`InstanceQuery::scope`] asked for it.
         meta: InstanceMetadata,
     },
 }
@@ -101,7 +105,7 @@ pub enum Presence {
 /// Power state of an instance, for the node-lifecycle controller. Initialisation and address updates go on in any
 /// state but `Terminated`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Power {
+pub enum PowerState {
     /// Runs.
     Running,
     /// Shut down, suspended or asleep; may be started again. Leads to the shutdown taint.

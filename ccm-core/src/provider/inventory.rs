@@ -13,10 +13,10 @@ use super::{CloudError, Op, Progress};
 pub trait Inventory: Send + Sync {
     /// Names the cluster whose objects are listed, as the ownership mark has it. Whoever has orphans deleted by the
     /// subcommand `orphans` confirms this name, so it has to be what tells this cluster's objects from another's in the
-    /// cloud. The default is `--cluster-name`.
+    /// cloud. The default is `--cluster_id-name`.
     ///
     /// Constant once [`CloudProvider::start`](super::CloudProvider::start) returned; no cloud call.
-    fn cluster(&self, op: &Op) -> Box<str> {
+    fn cluster_id(&self, op: &Op) -> Box<str> {
         op.cluster_name().into()
     }
 

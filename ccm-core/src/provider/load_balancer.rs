@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{CloudError, EventKind, Op};
+use super::{CloudError, EventType, Op};
 use crate::k8s::{
     EndpointSliceView, IpFamily, LbStatus, NodeView, Protocol, ServiceView, SessionAffinity, well_known as wk,
 };
@@ -19,7 +19,7 @@ use crate::k8s::{
 #[async_trait]
 pub trait LoadBalancers: Send + Sync {
     /// Returns what the provider can do. Constant once [`CloudProvider::start`](super::CloudProvider::start) returned.
-    /// The framework checks every Service against it ([`LbSupport::refuse`]) before `ensure`: one that asks for more
+    /// The framework checks every Service against it ([`LbSupport::validate`]) before `ensure`: one that asks for more
     /// is refused with an event, never served more openly than it asked.
     fn supports(&self) -> LbSupport;
 
@@ -29,10 +29,10 @@ pub trait LoadBalancers: Send + Sync {
         Vec::new()
     }
 
-    /// Tells whether [`interpret`](Self::interpret) may answer [`Backends::Endpoints`]. Constant; `false` by default.
+    /// Tells whether [`interpret`](Self::interpret) may answer [`BackendKind::Endpoints`]. Constant; `false` by default.
     /// Where EndpointSlices cannot be listed, Services with such backends wait, and others are served.
     /// EndpointSlices are watched only if so (RBAC: `list` and `watch` on `endpointslices`).
-    fn takes_endpoints(&self) -> bool {
+    fn supports_endpoint_backends(&self) -> bool {
         false
     }
 
@@ -46,15 +46,15 @@ pub trait LoadBalancers: Send + Sync {
     /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer whose class is
     /// none or among [`classes`](Self::classes). Annotations that the provider writes itself ([`LbOutcome::annotations`]) must not
     /// change the digest, or each write would cause another `ensure`.
-    fn interpret(&self, service: &ServiceView) -> Claim;
+    fn interpret(&self, service: &ServiceView) -> ServiceInterpretation;
 
     /// Tells which backends the load balancer of an invalid Service has, from when it was valid or another manager served it.
     ///
-    /// Pure, called where [`interpret`](Self::interpret) answered [`Claim::Refused`] and this process has not seen the Service
+    /// Pure, called where [`interpret`](Self::interpret) answered [`ServiceInterpretation::Invalid`] and this process has not seen the Service
     /// valid, after a restart for instance. With `Some`, and a Service that shows a load balancer, backends follow the nodes by
     /// [`update_backends`](Self::update_backends) with the Service as it is; what is refused is only the change. `None`, the
     /// default: backends stay as they are until the Service is valid.
-    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         let _ = service;
         None
     }
@@ -64,7 +64,7 @@ pub trait LoadBalancers: Send + Sync {
     ///
     /// Pure, called after [`interpret`](Self::interpret) with the same Service. Each remark becomes one event when it
     /// first appears on the Service, not one per reconcile. None by default.
-    fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
+    fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
         let _ = service;
         Vec::new()
     }
@@ -72,9 +72,9 @@ pub trait LoadBalancers: Send + Sync {
     /// Makes the load balancer as described, creating what is missing.
     ///
     /// Idempotent and resumable: it may have been interrupted after any of its cloud calls, and is called again. With
-    /// [`Depth::Trust`] it may believe what it knows of the cloud; with [`Depth::Verify`] it reads the cloud again and
+    /// [`ReadMode::Cached`] it may believe what it knows of the cloud; with [`ReadMode::Fresh`] it reads the cloud again and
     /// repairs drift. No call sleeps longer than two seconds: answer [`Progress::Pending`] instead.
-    async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome;
+    async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome;
 
     /// Brings the set of backends, and nothing else, in line. Called when only nodes or endpoints changed, and after an
     /// [`ensure`](Self::ensure) that was [refused](super::ErrorKind::is_refusal), so that what there is serves on: what
@@ -126,11 +126,11 @@ pub struct LbSupport {
 
 impl LbSupport {
     /// Lists what `service` asks for beyond this support, or asks for wrongly; empty when it may be served.
-    pub fn refuse(&self, service: &ServiceView) -> Vec<InvalidInput> {
+    pub fn validate(&self, service: &ServiceView) -> Vec<FieldError> {
         let mut found = Vec::new();
         let mut need = |supported: bool, asked: bool, field: &str, message: &str| {
             if asked && !supported {
-                found.push(InvalidInput::new(field, message));
+                found.push(FieldError::new(field, message));
             }
         };
         let protocols: BTreeSet<_> = service.ports.iter().map(|p| p.protocol).collect();
@@ -165,18 +165,18 @@ impl LbSupport {
 
 /// Whose a Service is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Claim {
+pub enum ServiceInterpretation {
     /// Ours, and valid.
-    Ours {
+    Valid {
         /// Which backends it takes.
-        backends: Backends,
+        backends: BackendKind,
         /// Digest of everything, besides the backends, that `ensure` would act on. Equal digests need no cloud call.
         digest: Digest,
     },
     /// Another controller's: left alone, status untouched.
-    Elsewhere,
+    ImplementedElsewhere,
     /// Ours, but it cannot be served; every mistake, for one event.
-    Refused(Vec<InvalidInput>),
+    Invalid(Vec<FieldError>),
 }
 
 /// What load balancers address nodes by, which decides who can be a backend and what changes one.
@@ -192,7 +192,7 @@ pub enum NodeTarget {
 
 /// Which backends a load balancer takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backends {
+pub enum BackendKind {
     /// Nodes that meet all of these requirements; every node when there is none.
     Nodes(Vec<LabelRequirement>),
     /// Endpoints of the Service.
@@ -223,9 +223,9 @@ impl LabelRequirement {
 
 /// Something worth telling the owner of a Service, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
+pub struct ServiceNotice {
     /// Type of the event.
-    pub kind: EventKind,
+    pub kind: EventType,
     /// Event reason: PascalCase, from a small fixed set.
     pub reason: &'static str,
     /// Note, under 1 kB.
@@ -248,23 +248,23 @@ impl Digest {
 /// One mistake in a Service, naming the field or annotation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
-pub struct InvalidInput {
+pub struct FieldError {
     /// Field path or annotation key.
     pub field: Box<str>,
     /// What is wrong with it.
     pub message: Box<str>,
 }
 
-impl InvalidInput {
+impl FieldError {
     /// Makes a mistake from the field path or annotation key and what is wrong with it.
     pub fn new(field: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
 }
 
-impl From<Vec<InvalidInput>> for CloudError {
+impl From<Vec<FieldError>> for CloudError {
     /// Names every mistake in one message.
-    fn from(mistakes: Vec<InvalidInput>) -> Self {
+    fn from(mistakes: Vec<FieldError>) -> Self {
         let mistakes: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         Self::invalid_input(mistakes.join("; "))
     }
@@ -280,7 +280,7 @@ pub struct LbSpec {
     /// Client networks that may connect.
     pub sources: SourceRanges,
     /// Backends.
-    pub backends: BackendSet,
+    pub backends: Backends,
 }
 
 /// Which clients may connect.
@@ -301,7 +301,7 @@ impl SourceRanges {
     /// # Errors
     /// Every entry that is no network, once. A service with one must not be served: to leave the entry out could open it,
     /// or close it, to the wrong clients.
-    pub fn of(service: &ServiceView) -> Result<Self, Vec<InvalidInput>> {
+    pub fn of(service: &ServiceView) -> Result<Self, Vec<FieldError>> {
         let annotation = service.annotations.get(wk::ANNOTATION_SOURCE_RANGES).map(|text| text.trim());
         let (field, entries): (_, Vec<&str>) = match annotation {
             _ if !service.source_ranges.is_empty() => {
@@ -317,7 +317,7 @@ impl SourceRanges {
                     networks.insert(network.trunc());
                 }
                 Err(_) => {
-                    let mistake = InvalidInput::new(field, format!("{entry:?} is not a network in CIDR form"));
+                    let mistake = FieldError::new(field, format!("{entry:?} is not a network in CIDR form"));
                     if !invalid.contains(&mistake) {
                         invalid.push(mistake);
                     }
@@ -329,7 +329,7 @@ impl SourceRanges {
 
     /// Returns the networks; where the Service says nothing those that hold everybody of these address families, IPv4 if none
     /// is named.
-    pub fn or_everybody(self, families: &[IpFamily]) -> Vec<IpNet> {
+    pub fn or_any_source(self, families: &[IpFamily]) -> Vec<IpNet> {
         let everybody = |family| match family {
             IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
             IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
@@ -351,14 +351,14 @@ impl SourceRanges {
 
 /// Backends of a wanted load balancer.
 #[derive(Clone, Debug)]
-pub enum BackendSet {
+pub enum Backends {
     /// Nodes, sorted by name.
     Nodes(Vec<Arc<NodeView>>),
     /// Slices of the Service, sorted by name.
     Endpoints(Vec<Arc<EndpointSliceView>>),
 }
 
-impl BackendSet {
+impl Backends {
     /// Returns the nodes; none where endpoints are the backends, which only a provider gets that
     /// [takes them](LoadBalancers::takes_endpoints).
     pub fn nodes(&self) -> &[Arc<NodeView>] {
@@ -371,11 +371,11 @@ impl BackendSet {
 
 /// How far `ensure` trusts what it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
+pub enum ReadMode {
     /// Only differences from the last known state need calls.
-    Trust,
+    Cached,
     /// Read the cloud and repair drift.
-    Verify,
+    Fresh,
 }
 
 /// Names a load balancer to delete, even when the Service is invalid or gone.
@@ -394,7 +394,7 @@ pub struct LbRef {
     /// Status as last seen.
     pub status: LbStatus,
     /// The Service as last seen, if it was seen.
-    pub last_seen: Option<Arc<ServiceView>>,
+    pub last_observed: Option<Arc<ServiceView>>,
 }
 
 /// Result of `ensure` and `update_backends`.
@@ -465,7 +465,7 @@ pub enum Progress {
 impl Progress {
     /// Makes the answer of something that is not finished, with a wait that [grows](Op::look_again).
     pub fn pending(op: &Op, why: impl Into<Box<str>>) -> Self {
-        Self::Pending { after: op.look_again(), why: why.into() }
+        Self::Pending { after: op.poll_interval(), why: why.into() }
     }
 }
 

@@ -72,7 +72,7 @@ fn a_range_that_is_no_network_is_named_and_never_left_out() {
         let invalid = SourceRanges::of(&annotated(text)).unwrap_err();
         assert_eq!(invalid.len(), mistakes, "{text:?}");
         assert_eq!(&*invalid[0].field, wk::ANNOTATION_SOURCE_RANGES);
-        assert_eq!(EVERYTHING.refuse(&annotated(text)), invalid, "no support serves it");
+        assert_eq!(EVERYTHING.validate(&annotated(text)), invalid, "no support serves it");
     }
 }
 
@@ -109,26 +109,26 @@ fn every_wish_beyond_the_support_is_refused_by_its_field() {
         ),
         ("spec.loadBalancerSourceRanges", ServiceView { source_ranges: ranges, ..service() }),
     ];
-    assert!(LbSupport::default().refuse(&service()).is_empty());
+    assert!(LbSupport::default().validate(&service()).is_empty());
     for (field, service) in cases {
-        let refused = LbSupport::default().refuse(&service);
+        let refused = LbSupport::default().validate(&service);
         assert_eq!(refused.iter().map(|r| &*r.field).collect::<Vec<_>>(), [field]);
-        assert!(EVERYTHING.refuse(&service).is_empty(), "{field}");
+        assert!(EVERYTHING.validate(&service).is_empty(), "{field}");
     }
     let open = ServiceView {
         source_ranges: Box::new(["0.0.0.0/0".into()]),
         ip_families: Box::new([IpFamily::V4]),
         ..service()
     };
-    assert!(LbSupport::default().refuse(&open).is_empty(), "open to everybody is no restriction");
+    assert!(LbSupport::default().validate(&open).is_empty(), "open to everybody is no restriction");
     let mixed = ServiceView { ports: ports(&[Protocol::Tcp, Protocol::Udp]), ..service() };
-    assert_eq!(LbSupport { mixed_protocols: false, ..EVERYTHING }.refuse(&mixed).len(), 1);
+    assert_eq!(LbSupport { mixed_protocols: false, ..EVERYTHING }.validate(&mixed).len(), 1);
 }
 
 #[test]
 fn a_service_that_says_nothing_admits_everybody_of_its_families() {
     let networks = |sources: SourceRanges, families: &[IpFamily]| {
-        sources.or_everybody(families).iter().map(ToString::to_string).collect::<Vec<_>>()
+        sources.or_any_source(families).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(networks(SourceRanges::Unset, &[]), ["0.0.0.0/0"]);
     assert_eq!(networks(SourceRanges::Unset, &[IpFamily::V6, IpFamily::V4]), ["::/0", "0.0.0.0/0"]);
@@ -143,6 +143,6 @@ fn a_service_that_says_nothing_admits_everybody_of_its_families() {
 
 #[test]
 fn mistakes_become_one_error_that_names_each() {
-    let error = CloudError::from(vec![InvalidInput::new("a", "is wrong"), InvalidInput::new("b", "too")]);
+    let error = CloudError::from(vec![FieldError::new("a", "is wrong"), FieldError::new("b", "too")]);
     assert_eq!((error.kind(), &*error.to_string()), (super::super::ErrorKind::InvalidInput, "a: is wrong; b: too"));
 }

@@ -30,8 +30,8 @@
 //!         "shelf"
 //!     }
 //!
-//!     fn claims_node(&self, node: &NodeView) -> NodeClaim {
-//!         NodeClaim::by_scheme("shelf", node)
+//!     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
+//!         NodeOwnership::by_scheme("shelf", node)
 //!     }
 //!
 //!     fn instances(&self) -> Option<&dyn Instances> {
@@ -41,18 +41,18 @@
 //!
 //! #[async_trait]
 //! impl Instances for Shelf {
-//!     async fn describe(&self, _: &Op, asked: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
-//!         let answer = |query: &NodeQuery| {
+//!     async fn describe(&self, _: &Op, asked: &[InstanceQuery]) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
+//!         let answer = |query: &InstanceQuery| {
 //!             let id = query.node.provider_id.as_deref().unwrap_or(&query.node.name);
 //!             let id = id.trim_start_matches(SCHEME);
 //!             // The table is complete, so what it does not hold is proved absent.
-//!             let Some(address) = self.0.get(id) else { return Ok(Presence::NotFound) };
+//!             let Some(address) = self.0.get(id) else { return Ok(InstanceStatus::NotFound) };
 //!             let meta = InstanceMetadata {
 //!                 provider_id: Some(format!("{SCHEME}{id}").into()),
 //!                 addresses: vec![NodeAddress::new(AddressType::InternalIp, address.as_str())],
 //!                 ..InstanceMetadata::default()
 //!             };
-//!             Ok(Presence::Found { power: Power::Running, meta })
+//!             Ok(InstanceStatus::Found { power_state: PowerState::Running, meta })
 //!         };
 //!         Ok(asked.iter().map(answer).collect())
 //!     }
@@ -61,14 +61,14 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), CloudError> {
 //! # use std::{sync::Arc, time::Duration};
 //! # let shelf = Shelf(BTreeMap::from([("n1".to_owned(), "10.0.0.1".to_owned())]));
-//! # let op = Op::new("kubernetes", Default::default(), ccm_core::runtime::gate::WriteGate::always_open());
+//! # let op = Op::new("kubernetes", Default::default(), ccm_core::runtime::write_gate::WriteGate::always_open());
 //! # let ask = |name: &str| {
 //! #     let node = Arc::new(NodeView::named(name));
-//! #     NodeQuery { node, need: Need::Initialize, max_age: Duration::ZERO }
+//! #     InstanceQuery { node, scope: MetadataScope::All, max_age: Duration::ZERO }
 //! # };
 //! # let answers = shelf.instances().unwrap().describe(&op, &[ask("n2"), ask("n1")]).await?;
-//! # assert_eq!(answers[0].as_ref().ok(), Some(&Presence::NotFound));
-//! # assert!(matches!(&answers[1], Ok(Presence::Found { meta, .. }) if meta.addresses.len() == 1));
+//! # assert_eq!(answers[0].as_ref().ok(), Some(&InstanceStatus::NotFound));
+//! # assert!(matches!(&answers[1], Ok(InstanceStatus::Found { meta, .. }) if meta.addresses.len() == 1));
 //! # Ok(()) }
 //! ```
 //!
@@ -110,13 +110,13 @@
 //!
 //! ```
 //! # use ccm_core::provider::*;
-//! # struct Balancer; struct Answer { balancer: Balancer, request_id: String }
-//! # async fn request(_: &str) -> Result<Answer, CloudError> { Ok(Answer { balancer: Balancer, request_id: "1".into() }) }
-//! # async fn create(op: &Op, name: &str) -> Result<Balancer, CloudError> {
-//! let mutation = Mutation::new("create_load_balancer", name).because("there is none");
+//! # struct LoadBalancer; struct Answer { load_balancer: LoadBalancer, request_id: String }
+//! # async fn request(_: &str) -> Result<Answer, CloudError> { Ok(Answer { load_balancer: LoadBalancer, request_id: "1".into() }) }
+//! # async fn create(op: &Op, name: &str) -> Result<LoadBalancer, CloudError> {
+//! let mutation = Mutation::new("create_load_balancer", name).with_detail("it does not exist");
 //! op.mutate(mutation, async {
 //!     let answer = request(name).await?;
-//!     Ok(Reply::new(answer.balancer).with_request_id(answer.request_id))
+//!     Ok(MutationResponse::new(answer.load_balancer).with_request_id(answer.request_id))
 //! })
 //! .await
 //! # }
@@ -138,10 +138,10 @@
 //! | `Interface.LoadBalancer`, `Routes` | [`CloudProvider::load_balancers`], [`CloudProvider::routes`] |
 //! | `Interface.Instances`, `Zones` | nothing beside it: a v1-style provider is adapted on top of [`Instances`] |
 //! | `Interface.Clusters` | nothing: never called upstream |
-//! | `InstancesV2.InstanceExists` | [`Instances::describe`]: [`Presence`]; for it, and for the next, [`Need::Power`] |
-//! | `InstancesV2.InstanceShutdown` | [`Instances::describe`]: [`Power::Stopped`] |
-//! | `InstancesV2.InstanceMetadata` | [`Instances::describe`]: [`InstanceMetadata`], with [`Need::Initialize`] or [`Need::Addresses`] |
-//! | `nil, nil` from `InstanceMetadata` | cannot be said: answer [`Presence::NotFound`] or an error |
+//! | `InstancesV2.InstanceExists` | [`Instances::describe`]: [`InstanceStatus`]; for it, and for the next, [`MetadataScope::PowerState`] |
+//! | `InstancesV2.InstanceShutdown` | [`Instances::describe`]: [`PowerState::Stopped`] |
+//! | `InstancesV2.InstanceMetadata` | [`Instances::describe`]: [`InstanceMetadata`], with [`MetadataScope::All`] or [`MetadataScope::Addresses`] |
+//! | `nil, nil` from `InstanceMetadata` | cannot be said: answer [`InstanceStatus::NotFound`] or an error |
 //! | `Instances.InstanceID` | [`InstanceMetadata::provider_id`], complete with its scheme |
 //! | `Instances.NodeAddresses…`, `InstanceType…`; `Zones.GetZone…` | further fields of [`InstanceMetadata`] |
 //! | `Instances.InstanceExistsByProviderID`, `InstanceShutdownByProviderID` | as in V2 |
@@ -151,14 +151,14 @@
 //! | `LoadBalancer.GetLoadBalancer`, `.EnsureLoadBalancerDeleted` | [`LoadBalancers::delete`], which succeeds on nothing |
 //! | `LoadBalancer.GetLoadBalancerName` | the provider's own business |
 //! | writing annotations to the Service | [`LbOutcome::annotations`], [`LoadBalancers::stale_annotations`] |
-//! | events from inside the provider | [`Op::event`], [`LoadBalancers::remarks`], [`CloudError::with_reason`] |
+//! | events from inside the provider | [`Op::event`], [`LoadBalancers::notices`], [`CloudError::with_reason`] |
 //! | `Routes.ListRoutes`, `.CreateRoute`, `.DeleteRoute` | [`Routes::list`], [`Routes::apply`] |
 //! | `Route.TargetNode`, empty when unknown | [`Route::node`] |
 //! | `Route.EnableNodeAddresses`, `.TargetNodeAddresses` | [`Route::node_addresses`] |
 //! | name hint of `CreateRoute` | the node's UID, in [`RouteChange::Create`] |
-//! | `InstanceNotFound` | [`Presence::NotFound`], and only on proof |
+//! | `InstanceNotFound` | [`InstanceStatus::NotFound`], and only on proof |
 //! | `NotImplemented` | a missing capability, or [`ErrorKind::NotImplemented`] |
-//! | `ImplementedElsewhere` | [`Claim::Elsewhere`], or [`ErrorKind::ImplementedElsewhere`]; compared by kind, wrapped or not |
+//! | `ImplementedElsewhere` | [`ServiceInterpretation::ImplementedElsewhere`], or [`ErrorKind::ImplementedElsewhere`]; compared by kind, wrapped or not |
 //! | `api.RetryError` | [`CloudError::with_retry_after`] on any call, or [`Progress::Pending`] |
 //! | `DiskNotFound`, volume helpers | nothing: volumes left the framework long ago |
 //! | `GetLoadBalancerSourceRanges`, `IsAllowAll` | [`LbSpec::sources`]; [`SourceRanges::of`], [`SourceRanges::restricts`] |
@@ -175,12 +175,12 @@ mod instances;
 mod inventory;
 mod load_balancer;
 mod mutation;
-mod op;
+mod operation;
 pub mod prelude;
 pub mod rest;
 mod routes;
-pub mod simple;
-mod sleep;
+pub mod simple_load_balancers;
+mod sleep_budget;
 mod throttle;
 
 use std::sync::Arc;
@@ -189,23 +189,25 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-pub use batch::Coalescer;
+pub use batch::InstanceBatcher;
 pub(crate) use error::MAX_RETRY_AFTER;
 pub use error::{CloudError, ErrorKind};
-pub use instances::{BatchLimits, InstanceMetadata, Instances, Need, NodeQuery, Power, Presence};
+pub use instances::{
+    BatchLimits, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope, PowerState,
+};
 pub use inventory::{Inventory, OwnedObject, Owner};
 pub use load_balancer::{
-    BackendSet, Backends, Claim, Depth, Digest, InvalidInput, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport,
-    LoadBalancers, NodeTarget, PlannedChange, Progress, Remark, SourceRanges,
+    BackendKind, Backends, Digest, FieldError, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
+    NodeTarget, PlannedChange, Progress, ReadMode, ServiceInterpretation, ServiceNotice, SourceRanges,
 };
-pub use mutation::{Mutation, Reply};
-pub use op::{EventKind, ObjectEvents, Op};
+pub use mutation::{Mutation, MutationResponse};
+pub use operation::{EventSink, EventType, Op};
 pub use routes::{Route, RouteChange, Routes};
 pub(crate) use throttle::Throttle;
 
 use crate::{
     k8s::{EndpointSliceView, NodeFields, NodeView, ServiceView},
-    runtime::gate::WriteGate,
+    runtime::write_gate::WriteGate,
 };
 
 /// A cloud.
@@ -227,19 +229,19 @@ pub trait CloudProvider: Send + Sync + 'static {
     ///
     /// Pure, no cloud call. A foreign node is never initialised, tainted, deleted, routed to or balanced to. The
     /// default claims every node, as upstream does; a provider whose clusters may be mixed should at least compare the
-    /// scheme of the provider ID ([`NodeClaim::by_scheme`]).
-    fn claims_node(&self, node: &NodeView) -> NodeClaim {
+    /// scheme of the provider ID ([`NodeOwnership::by_scheme`]).
+    fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let _ = node;
-        NodeClaim::Ours
+        NodeOwnership::Ours
     }
 
     /// Returns the operations of [`Mutation`]s that the provider makes, so that their counters are there before the first of
     /// each.
-    fn mutations(&self) -> &'static [&'static str] {
+    fn mutation_operations(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Returns the node facts, beyond name and provider ID, that `claims_node`, `describe` and the others read. Caches
+    /// Returns the node facts, beyond name and provider ID, that `node_ownership`, `describe` and the others read. Caches
     /// keep nothing else. Constant over the process.
     fn node_fields(&self) -> NodeFields {
         NodeFields::default()
@@ -293,21 +295,21 @@ pub trait CloudProvider: Send + Sync + 'static {
 
     /// Returns loops of the provider's own (for example a tagging controller), started and ended with the framework's.
     /// Called once, after [`start`](Self::start); those that `--controllers` does not select are dropped.
-    fn controllers(&self) -> Vec<ExtraController> {
+    fn controllers(&self) -> Vec<ProviderController> {
         Vec::new()
     }
 }
 
 /// Whose a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeClaim {
+pub enum NodeOwnership {
     /// This provider's.
     Ours,
     /// Another cloud's: left alone.
     Foreign,
 }
 
-impl NodeClaim {
+impl NodeOwnership {
     /// Decides by the scheme of the provider ID, `<scheme>://<anything>`. A node without one is ours, and so is one whose ID
     /// has this scheme and means nothing: it is reported then, not passed over.
     pub fn by_scheme(scheme: &str, node: &NodeView) -> Self {
@@ -317,7 +319,7 @@ impl NodeClaim {
 }
 
 /// Read-only view of a cache.
-pub trait Index<T>: Send + Sync {
+pub trait CacheReader<T>: Send + Sync {
     /// Returns the object with this key (`name`, or `namespace/name`).
     fn get(&self, key: &str) -> Option<Arc<T>>;
 
@@ -335,20 +337,20 @@ pub struct ProviderContext {
     /// Registry for the provider's own metrics.
     pub metrics: prometheus::Registry,
     /// Right to write, for the provider's own loops; calls of the framework carry it in [`Op`].
-    pub gate: WriteGate,
+    pub write_gate: WriteGate,
     /// Nodes.
-    pub nodes: Arc<dyn Index<NodeView>>,
+    pub nodes: Arc<dyn CacheReader<NodeView>>,
     /// Services; `None` unless the service controller runs.
-    pub services: Option<Arc<dyn Index<ServiceView>>>,
+    pub services: Option<Arc<dyn CacheReader<ServiceView>>>,
     /// EndpointSlices; `None` unless a Service takes endpoints as backends.
-    pub endpoint_slices: Option<Arc<dyn Index<EndpointSliceView>>>,
+    pub endpoint_slices: Option<Arc<dyn CacheReader<EndpointSliceView>>>,
     /// A Kubernetes client with a user agent and a rate budget of its own (`--kube-api-qps`, `--kube-api-burst`), whose
     /// requests are counted with the others. It refuses to write once leadership cannot be proved.
     pub client: kube::Client,
 }
 
 /// A loop that a provider brings along.
-pub struct ExtraController {
+pub struct ProviderController {
     /// Canonical name of a controller that the provider's binary declares to the command line
     /// ([`ControllerInfo`](crate::config::ControllerInfo), which also says whether `*` selects it).
     pub name: &'static str,
@@ -356,7 +358,7 @@ pub struct ExtraController {
     pub run: Box<dyn FnOnce(ProviderContext) -> BoxFuture<'static, Result<(), CloudError>> + Send>,
 }
 
-impl ExtraController {
+impl ProviderController {
     /// Makes a loop.
     pub fn new<F, R>(name: &'static str, run: F) -> Self
     where
@@ -367,9 +369,9 @@ impl ExtraController {
     }
 }
 
-impl std::fmt::Debug for ExtraController {
+impl std::fmt::Debug for ProviderController {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExtraController").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ProviderController").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -381,13 +383,13 @@ mod tests {
     fn the_scheme_of_a_provider_id_says_whose_a_node_is() {
         let claim = |id: Option<&str>| {
             let node = NodeView { provider_id: id.map(Into::into), ..NodeView::named("n") };
-            NodeClaim::by_scheme("shelf", &node)
+            NodeOwnership::by_scheme("shelf", &node)
         };
         for ours in [None, Some("shelf://1"), Some("shelf://"), Some("shelf:///x/y")] {
-            assert_eq!(claim(ours), NodeClaim::Ours, "{ours:?}");
+            assert_eq!(claim(ours), NodeOwnership::Ours, "{ours:?}");
         }
         for foreign in ["shelf", "shelf:1", "shelf2://1", "bookshelf://1", "Shelf://1", "aws:///z/i-1"] {
-            assert_eq!(claim(Some(foreign)), NodeClaim::Foreign, "{foreign}");
+            assert_eq!(claim(Some(foreign)), NodeOwnership::Foreign, "{foreign}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::{CloudError, ErrorKind, Op, op::Mutating};
+use super::{CloudError, ErrorKind, Op, operation::InFlightMutation};
 use crate::telemetry::metrics;
 
 /// A change that a provider requests of its cloud.
@@ -11,33 +11,33 @@ use crate::telemetry::metrics;
 pub struct Mutation {
     operation: &'static str,
     object: Box<str>,
-    why: Option<Box<str>>,
+    detail: Option<Box<str>>,
 }
 
 impl Mutation {
     /// Names the request, such as `create_load_balancer`, and the object as the cloud knows it. Operations are a small
     /// fixed set, because they are metric labels: [`CloudProvider::mutations`](super::CloudProvider::mutations).
     pub fn new(operation: &'static str, object: impl Into<Box<str>>) -> Self {
-        Self { operation, object: object.into(), why: None }
+        Self { operation, object: object.into(), detail: None }
     }
 
     /// Adds what only the provider knows about the reason, such as `listener 443 is missing`. The reason of the controller
     /// ([`Op::reason`]) is recorded anyway.
     #[must_use]
-    pub fn because(mut self, why: impl Into<Box<str>>) -> Self {
-        self.why = Some(why.into());
+    pub fn with_detail(mut self, why: impl Into<Box<str>>) -> Self {
+        self.detail = Some(why.into());
         self
     }
 }
 
 /// What a cloud answered to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply<T> {
+pub struct MutationResponse<T> {
     value: T,
     request_id: Option<Box<str>>,
 }
 
-impl<T> Reply<T> {
+impl<T> MutationResponse<T> {
     /// Makes an answer.
     pub fn new(value: T) -> Self {
         Self { value, request_id: None }
@@ -71,16 +71,16 @@ impl Op {
     pub async fn mutate<T>(
         &self,
         mutation: Mutation,
-        call: impl Future<Output = Result<Reply<T>, CloudError>>,
+        call: impl Future<Output = Result<MutationResponse<T>, CloudError>>,
     ) -> Result<T, CloudError> {
         let mutations = [mutation];
-        let begun = self.begin(&mutations)?;
+        let begun = self.start(&mutations)?;
         let result = self.run(call).instrument(span(&mutations)).await;
         let id = match &result {
             Ok(reply) => reply.request_id.as_deref(),
             Err(error) => error.request_id(),
         };
-        begun.end(id, std::iter::once(result.as_ref().err()));
+        begun.finish(id, std::iter::once(result.as_ref().err()));
         result.map(|reply| reply.value)
     }
 
@@ -92,10 +92,10 @@ impl Op {
     pub async fn mutate_batch<T>(
         &self,
         mutations: Vec<Mutation>,
-        call: impl Future<Output = Result<Reply<Vec<Result<T, CloudError>>>, CloudError>>,
+        call: impl Future<Output = Result<MutationResponse<Vec<Result<T, CloudError>>>, CloudError>>,
     ) -> Vec<Result<T, CloudError>> {
         let count = mutations.len();
-        let begun = match self.begin(&mutations) {
+        let begun = match self.start(&mutations) {
             Ok(begun) => begun,
             Err(error) => return std::iter::repeat_with(|| Err(error.clone())).take(count).collect(),
         };
@@ -105,24 +105,24 @@ impl Op {
             got => Err(CloudError::transient(format!("the cloud answered {got} of {count} changes"))),
         });
         match reply {
-            Ok(Reply { value, request_id }) => {
-                begun.end(request_id.as_deref(), value.iter().map(|result| result.as_ref().err()));
+            Ok(MutationResponse { value, request_id }) => {
+                begun.finish(request_id.as_deref(), value.iter().map(|result| result.as_ref().err()));
                 value
             }
             Err(error) => {
-                begun.end(error.request_id(), std::iter::repeat_n(Some(&error), count));
+                begun.finish(error.request_id(), std::iter::repeat_n(Some(&error), count));
                 std::iter::repeat_with(|| Err(error.clone())).take(count).collect()
             }
         }
     }
 
-    fn begin<'a>(&'a self, mutations: &'a [Mutation]) -> Result<Begun<'a>, CloudError> {
-        match self.begin_write() {
-            Ok(writing) => Ok(Begun { op: self, mutations, started: Instant::now(), writing: Some(writing) }),
+    fn start<'a>(&'a self, mutations: &'a [Mutation]) -> Result<StartedMutation<'a>, CloudError> {
+        match self.begin_mutation() {
+            Ok(writing) => Ok(StartedMutation { op: self, mutations, started: Instant::now(), writing: Some(writing) }),
             Err(error) => {
                 for mutation in mutations {
                     if let Some(metrics) = self.mutations() {
-                        metrics.refused(mutation.operation);
+                        metrics.count_refused(mutation.operation);
                     }
                 }
                 Err(error)
@@ -141,23 +141,23 @@ fn span(mutations: &[Mutation]) -> tracing::Span {
 }
 
 /// A request that was begun: recorded when it ends, however that is.
-struct Begun<'a> {
+struct StartedMutation<'a> {
     op: &'a Op,
     mutations: &'a [Mutation],
     started: Instant,
     /// Until it ends.
-    writing: Option<Mutating>,
+    writing: Option<InFlightMutation>,
 }
 
-impl Begun<'_> {
-    fn end<'e>(mut self, request_id: Option<&str>, errors: impl Iterator<Item = Option<&'e CloudError>>) {
+impl StartedMutation<'_> {
+    fn finish<'e>(mut self, request_id: Option<&str>, errors: impl Iterator<Item = Option<&'e CloudError>>) {
         let mut answered = true;
         for (mutation, error) in self.mutations.iter().zip(errors) {
             answered &= error.is_none_or(|error| error.kind() != ErrorKind::Canceled);
             self.record(mutation, request_id, metrics::outcome(error));
         }
         match self.writing.take() {
-            Some(writing) if answered => writing.answered(),
+            Some(writing) if answered => writing.complete(),
             given_up => drop(given_up),
         }
     }
@@ -166,9 +166,9 @@ impl Begun<'_> {
     fn record(&self, mutation: &Mutation, request_id: Option<&str>, outcome: &'static str) {
         let duration = self.started.elapsed();
         if let Some(metrics) = self.op.mutations() {
-            metrics.made(mutation.operation, outcome, duration);
+            metrics.count_mutation(mutation.operation, outcome, duration);
         }
-        let Mutation { operation, object, why } = mutation;
+        let Mutation { operation, object, detail: why } = mutation;
         let why = match (self.op.reason(), why) {
             ("", why) => why.as_deref().unwrap_or_default().to_owned(),
             (reason, None) => reason.to_owned(),
@@ -178,7 +178,7 @@ impl Begun<'_> {
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for StartedMutation<'_> {
     fn drop(&mut self) {
         if self.writing.is_some() {
             for mutation in self.mutations {

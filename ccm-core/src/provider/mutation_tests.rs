@@ -6,26 +6,26 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    runtime::gate::WriteGate,
+    runtime::write_gate::WriteGate,
     telemetry::{
-        captured::Captured,
+        log_capture::LogCapture,
         logging::{self, Format, LoggingConfig},
         metrics::MutationMetrics,
     },
 };
 
 /// An operation, with everything that it leaves behind.
-struct Bench {
+struct MutationFixture {
     op: Op,
     cancel: CancellationToken,
     registry: Registry,
-    log: Captured,
+    log: LogCapture,
     _logging: tracing::dispatcher::DefaultGuard,
 }
 
-impl Bench {
+impl MutationFixture {
     fn new(gate: WriteGate) -> Self {
-        let (registry, log, cancel) = (Registry::new(), Captured::default(), CancellationToken::new());
+        let (registry, log, cancel) = (Registry::new(), LogCapture::default(), CancellationToken::new());
         let metrics = MutationMetrics::register(&registry, &["create", "delete"]).unwrap();
         let op = Op::new("kubernetes", cancel.clone(), gate).with_mutations(metrics).with_reason("service created");
         let writer = log.clone();
@@ -58,12 +58,12 @@ fn made(operation: &str, outcome: &str, count: f64) -> (String, Vec<String>, f64
 
 #[tokio::test(start_paused = true)]
 async fn a_mutation_leaves_one_record_and_one_count() {
-    let bench = Bench::new(WriteGate::always_open());
+    let bench = MutationFixture::new(WriteGate::always_open());
     let call = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        Ok(Reply::new("lb-1").with_request_id("req-7"))
+        Ok(MutationResponse::new("lb-1").with_request_id("req-7"))
     };
-    let mutation = Mutation::new("create", "default/web").because("no such balancer");
+    let mutation = Mutation::new("create", "default/web").with_detail("no such balancer");
     assert_eq!(bench.op.mutate(mutation, call).await.unwrap(), "lb-1");
     let records = bench.records();
     assert_eq!(records.len(), 1, "{records:?}");
@@ -83,7 +83,7 @@ async fn a_mutation_leaves_one_record_and_one_count() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_mutation_is_recorded_with_its_kind_and_request() {
-    let bench = Bench::new(WriteGate::always_open());
+    let bench = MutationFixture::new(WriteGate::always_open());
     let error = CloudError::new(ErrorKind::QuotaExceeded, "too many balancers").with_request_id("req-8");
     let result: Result<(), _> = bench.op.mutate(Mutation::new("create", "a"), async { Err(error) }).await;
     assert_eq!(result.unwrap_err().kind(), ErrorKind::QuotaExceeded);
@@ -96,7 +96,7 @@ async fn a_failed_mutation_is_recorded_with_its_kind_and_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_leaves_nothing() {
-    let bench = Bench::new(WriteGate::always_open());
+    let bench = MutationFixture::new(WriteGate::always_open());
     bench.op.run(async { Ok(()) }).await.unwrap();
     assert_eq!((bench.records().len(), bench.counts().len()), (0, 0));
 }
@@ -104,7 +104,7 @@ async fn a_read_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_mutation_that_the_gate_refuses_is_not_sent_and_only_counted() {
     let (gate, _keeper) = WriteGate::closed();
-    let bench = Bench::new(gate);
+    let bench = MutationFixture::new(gate);
     let never = async { unreachable!("the gate is closed") };
     let result: Result<(), _> = bench.op.mutate(Mutation::new("delete", "a"), never).await;
     assert_eq!(result.unwrap_err().kind(), ErrorKind::NotLeader);
@@ -120,7 +120,7 @@ async fn a_mutation_that_the_gate_refuses_is_not_sent_and_only_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_mutation_that_is_given_up_is_recorded_once_all_the_same() {
-    let bench = Bench::new(WriteGate::always_open());
+    let bench = MutationFixture::new(WriteGate::always_open());
     let op = bench.op.clone().with_deadline(Instant::now() + Duration::from_secs(3));
     let result: Result<(), _> = op.mutate(Mutation::new("create", "a"), std::future::pending()).await;
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Canceled);
@@ -134,10 +134,10 @@ async fn a_mutation_that_is_given_up_is_recorded_once_all_the_same() {
 }
 
 /// An operation under a gate that is open, and the gate.
-fn leading() -> (Bench, WriteGate, crate::runtime::gate::GateKeeper) {
+fn leading() -> (MutationFixture, WriteGate, crate::runtime::write_gate::WriteGateHandle) {
     let (gate, keeper) = WriteGate::closed();
     keeper.open_until(Instant::now() + Duration::from_secs(3600));
-    (Bench::new(gate.clone()), gate, keeper)
+    (MutationFixture::new(gate.clone()), gate, keeper)
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +148,7 @@ async fn cancellation_lets_a_mutation_end_and_nothing_else() {
     let slow = |op: Op, name: &'static str| async move {
         let call = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            Ok(Reply::new(name))
+            Ok(MutationResponse::new(name))
         };
         op.mutate(Mutation::new("create", name), call).await
     };
@@ -169,7 +169,7 @@ async fn cancellation_lets_a_mutation_end_and_nothing_else() {
     let cancel = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         bench.cancel.cancel();
-        assert!(gate.is_unanswered(limit));
+        assert!(gate.has_unanswered_write(limit));
     };
     let (changes, read, ()) = tokio::join!(futures::future::join_all(calls), read, cancel);
     assert_eq!(read, (Err(ErrorKind::Canceled), Duration::from_secs(1)));
@@ -179,7 +179,7 @@ async fn cancellation_lets_a_mutation_end_and_nothing_else() {
         assert_eq!((first.unwrap(), kinds), ("a", (ErrorKind::Canceled, ErrorKind::Canceled)));
     }
     assert_eq!(begin.elapsed(), Duration::from_secs(2));
-    assert!(!gate.is_unanswered(limit));
+    assert!(!gate.has_unanswered_write(limit));
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,25 +191,25 @@ async fn a_gate_knows_of_mutations_that_were_given_up() {
             .op
             .mutate(Mutation::new("create", "a"), async { Err(CloudError::new(ErrorKind::QuotaExceeded, "no")) })
             .await;
-        assert!(refused.is_err() && !gate.is_unanswered(limit), "an error is an answer");
+        assert!(refused.is_err() && !gate.has_unanswered_write(limit), "an error is an answer");
         let op = bench.op.clone().with_deadline(Instant::now() + Duration::from_secs(1));
         if batch {
             drop(op.mutate_batch::<()>(vec![Mutation::new("create", "a")], std::future::pending()).await);
         } else {
             drop(op.mutate::<()>(Mutation::new("create", "a"), std::future::pending()).await);
         }
-        assert!(gate.is_unanswered(limit), "its deadline is none");
+        assert!(gate.has_unanswered_write(limit), "its deadline is none");
         tokio::time::advance(limit).await;
-        assert!(!gate.is_unanswered(limit));
+        assert!(!gate.has_unanswered_write(limit));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_leaves_a_record_for_each_change() {
-    let bench = Bench::new(WriteGate::always_open());
+    let bench = MutationFixture::new(WriteGate::always_open());
     let changes = || vec![Mutation::new("create", "a"), Mutation::new("delete", "b")];
     let answers = vec![Ok(1), Err(CloudError::new(ErrorKind::NotFound, "no such route"))];
-    let call = async { Ok(Reply::new(answers).with_request_id("req-9")) };
+    let call = async { Ok(MutationResponse::new(answers).with_request_id("req-9")) };
     let results = bench.op.mutate_batch(changes(), call).await;
     assert!(matches!(&results[..], [Ok(1), Err(error)] if error.kind() == ErrorKind::NotFound));
     let records = bench.records();
@@ -217,7 +217,7 @@ async fn a_batch_leaves_a_record_for_each_change() {
     assert_eq!(seen, [(&"a".into(), &"success".into()), (&"b".into(), &"not_found".into())]);
     assert!(records.iter().all(|record| record["request_id"] == "req-9"));
     // An answer too few.
-    let results = bench.op.mutate_batch(changes(), async { Ok(Reply::new(vec![Ok(1)])) }).await;
+    let results = bench.op.mutate_batch(changes(), async { Ok(MutationResponse::new(vec![Ok(1)])) }).await;
     assert!(results.iter().all(|result| result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Transient)));
     assert_eq!((results.len(), bench.records().len()), (2, 4));
     let counts = [

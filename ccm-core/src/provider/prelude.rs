@@ -6,12 +6,15 @@ pub use async_trait::async_trait;
 pub use http::Method;
 
 pub use super::{
-    BackendSet, Backends, BatchLimits, Claim, CloudError, CloudProvider, Depth, Digest, ErrorKind, EventKind,
-    InstanceMetadata, Instances, InvalidInput, Inventory, LabelRequirement, LbOutcome, LbRef, LbSpec, LbSupport,
-    LoadBalancers, Mutation, Need, NodeClaim, NodeQuery, NodeTarget, Op, OwnedObject, Owner, PlannedChange, Power,
-    Presence, Progress, ProviderContext, Remark, Reply, Route, RouteChange, Routes, SourceRanges,
-    rest::{Fault, Rest, Transport, path},
-    simple::{BalancerState, Mark, SimpleBalancer, SimpleBalancers, Wanted},
+    BackendKind, Backends, BatchLimits, CloudError, CloudProvider, Digest, ErrorKind, EventType, FieldError,
+    InstanceMetadata, InstanceQuery, InstanceStatus, Instances, Inventory, LabelRequirement, LbOutcome, LbRef, LbSpec,
+    LbSupport, LoadBalancers, MetadataScope, Mutation, MutationResponse, NodeOwnership, NodeTarget, Op, OwnedObject,
+    Owner, PlannedChange, PowerState, Progress, ProviderContext, ReadMode, Route, RouteChange, Routes,
+    ServiceInterpretation, ServiceNotice, SourceRanges,
+    rest::{ErrorResponse, RestClient, Transport, path},
+    simple_load_balancers::{
+        OwnershipTags, ProvisioningStatus, SimpleLoadBalancer, SimpleLoadBalancerSpec, SimpleLoadBalancers,
+    },
 };
 pub use crate::k8s::{
     AddressType, IpFamily, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, Protocol, ServicePort, ServiceView,

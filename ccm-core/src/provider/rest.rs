@@ -2,22 +2,22 @@
 //!
 //! Every provider of such a cloud needs the same few things: a header with a token, bodies to and from JSON, an
 //! [`ErrorKind`] for each status, `Retry-After`, request IDs, reads that end when the operation does, changes that ask for
-//! the right to write. [`Rest`] has them, and knows no cloud: paths, bodies and the cloud's own codes of errors are the
+//! the right to write. [`RestClient`] has them, and knows no cloud: paths, bodies and the cloud's own codes of errors are the
 //! provider's. Requests go through a [`Transport`]: `Https` of this module (cargo feature `https`), one of the provider's own,
 //! or in tests a cloud in the same process, so that time may be virtual.
 //!
 //! ```
-//! # use ccm_core::provider::{CloudError, ErrorKind, Mutation, Op, rest::{self, Fault, Rest}};
+//! # use ccm_core::provider::{CloudError, ErrorKind, Mutation, Op, rest::{self, RestClient}};
 //! # use http::Method; use serde::{Deserialize, Serialize};
 //! #[derive(Deserialize)]
 //! struct Disk { id: String, size: u64 }
 //! #[derive(Serialize)]
 //! struct NewDisk<'a> { name: &'a str, size: u64 }
 //!
-//! # async fn example(cloud: &Rest, op: &Op) -> Result<(), CloudError> {
+//! # async fn example(cloud: &RestClient, op: &Op) -> Result<(), CloudError> {
 //! let disk: Disk = cloud.get(op, &rest::path("v1/disks", &["7"], &[("fields", "id,size")])).await?;
-//! let create = Mutation::new("create_disk", "disk web").because("there is none");
-//! let made: Disk = cloud.change(op, create, Method::POST, "v1/disks", &NewDisk { name: "web", size: 8 }).await?;
+//! let create = Mutation::new("create_disk", "disk web").with_detail("it does not exist");
+//! let made: Disk = cloud.mutate(op, create, Method::POST, "v1/disks", &NewDisk { name: "web", size: 8 }).await?;
 //! # Ok(()) }
 //! ```
 //!
@@ -37,7 +37,7 @@ use serde::{Serialize, de::DeserializeOwned};
 #[cfg(feature = "https")]
 pub use https::Https;
 
-use super::{CloudError, ErrorKind, Mutation, Op, Reply};
+use super::{CloudError, ErrorKind, Mutation, MutationResponse, Op};
 use crate::percent::encode;
 
 /// Header by which most clouds name a request.
@@ -58,7 +58,7 @@ pub trait Transport: Send + Sync {
 
 /// What a cloud says about a request that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fault {
+pub struct ErrorResponse {
     /// What it means; `None` leaves it to the status ([`ErrorKind::of_status`]).
     pub kind: Option<ErrorKind>,
     /// The cloud's own words, without secrets.
@@ -66,14 +66,14 @@ pub struct Fault {
 }
 
 /// A cloud's REST API. `Debug` shows the address alone.
-pub struct Rest {
+pub struct RestClient {
     transport: Arc<dyn Transport>,
     base: Box<str>,
     headers: HeaderMap,
-    fault: fn(&[u8]) -> Option<Fault>,
+    parse_error: fn(&[u8]) -> Option<ErrorResponse>,
 }
 
-impl Rest {
+impl RestClient {
     /// Makes a client of the API at `base`, such as `https://api.example.org/cloud`.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Rest {
         }
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        Ok(Self { transport, base: base.trim_end_matches('/').into(), headers, fault: |_| None })
+        Ok(Self { transport, base: base.trim_end_matches('/').into(), headers, parse_error: |_| None })
     }
 
     /// Sends `Authorization: Bearer <token>` with every request.
@@ -112,8 +112,8 @@ impl Rest {
     /// Reads the body of a failed answer. `None`, also the default, means that the body is not the cloud's: a proxy's page,
     /// for instance. Only the cloud's own word should become [`ErrorKind::NotFound`].
     #[must_use]
-    pub fn with_faults(mut self, read: fn(&[u8]) -> Option<Fault>) -> Self {
-        self.fault = read;
+    pub fn with_error_parser(mut self, read: fn(&[u8]) -> Option<ErrorResponse>) -> Self {
+        self.parse_error = read;
         self
     }
 
@@ -152,10 +152,10 @@ impl Rest {
     /// Deletes: sends `DELETE` without a body. What is not there any more is deleted.
     ///
     /// # Errors
-    /// Those of [`change`](Self::change) but [`ErrorKind::NotFound`].
+    /// Those of [`mutate`](Self::change) but [`ErrorKind::NotFound`].
     pub async fn delete(&self, op: &Op, mutation: Mutation, path: &str) -> Result<(), CloudError> {
         // What is answered matters as little as whether something is.
-        match self.change::<Option<serde_json::Value>>(op, mutation, Method::DELETE, path, &()).await {
+        match self.mutate::<Option<serde_json::Value>>(op, mutation, Method::DELETE, path, &()).await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             result => result.map(drop),
         }
@@ -165,7 +165,7 @@ impl Rest {
     ///
     /// # Errors
     /// Those of [`get`](Self::get) and of [`Op::may_write`].
-    pub async fn change<T: DeserializeOwned>(
+    pub async fn mutate<T: DeserializeOwned>(
         &self,
         op: &Op,
         mutation: Mutation,
@@ -179,7 +179,7 @@ impl Rest {
         let body = if body == b"null" { Bytes::new() } else { Bytes::from(body) };
         op.mutate(mutation, async {
             let (value, id) = self.send(method, path, body).await?;
-            let reply = Reply::new(value);
+            let reply = MutationResponse::new(value);
             Ok(match id {
                 Some(id) => reply.with_request_id(id),
                 None => reply,
@@ -221,21 +221,21 @@ impl Rest {
 
     fn error(&self, what: &str, response: &Response<Bytes>) -> CloudError {
         let status = response.status();
-        let fault = (self.fault)(response.body()).unwrap_or_default();
+        let fault = (self.parse_error)(response.body()).unwrap_or_default();
         let words = if fault.message.is_empty() { String::new() } else { format!(": {}", fault.message) };
         let kind = fault.kind.unwrap_or_else(|| ErrorKind::of_status(status.as_u16()));
         let error = CloudError::new(kind, format!("{what}: {status}{words}"));
         let after = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok());
-        match after.and_then(|text| pause(text, Timestamp::now())) {
+        match after.and_then(|text| parse_retry_after(text, Timestamp::now())) {
             Some(after) => error.with_retry_after(after),
             None => error,
         }
     }
 }
 
-impl fmt::Debug for Rest {
+impl fmt::Debug for RestClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rest").field("base", &self.base).finish_non_exhaustive()
+        f.debug_struct("RestClient").field("base", &self.base).finish_non_exhaustive()
     }
 }
 
@@ -276,7 +276,7 @@ pub fn path(prefix: &str, segments: &[&str], query: &[(&str, &str)]) -> String {
 }
 
 /// Reads `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). A date that has passed is now.
-fn pause(text: &str, now: Timestamp) -> Option<Duration> {
+fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));

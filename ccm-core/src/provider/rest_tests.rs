@@ -2,7 +2,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::runtime::gate::WriteGate;
+use crate::runtime::write_gate::WriteGate;
 
 /// A cloud that has one answer, and keeps what it was asked.
 struct Canned {
@@ -23,14 +23,14 @@ impl Transport for Canned {
     }
 }
 
-fn cloud(status: u16, headers: &[(&'static str, &'static str)], body: &'static str) -> (Rest, Arc<Canned>) {
+fn cloud(status: u16, headers: &[(&'static str, &'static str)], body: &'static str) -> (RestClient, Arc<Canned>) {
     let canned = Arc::new(Canned { answer: (status, headers.to_vec(), body), asked: Mutex::default() });
     let fault = |body: &[u8]| {
         let text = std::str::from_utf8(body).ok()?.strip_prefix("gone: ")?;
-        Some(Fault { kind: Some(ErrorKind::NotFound), message: text.to_owned() })
+        Some(ErrorResponse { kind: Some(ErrorKind::NotFound), message: text.to_owned() })
     };
-    let rest = Rest::new("https://cloud.example/api/", canned.clone()).unwrap().with_token("s3cret").unwrap();
-    (rest.with_faults(fault), canned)
+    let rest = RestClient::new("https://cloud.example/api/", canned.clone()).unwrap().with_token("s3cret").unwrap();
+    (rest.with_error_parser(fault), canned)
 }
 
 fn op() -> Op {
@@ -46,7 +46,7 @@ async fn a_request_has_address_token_and_body_and_its_answer_is_read() {
     let (rest, canned) = cloud(200, &[], "[1,2]");
     let read: Vec<u32> = rest.get(&op(), &path("v1/disks", &["a/b"], &[("after", "x&y"), ("none", "")])).await.unwrap();
     let made: Vec<u32> =
-        rest.change(&op(), Mutation::new("create", "x"), Method::POST, "v1/disks", &["n"]).await.unwrap();
+        rest.mutate(&op(), Mutation::new("create", "x"), Method::POST, "v1/disks", &["n"]).await.unwrap();
     rest.delete(&op(), Mutation::new("delete", "x"), "v1/disks").await.unwrap();
     assert_eq!((read, made), (vec![1, 2], vec![1, 2]));
     let asked = canned.asked.lock();
@@ -130,7 +130,7 @@ impl Transport for Pages {
 async fn a_list_is_every_page_or_an_error() {
     type Page = (Vec<u32>, Option<String>);
     let list = async |fails, path| {
-        let rest = Rest::new("https://cloud.example", Arc::new(Pages(fails))).unwrap();
+        let rest = RestClient::new("https://cloud.example", Arc::new(Pages(fails))).unwrap();
         rest.list(&op(), path, |page: Page| page).await.map_err(|error| error.kind())
     };
     assert_eq!(list(None, "p1").await, Ok(vec![1, 2, 3]));
@@ -161,7 +161,7 @@ fn every_status_has_a_kind_and_doubt_is_none_of_absence() {
 #[test]
 fn a_pause_is_seconds_or_a_date() {
     let now: Timestamp = "1994-11-06T08:49:00Z".parse().unwrap();
-    let seconds = |text| pause(text, now).map(|pause| pause.as_secs());
+    let seconds = |text| parse_retry_after(text, now).map(|pause| pause.as_secs());
     assert_eq!(seconds(" 120 "), Some(120));
     assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(37));
     assert_eq!(seconds("Sun, 06 Nov 1994 08:48:37 GMT"), Some(0));
@@ -191,12 +191,12 @@ fn mistakes_of_the_configuration_are_named_without_secrets() {
         "https://u:hunter2@cloud.example",
         "http://c?x=hunter2",
     ] {
-        let error = Rest::new(base, canned()).unwrap_err();
+        let error = RestClient::new(base, canned()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{base}");
         assert!(!error.chain().contains("hunter2"), "{error}");
     }
     for token in ["", " ", "s3cret\n"] {
-        let error = Rest::new("https://cloud.example", canned()).unwrap().with_token(token).unwrap_err();
+        let error = RestClient::new("https://cloud.example", canned()).unwrap().with_token(token).unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidInput && !error.chain().contains("s3cret"), "{error}");
     }
     let (rest, _) = cloud(200, &[], "");

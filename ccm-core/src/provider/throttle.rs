@@ -23,13 +23,13 @@ impl Throttle {
         self.until
     }
 
-    /// Returns what a call that begins now gives back to [`note`](Self::note) when it ends.
+    /// Returns what a call that begins now gives back to [`record`](Self::note) when it ends.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
     /// Learns from a call that began in `generation` and ended, and from the answer that asks for a slow-down, if any.
-    pub(crate) fn note(&mut self, generation: u64, throttled: Option<&CloudError>) {
+    pub(crate) fn record(&mut self, generation: u64, throttled: Option<&CloudError>) {
         let current = generation == self.generation;
         match throttled {
             Some(error) => {
@@ -61,25 +61,25 @@ mod tests {
         let pause = |throttle: &Throttle| throttle.until().map(|until| until - begin);
         let mut throttle = Throttle::default();
         for _ in 0..4 {
-            throttle.note(0, Some(&slow));
+            throttle.record(0, Some(&slow));
         }
         assert_eq!(pause(&throttle), Some(Duration::from_secs(1)));
-        throttle.note(0, None);
+        throttle.record(0, None);
         assert_eq!(pause(&throttle), Some(Duration::from_secs(1)), "it was answered before the pause");
-        throttle.note(1, Some(&slow));
+        throttle.record(1, Some(&slow));
         assert_eq!(pause(&throttle), Some(Duration::from_secs(2)));
         let named = slow_down().with_retry_after(Duration::from_secs(9));
-        throttle.note(2, Some(&named));
-        throttle.note(2, Some(&slow));
+        throttle.record(2, Some(&named));
+        throttle.record(2, Some(&slow));
         assert_eq!(pause(&throttle), Some(Duration::from_secs(9)), "the longest counts");
-        throttle.note(3, None);
+        throttle.record(3, None);
         assert_eq!((pause(&throttle), throttle.pause), (None, Duration::ZERO));
         let short = slow_down().with_retry_after(Duration::from_millis(200));
-        throttle.note(3, Some(&short));
+        throttle.record(3, Some(&short));
         assert_eq!(pause(&throttle), Some(Duration::from_millis(200)), "the cloud's word");
-        throttle.note(3, Some(&short));
+        throttle.record(3, Some(&short));
         assert_eq!(pause(&throttle), Some(Duration::from_millis(200)), "from before the pause");
-        throttle.note(4, Some(&short));
+        throttle.record(4, Some(&short));
         assert_eq!(pause(&throttle), Some(Duration::from_secs(2)), "it was not enough");
     }
 }

@@ -19,8 +19,8 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::reflector::{Decoder, Watched};
-use crate::provider::Index;
+use super::reflector::{CachedObject, Decoder};
+use crate::provider::CacheReader;
 
 #[cfg(test)]
 mod tests;
@@ -64,9 +64,9 @@ impl<T: PartialEq> PartialEq for Change<T> {
 type Handler<T> = Box<dyn Fn(&Change<T>) + Send + Sync>;
 
 /// All objects of one kind, by key. Clones show the same objects.
-pub struct Cache<T: Watched>(Arc<Shared<T>>);
+pub struct Cache<T: CachedObject>(Arc<CacheInner<T>>);
 
-struct Shared<T: Watched> {
+struct CacheInner<T: CachedObject> {
     objects: RwLock<HashMap<Arc<str>, Arc<T>>>,
     /// Held during a whole change and its notifications, which keeps them in order.
     handlers: Mutex<Vec<Handler<T>>>,
@@ -74,13 +74,13 @@ struct Shared<T: Watched> {
     decoder: Decoder<T>,
 }
 
-impl<T: Watched> Clone for Cache<T> {
+impl<T: CachedObject> Clone for Cache<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Watched> fmt::Debug for Cache<T> {
+impl<T: CachedObject> fmt::Debug for Cache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
             .field("resource", &T::RESOURCE)
@@ -90,10 +90,10 @@ impl<T: Watched> fmt::Debug for Cache<T> {
     }
 }
 
-impl<T: Watched> Cache<T> {
+impl<T: CachedObject> Cache<T> {
     /// Makes an empty cache that keeps these fields of each object.
     pub fn new(fields: T::Fields) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(CacheInner {
             objects: RwLock::default(),
             handlers: Mutex::default(),
             synced: watch::Sender::new(false),
@@ -151,8 +151,8 @@ impl<T: Watched> Cache<T> {
     }
 
     /// Takes a complete list as the new state.
-    pub(crate) fn replace(&self, listed: Listed<T>) {
-        let Listed { objects: listed, unreadable, nameless } = listed;
+    pub(crate) fn replace(&self, listed: ListSnapshot<T>) {
+        let ListSnapshot { objects: listed, unreadable, has_unidentified: nameless } = listed;
         let handlers = self.0.handlers.lock();
         let changes = {
             let mut objects = self.0.objects.write();
@@ -206,22 +206,22 @@ impl<T: Watched> Cache<T> {
 }
 
 /// A complete list, object by object as it comes in. Holds what is relevant and nothing else.
-pub(crate) struct Listed<T> {
+pub(crate) struct ListSnapshot<T> {
     objects: HashMap<Arc<str>, Arc<T>>,
     /// Keys of what is there, but in a state that could not be read. What the cache has of them stays as it is.
     unreadable: HashSet<String>,
     /// Whether something is there of which not even the key could be read: it may be anything that seems to be missing.
-    nameless: bool,
+    has_unidentified: bool,
 }
 
-impl<T: Watched> Listed<T> {
+impl<T: CachedObject> ListSnapshot<T> {
     /// Makes an empty list.
     pub(crate) fn new() -> Self {
-        Self { objects: HashMap::new(), unreadable: HashSet::new(), nameless: false }
+        Self { objects: HashMap::new(), unreadable: HashSet::new(), has_unidentified: false }
     }
 
     /// Adds an object, or its newer state.
-    pub(crate) fn apply(&mut self, object: T) {
+    pub(crate) fn upsert(&mut self, object: T) {
         let key = object.key();
         if object.is_relevant() {
             self.unreadable.remove(&*key);
@@ -241,12 +241,12 @@ impl<T: Watched> Listed<T> {
     pub(crate) fn unreadable(&mut self, key: Option<String>) {
         match key {
             Some(key) => drop(self.unreadable.insert(key)),
-            None => self.nameless = true,
+            None => self.has_unidentified = true,
         }
     }
 }
 
-impl<T: Watched> Index<T> for Cache<T> {
+impl<T: CachedObject> CacheReader<T> for Cache<T> {
     fn get(&self, key: &str) -> Option<Arc<T>> {
         self.get(key)
     }
@@ -256,7 +256,7 @@ impl<T: Watched> Index<T> for Cache<T> {
     }
 }
 
-fn push_difference<T: Watched>(changes: &mut Vec<Change<T>>, old: Option<Arc<T>>, new: Arc<T>) {
+fn push_difference<T: CachedObject>(changes: &mut Vec<Change<T>>, old: Option<Arc<T>>, new: Arc<T>) {
     match old {
         None => changes.push(Change::Added(new)),
         Some(old) if old.uid() != new.uid() => changes.extend([Change::Deleted(old), Change::Added(new)]),

@@ -16,7 +16,7 @@ use crate::telemetry::metrics::register;
 
 /// What a failing check means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum CheckKind {
     /// The process cannot go on and should be restarted: fails `/livez`, `/readyz` and `/healthz`. For the process and its
     /// lease alone.
     Live,
@@ -42,14 +42,14 @@ struct Checks {
 #[derive(Clone)]
 pub struct Check {
     id: u64,
-    kind: Kind,
+    kind: CheckKind,
     name: Arc<str>,
     run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
 /// A check that is in force as long as this value lives.
 #[must_use = "the check is taken away when this is dropped"]
-pub struct Registration {
+pub struct CheckRegistration {
     health: Health,
     id: u64,
 }
@@ -57,19 +57,19 @@ pub struct Registration {
 impl Health {
     /// Adds a check. It is asked from any task and at any time, so it must be quick and may not wait.
     ///
-    /// The reason of a failure is shown to whoever may read `/readyz/<name>`; that of a [`Kind::Progress`] to everybody, so
+    /// The reason of a failure is shown to whoever may read `/readyz/<name>`; that of a [`CheckKind::Progress`] to everybody, so
     /// it must not hold text that came from a cloud.
     pub fn add(
         &self,
-        kind: Kind,
+        kind: CheckKind,
         name: impl Into<Arc<str>>,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-    ) -> Registration {
+    ) -> CheckRegistration {
         let mut checks = self.0.lock();
         let id = checks.next;
         checks.next += 1;
         checks.list.push(Check { id, kind, name: name.into(), run: Arc::new(check) });
-        Registration { health: self.clone(), id }
+        CheckRegistration { health: self.clone(), id }
     }
 
     /// Returns the checks in force, in the order in which they were added.
@@ -77,7 +77,7 @@ impl Health {
         self.0.lock().list.clone()
     }
 
-    /// Registers `ccm_degraded{name}`: 1 for each [`Kind::Progress`] that fails, 0 for each that does not. They are asked
+    /// Registers `ccm_degraded{name}`: 1 for each [`CheckKind::Progress`] that fails, 0 for each that does not. They are asked
     /// when metrics are read.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Health {
 
 impl Check {
     /// Returns what a failure means.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> CheckKind {
         self.kind
     }
 
@@ -109,7 +109,7 @@ impl Check {
     }
 }
 
-impl Drop for Registration {
+impl Drop for CheckRegistration {
     fn drop(&mut self) {
         let mut checks = self.health.0.lock();
         let position = checks.list.iter().position(|check| check.id == self.id);
@@ -132,9 +132,9 @@ impl fmt::Debug for Check {
     }
 }
 
-impl fmt::Debug for Registration {
+impl fmt::Debug for CheckRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("CheckRegistration").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -154,7 +154,7 @@ impl Collector for Degraded {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let checks = self.health.checks();
-        let progress = checks.iter().filter(|check| check.kind == Kind::Progress);
+        let progress = checks.iter().filter(|check| check.kind == CheckKind::Progress);
         let now: Vec<(&str, bool)> = progress.map(|check| (check.name(), check.run().is_err())).collect();
         let _reading = self.reading.lock();
         self.gauge.reset();
@@ -175,14 +175,14 @@ mod tests {
     fn a_check_is_in_force_until_its_registration_is_dropped() {
         let health = Health::default();
         let names = |health: &Health| health.checks().iter().map(|check| check.name().to_owned()).collect::<Vec<_>>();
-        let first = health.add(Kind::Live, "first", || Ok(()));
-        let second = health.clone().add(Kind::Ready, "second", || Err("not yet".to_owned()));
-        let namesake = health.add(Kind::Progress, "first", || Ok(()));
+        let first = health.add(CheckKind::Live, "first", || Ok(()));
+        let second = health.clone().add(CheckKind::Ready, "second", || Err("not yet".to_owned()));
+        let namesake = health.add(CheckKind::Progress, "first", || Ok(()));
         assert_eq!(names(&health), ["first", "second", "first"]);
         assert_eq!(health.checks()[1].run(), Err("not yet".to_owned()));
         drop(first);
         assert_eq!(names(&health), ["second", "first"]);
-        assert_eq!(health.checks()[1].kind(), Kind::Progress, "the namesake stays");
+        assert_eq!(health.checks()[1].kind(), CheckKind::Progress, "the namesake stays");
         drop((second, namesake));
         assert_eq!(names(&health), [""; 0]);
     }
@@ -190,8 +190,8 @@ mod tests {
     #[test]
     fn a_check_may_hold_a_registration() {
         let health = Health::default();
-        let inner = health.add(Kind::Live, "inner", || Ok(()));
-        let outer = health.add(Kind::Live, "outer", move || Err(format!("{inner:?}")));
+        let inner = health.add(CheckKind::Live, "inner", || Ok(()));
+        let outer = health.add(CheckKind::Live, "outer", move || Err(format!("{inner:?}")));
         assert_eq!(health.checks().len(), 2);
         drop(outer);
         assert!(health.checks().is_empty());
@@ -201,7 +201,7 @@ mod tests {
     fn scrapes_at_the_same_time_all_see_it() {
         let (health, registry) = (Health::default(), Registry::new());
         health.register(&registry).unwrap();
-        let _checks: Vec<_> = ["a", "b", "c"].map(|name| health.add(Kind::Progress, name, || Ok(()))).into();
+        let _checks: Vec<_> = ["a", "b", "c"].map(|name| health.add(CheckKind::Progress, name, || Ok(()))).into();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -219,8 +219,8 @@ mod tests {
         let (health, registry) = (Health::default(), Registry::new());
         health.register(&registry).unwrap();
         let wrong = Arc::new(AtomicBool::new(true));
-        let _live = health.add(Kind::Live, "leaderElection", || Err("never shown here".to_owned()));
-        let progress = health.add(Kind::Progress, "service-lb-controller", {
+        let _live = health.add(CheckKind::Live, "leaderElection", || Err("never shown here".to_owned()));
+        let progress = health.add(CheckKind::Progress, "service-lb-controller", {
             let wrong = wrong.clone();
             move || if wrong.load(Ordering::Relaxed) { Err("no success".to_owned()) } else { Ok(()) }
         });

@@ -2,15 +2,15 @@
 
 pub mod api;
 pub mod cache;
-pub mod credentials;
+pub mod controller_health;
 pub mod events;
-pub mod gate;
 pub mod health;
 pub mod leader_election;
 pub mod manager;
-pub mod progress;
-pub mod queue;
 pub mod reflector;
+pub mod service_account;
 pub mod serving;
 pub mod shadow;
-pub mod shutdown;
+pub mod tasks;
+pub mod work_queue;
+pub mod write_gate;

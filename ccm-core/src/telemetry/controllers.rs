@@ -10,7 +10,7 @@ use super::{
     metrics::{counters, register},
     queue::QueueMetrics,
 };
-use crate::{config::controllers as names, runtime::progress::Progress};
+use crate::{config::controllers as names, runtime::controller_health::ControllerHealth};
 
 /// Metrics that all controllers share: queues, reconciles, and writes that were not needed. Registered once per process.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct ControllerMetrics {
     /// Work queues.
     pub queues: QueueMetrics,
     /// Whether reconciles succeed at all, for the health of the process.
-    pub progress: Progress,
+    pub progress: ControllerHealth,
     reconciles: IntCounterVec,
     duration: HistogramVec,
     saved: IntCounterVec,
@@ -26,7 +26,7 @@ pub struct ControllerMetrics {
 
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReconcileOutcome {
     /// All is as it should be, changed or not.
     Done,
     /// Looked at again soon, because something outside has to happen first.
@@ -35,7 +35,7 @@ pub enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl ReconcileOutcome {
     const ALL: [&'static str; 3] = ["done", "pending", "failed"];
 
     fn as_str(self) -> &'static str {
@@ -49,7 +49,7 @@ impl Outcome {
 
 /// A write to the API server that is compared with what is there first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Write {
+pub enum SkippedWrite {
     /// Addresses of a Node, by the periodic comparison.
     NodeAddresses,
     /// Additional labels of a Node, by the same.
@@ -62,7 +62,7 @@ pub enum Write {
     ServiceFinalizer,
 }
 
-impl Write {
+impl SkippedWrite {
     const ALL: [&'static str; 5] =
         ["node_addresses", "node_labels", "node_condition", "service_status", "service_finalizer"];
 
@@ -100,53 +100,53 @@ impl ControllerMetrics {
         }
         Ok(Self {
             queues: QueueMetrics::register(registry)?,
-            progress: Progress::default(),
+            progress: ControllerHealth::default(),
             reconciles: counters(
                 registry,
                 "ccm_reconciles_total",
                 "Reconciles by controller and outcome: looks at one node or service, passes over all nodes or routes.",
-                &[("controller", &CONTROLLERS), ("outcome", &Outcome::ALL)],
+                &[("controller", &CONTROLLERS), ("outcome", &ReconcileOutcome::ALL)],
             )?,
             duration: register(registry, duration)?,
             saved: counters(
                 registry,
                 "ccm_api_writes_saved_total",
                 "Writes to the API server that were not made because nothing would have changed.",
-                &[("write", &Write::ALL)],
+                &[("write", &SkippedWrite::ALL)],
             )?,
         })
     }
 
     /// Does `work` about `object` in a span of its own, and counts how it ends. `work` may say why it is done with
-    /// [`because`].
+    /// [`record_reason`].
     pub(crate) async fn reconcile<T>(
         &self,
         controller: &'static str,
         object: &str,
-        work: impl Future<Output = (Outcome, T)>,
+        work: impl Future<Output = (ReconcileOutcome, T)>,
     ) -> T {
         let span = tracing::info_span!("reconcile", controller, object, reason = Empty, outcome = Empty);
         let (started, running) = (Instant::now(), self.progress.begin(controller));
         let (outcome, value) = work.instrument(span.clone()).await;
-        running.end(outcome == Outcome::Failed);
+        running.end(outcome == ReconcileOutcome::Failed);
         span.record("outcome", outcome.as_str());
         self.reconciled(controller, outcome, started.elapsed());
         value
     }
 
-    fn reconciled(&self, controller: &str, outcome: Outcome, took: Duration) {
+    fn reconciled(&self, controller: &str, outcome: ReconcileOutcome, took: Duration) {
         self.reconciles.with_label_values(&[controller, outcome.as_str()]).inc();
         self.duration.with_label_values(&[controller]).observe(took.as_secs_f64());
     }
 
     /// Counts a write that was not needed.
-    pub(crate) fn saved(&self, write: Write) {
+    pub(crate) fn count_skipped_write(&self, write: SkippedWrite) {
         self.saved.with_label_values(&[write.as_str()]).inc();
     }
 }
 
 /// Says why the reconcile at hand is done.
-pub(crate) fn because(reason: &'static str) {
+pub(crate) fn record_reason(reason: &'static str) {
     Span::current().record("reason", reason);
 }
 
@@ -165,11 +165,11 @@ mod tests {
         let metrics = ControllerMetrics::register(&registry).unwrap();
         let work = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
-            (Outcome::Pending, 7)
+            (ReconcileOutcome::Pending, 7)
         };
         assert_eq!(metrics.reconcile(names::SERVICE_LB, "default/web", work).await, 7);
         let count = |outcome| metrics.reconciles.with_label_values(&[names::SERVICE_LB, outcome]).get();
-        assert_eq!(Outcome::ALL.map(count), [0, 1, 0]);
+        assert_eq!(ReconcileOutcome::ALL.map(count), [0, 1, 0]);
         let time = metrics.duration.with_label_values(&[names::SERVICE_LB]);
         assert_eq!((time.get_sample_count(), time.get_sample_sum()), (1, 3.0));
     }

@@ -197,10 +197,10 @@ mod tests {
     use tracing_subscriber::{fmt::format::JsonFields, layer::SubscriberExt as _};
 
     use super::*;
-    use crate::telemetry::captured::Captured;
+    use crate::telemetry::log_capture::LogCapture;
 
     fn lines(say: impl FnOnce()) -> Vec<String> {
-        let buffer = Captured::default();
+        let buffer = LogCapture::default();
         let writer = buffer.clone();
         let format = JsonLines { now: || UNIX_EPOCH + Duration::from_nanos(1_580_306_777_047_280_000) };
         let layer = tracing_subscriber::fmt::layer()

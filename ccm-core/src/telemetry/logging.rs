@@ -59,7 +59,7 @@ const LIBRARIES: &[&str] = &[
 const REPEATS: &str = "kube_client::client";
 
 /// Repeat what AWS answers, and who gives credentials for it, with all that is below them.
-const REPEAT: [&str; 2] = ["aws_config", "aws_smithy_runtime::client::orchestrator"];
+const CRATES_LOGGING_RESPONSES: [&str; 2] = ["aws_config", "aws_smithy_runtime::client::orchestrator"];
 
 /// How to log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -160,7 +160,7 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let verbosity = Verbosity(Arc::new(AtomicU32::new(config.verbosity)));
-    let rules = Rules { verbosity: verbosity.clone(), modules: config.modules.clone(), format: config.format };
+    let rules = LogFilter { verbosity: verbosity.clone(), modules: config.modules.clone(), format: config.format };
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
     let log = match config.format {
         Format::Text => layer.with_filter(rules).boxed(),
@@ -172,13 +172,13 @@ where
 }
 
 /// Which messages pass.
-struct Rules {
+struct LogFilter {
     verbosity: Verbosity,
     modules: Vec<ModuleVerbosity>,
     format: Format,
 }
 
-impl Rules {
+impl LogFilter {
     fn allow(&self, metadata: &Metadata<'_>) -> bool {
         // In text, the work at hand stands in front of each message: for people who look closely.
         let level = match self.format {
@@ -189,7 +189,7 @@ impl Rules {
     }
 
     fn level(&self, module: &str) -> LevelFilter {
-        if repeats(module) {
+        if logs_response_bodies(module) {
             return LevelFilter::OFF;
         }
         let verbosity = self.verbosity.get();
@@ -203,13 +203,13 @@ impl Rules {
     }
 
     /// The most detailed level that any module may have, for tracing to skip the rest early.
-    fn loudest(&self) -> LevelFilter {
+    fn max_level(&self) -> LevelFilter {
         let verbosity = self.modules.iter().map(|rule| rule.verbosity).max().unwrap_or(0).max(self.verbosity.get());
         own_level(verbosity)
     }
 }
 
-impl<S> Filter<S> for Rules {
+impl<S> Filter<S> for LogFilter {
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         self.allow(metadata)
     }
@@ -219,7 +219,7 @@ impl<S> Filter<S> for Rules {
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.loudest())
+        Some(self.max_level())
     }
 }
 
@@ -248,10 +248,10 @@ fn library_level(verbosity: u32) -> LevelFilter {
 }
 
 /// Whether a module repeats what others say to it in confidence.
-fn repeats(module: &str) -> bool {
+fn logs_response_bodies(module: &str) -> bool {
     let is_below =
         |above: &&str| module.strip_prefix(*above).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
-    module == REPEATS || REPEAT.iter().any(is_below)
+    module == REPEATS || CRATES_LOGGING_RESPONSES.iter().any(is_below)
 }
 
 fn is_library(module: &str) -> bool {
@@ -291,7 +291,7 @@ fn glob(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::captured::Captured;
+    use crate::telemetry::log_capture::LogCapture;
 
     fn say() {
         tracing::trace!("a trace");
@@ -300,12 +300,12 @@ mod tests {
         tracing::error!("a failure");
     }
 
-    fn rules(verbosity: u32, modules: Vec<ModuleVerbosity>) -> Rules {
-        Rules { verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))), modules, format: Format::Text }
+    fn rules(verbosity: u32, modules: Vec<ModuleVerbosity>) -> LogFilter {
+        LogFilter { verbosity: Verbosity(Arc::new(AtomicU32::new(verbosity))), modules, format: Format::Text }
     }
 
     fn logged(config: &LoggingConfig) -> String {
-        let buffer = Captured::default();
+        let buffer = LogCapture::default();
         let writer = buffer.clone();
         tracing::dispatcher::with_default(&dispatch(config, move || writer.clone()).0, say);
         buffer.text()
@@ -353,7 +353,7 @@ mod tests {
         ] {
             assert_eq!(rules.level(module), level, "{module}");
         }
-        assert_eq!(rules.loudest(), LevelFilter::TRACE);
+        assert_eq!(rules.max_level(), LevelFilter::TRACE);
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn the_work_at_hand_is_shown_in_text_from_verbosity_4_on() {
         let shown = |verbosity| {
-            let buffer = Captured::default();
+            let buffer = LogCapture::default();
             let writer = buffer.clone();
             let config = LoggingConfig { verbosity, ..LoggingConfig::default() };
             tracing::dispatcher::with_default(&dispatch(&config, move || writer.clone()).0, || {
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn verbosity_changes_while_it_runs() {
-        let buffer = Captured::default();
+        let buffer = LogCapture::default();
         let writer = buffer.clone();
         let (dispatch, verbosity) = dispatch(&LoggingConfig::default(), move || writer.clone());
         for (set, detail, trace) in [(0, false, false), (4, true, false), (6, true, true), (2, false, false)] {

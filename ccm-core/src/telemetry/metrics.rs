@@ -156,12 +156,12 @@ impl MutationMetrics {
         Ok(Self { made, refused, latency: register(registry, latency)? })
     }
 
-    pub(crate) fn made(&self, operation: &'static str, outcome: &str, elapsed: Duration) {
+    pub(crate) fn count_mutation(&self, operation: &'static str, outcome: &str, elapsed: Duration) {
         self.made.with_label_values(&[operation, outcome]).inc();
         self.latency.with_label_values(&[operation]).observe(elapsed.as_secs_f64());
     }
 
-    pub(crate) fn refused(&self, operation: &'static str) {
+    pub(crate) fn count_refused(&self, operation: &'static str) {
         self.refused.with_label_values(&[operation]).inc();
     }
 }

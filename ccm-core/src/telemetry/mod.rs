@@ -1,9 +1,9 @@
 //! Metrics, logs and traces.
 
-#[cfg(test)]
-pub(crate) mod captured;
 pub mod controllers;
 pub mod json;
+#[cfg(test)]
+pub(crate) mod log_capture;
 pub mod logging;
 pub mod metrics;
 pub mod process;

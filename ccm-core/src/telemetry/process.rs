@@ -63,7 +63,7 @@ struct Process {
 
 /// What was read at a scrape.
 #[derive(Debug, PartialEq)]
-struct Reading {
+struct ProcessStats {
     cpu_seconds: f64,
     virtual_bytes: f64,
     resident_bytes: f64,
@@ -93,7 +93,7 @@ impl Collector for Process {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let Some(reading) = Reading::take() else { return Vec::new() };
+        let Some(reading) = ProcessStats::take() else { return Vec::new() };
         self.resident.set(reading.resident_bytes);
         self.virtual_size.set(reading.virtual_bytes);
         self.open_files.set(reading.open_files);
@@ -124,7 +124,7 @@ fn counter(family: &Gauge, value: f64) -> MetricFamily {
     counted
 }
 
-impl Reading {
+impl ProcessStats {
     fn take() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         let status = fs::read_to_string("/proc/self/status").ok()?;
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn fields_are_those_of_the_proc_manual() {
-        let reading = Reading::parse(STAT, STATUS, "1000.50 900.0\n", LIMITS, 7, 1_000_000.5);
-        let expected = Reading {
+        let reading = ProcessStats::parse(STAT, STATUS, "1000.50 900.0\n", LIMITS, 7, 1_000_000.5);
+        let expected = ProcessStats {
             cpu_seconds: 3.0,
             virtual_bytes: 819_200.0,
             resident_bytes: 40_960.0,
@@ -179,8 +179,8 @@ mod tests {
         };
         assert_eq!(reading, Some(expected));
         let unlimited = LIMITS.replace("1024  ", "unlimited");
-        assert_eq!(Reading::parse(STAT, STATUS, "1 1", &unlimited, 7, 2.0).unwrap().max_files, None);
-        assert_eq!(Reading::parse("", STATUS, "1 1", LIMITS, 7, 2.0), None);
+        assert_eq!(ProcessStats::parse(STAT, STATUS, "1 1", &unlimited, 7, 2.0).unwrap().max_files, None);
+        assert_eq!(ProcessStats::parse("", STATUS, "1 1", LIMITS, 7, 2.0), None);
     }
 
     #[cfg(target_os = "linux")]

@@ -27,7 +27,7 @@ pub struct QueueMetrics {
     waiting: HistogramVec,
     working: HistogramVec,
     retries: IntCounterVec,
-    now: Now,
+    now: QueueGauges,
 }
 
 /// The metrics of one queue that are counted as things happen.
@@ -45,7 +45,7 @@ pub(crate) struct QueueSeries {
 
 /// How a queue is at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct QueueState {
+pub(crate) struct QueueSnapshot {
     /// Keys to be worked on.
     pub(crate) depth: usize,
     /// Keys that wait for their time.
@@ -59,8 +59,8 @@ pub(crate) struct QueueState {
 }
 
 /// What can be asked how it is.
-pub(crate) trait Observed: Send + Sync {
-    fn state(&self) -> QueueState;
+pub(crate) trait QueueStats: Send + Sync {
+    fn state(&self) -> QueueSnapshot;
 }
 
 impl QueueMetrics {
@@ -82,12 +82,12 @@ impl QueueMetrics {
             waiting: histogram("workqueue_queue_duration_seconds", "How long keys were in line.")?,
             working: histogram("workqueue_work_duration_seconds", "How long keys were worked on.")?,
             retries: counter("workqueue_retries_total", "Keys that come back after a failure.")?,
-            now: register(registry, Now::new()?)?,
+            now: register(registry, QueueGauges::new()?)?,
         })
     }
 
     /// Shows a queue under this name, from now until it is gone.
-    pub(crate) fn follow(&self, name: &'static str, queue: Weak<dyn Observed>) -> QueueSeries {
+    pub(crate) fn register_queue(&self, name: &'static str, queue: Weak<dyn QueueStats>) -> QueueSeries {
         self.now.queues.lock().push((name, queue));
         QueueSeries {
             adds: self.adds.with_label_values(&[name]),
@@ -102,7 +102,7 @@ const LABELS: &[&str] = &["name"];
 
 /// Gauges that are worked out when they are read.
 #[derive(Clone, Debug)]
-struct Now {
+struct QueueGauges {
     depth: GaugeVec,
     delayed: GaugeVec,
     oldest: GaugeVec,
@@ -111,7 +111,7 @@ struct Now {
     queues: Queues,
 }
 
-type Named = (&'static str, Weak<dyn Observed>);
+type Named = (&'static str, Weak<dyn QueueStats>);
 
 #[derive(Clone, Default)]
 struct Queues(Arc<Mutex<Vec<Named>>>);
@@ -130,7 +130,7 @@ impl std::ops::Deref for Queues {
     }
 }
 
-impl Now {
+impl QueueGauges {
     fn new() -> prometheus::Result<Self> {
         let gauge = |name: &str, help: &str| GaugeVec::new(Opts::new(name, help), LABELS);
         Ok(Self {
@@ -154,7 +154,7 @@ impl Now {
     }
 }
 
-impl Collector for Now {
+impl Collector for QueueGauges {
     fn desc(&self) -> Vec<&Desc> {
         self.families().iter().flat_map(|family| family.desc()).collect()
     }

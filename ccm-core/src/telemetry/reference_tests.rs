@@ -19,18 +19,18 @@ use super::{
 use crate::{
     config::controllers as names,
     controllers::{
-        node::metrics::NodeMetrics, node_ipam::metrics::IpamMetrics, node_lifecycle::metrics::LifecycleMetrics,
+        node::metrics::NodeMetrics, node_ipam::metrics::NodeIpamMetrics, node_lifecycle::metrics::LifecycleMetrics,
         orphans::metrics::OrphanMetrics, route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
     },
     runtime::{
         api::ApiMetrics,
         events::EventMetrics,
-        health::{Health, Kind},
+        health::{CheckKind, Health},
         leader_election::LeaderElectionMetrics,
         manager,
-        queue::WorkQueue,
         reflector::CacheMetrics,
         serving::auth::metrics::AuthMetrics,
+        work_queue::WorkQueue,
     },
 };
 
@@ -92,7 +92,7 @@ const SECTIONS: &[Section] = &[
         |registry| {
             let health = Health::default();
             health.register(registry)?;
-            Ok(keep(health.add(Kind::Progress, names::SERVICE_LB, || Ok(()))))
+            Ok(keep(health.add(CheckKind::Progress, names::SERVICE_LB, || Ok(()))))
         },
     ),
     ("Calls of the cloud", "Always there.", |registry| Ok(keep(CloudMetrics::register(registry)?))),
@@ -110,7 +110,7 @@ const SECTIONS: &[Section] = &[
         Ok(keep(OrphanMetrics::register(registry)?))
     }),
     ("Node-IPAM controller", "There when it runs.", |registry| {
-        IpamMetrics::register(registry)?.init("10.0.0.0/8");
+        NodeIpamMetrics::register(registry)?.init("10.0.0.0/8");
         Ok(keep(()))
     }),
 ];

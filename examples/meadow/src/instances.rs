@@ -22,27 +22,31 @@ struct Instance {
 #[async_trait]
 impl Instances for Meadow {
     /// One listing answers for all nodes. It is complete, so what it does not hold is proved absent.
-    async fn describe(&self, op: &Op, asked: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+    async fn describe(
+        &self,
+        op: &Op,
+        asked: &[InstanceQuery],
+    ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         let instances: Vec<Instance> = self.list(op, "v1/instances", &[]).await?;
-        let answer = |query: &NodeQuery| {
+        let answer = |query: &InstanceQuery| {
             let found = match instance_id(&query.node)? {
                 Some(id) => instances.iter().find(|instance| instance.id == id),
                 None => instances.iter().find(|instance| *instance.name == *query.node.name),
             };
-            Ok(found.map_or(Presence::NotFound, Instance::presence))
+            Ok(found.map_or(InstanceStatus::NotFound, Instance::presence))
         };
         Ok(asked.iter().map(answer).collect())
     }
 }
 
 impl Instance {
-    fn presence(&self) -> Presence {
+    fn presence(&self) -> InstanceStatus {
         let power = match &*self.state {
-            "running" => Power::Running,
-            "stopped" => Power::Stopped,
-            "deleted" => Power::Terminated,
-            "starting" | "stopping" => Power::Transitional,
-            _ => Power::Unknown,
+            "running" => PowerState::Running,
+            "stopped" => PowerState::Stopped,
+            "deleted" => PowerState::Terminated,
+            "starting" | "stopping" => PowerState::Transitional,
+            _ => PowerState::Unknown,
         };
         let private = NodeAddress::new(AddressType::InternalIp, self.private_address.to_string());
         let public = self.public_address.map(|ip| NodeAddress::new(AddressType::ExternalIp, ip.to_string()));
@@ -54,7 +58,7 @@ impl Instance {
             addresses: [private].into_iter().chain(public).collect(),
             ..InstanceMetadata::default()
         };
-        Presence::Found { power, meta }
+        InstanceStatus::Found { power_state: power, meta }
     }
 }
 

@@ -1,12 +1,12 @@
 //! The provider for Meadow, a fictional cloud with a REST API.
 
-mod balancers;
 mod instances;
+mod load_balancers;
 mod routes;
 
 use std::sync::Arc;
 
-use ccm_core::provider::{prelude::*, simple};
+use ccm_core::provider::{prelude::*, simple_load_balancers};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -25,13 +25,13 @@ pub struct Config {
 
 /// The provider.
 pub struct Meadow {
-    api: Rest,
+    api: RestClient,
 }
 
 impl Meadow {
     /// Makes a provider whose requests go through `transport`.
     pub fn new(config: &Config, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
-        let api = Rest::new(&config.url, transport)?.with_token(&config.token)?.with_faults(fault);
+        let api = RestClient::new(&config.url, transport)?.with_token(&config.token)?.with_error_parser(fault);
         Ok(Self { api })
     }
 
@@ -52,14 +52,14 @@ impl Meadow {
 }
 
 /// Reads Meadow's own errors: `{"code": "not_found", "message": "there is no instance ins-7"}`.
-fn fault(body: &[u8]) -> Option<Fault> {
+fn fault(body: &[u8]) -> Option<ErrorResponse> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let kind = match body["code"].as_str()? {
         "not_found" => Some(ErrorKind::NotFound),
         "quota_exceeded" => Some(ErrorKind::QuotaExceeded),
         _ => None,
     };
-    Some(Fault { kind, message: body["message"].as_str()?.to_owned() })
+    Some(ErrorResponse { kind, message: body["message"].as_str()?.to_owned() })
 }
 
 impl CloudProvider for Meadow {
@@ -67,12 +67,18 @@ impl CloudProvider for Meadow {
         NAME
     }
 
-    fn claims_node(&self, node: &NodeView) -> NodeClaim {
-        NodeClaim::by_scheme(NAME, node)
+    fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
+        NodeOwnership::by_scheme(NAME, node)
     }
 
-    fn mutations(&self) -> &'static [&'static str] {
-        &[routes::CREATE, routes::DELETE, simple::CREATE, simple::CHANGE, simple::DELETE]
+    fn mutation_operations(&self) -> &'static [&'static str] {
+        &[
+            routes::CREATE,
+            routes::DELETE,
+            simple_load_balancers::CREATE,
+            simple_load_balancers::CHANGE,
+            simple_load_balancers::DELETE,
+        ]
     }
 
     fn instances(&self) -> Option<&dyn Instances> {

@@ -71,7 +71,7 @@ impl Meadow {
                 }
                 let mutation = Mutation::new(CREATE, format!("{destination} to {instance}"));
                 let new = NewRoute { cluster: op.cluster_name(), destination, instance };
-                self.api.change::<CloudRoute>(op, mutation, Method::POST, "v1/routes", &new).await.map(drop)
+                self.api.mutate::<CloudRoute>(op, mutation, Method::POST, "v1/routes", &new).await.map(drop)
             }
             RouteChange::Delete(route) if own.iter().any(|own| own.id == route.name) => {
                 let mutation = Mutation::new(DELETE, route.name.clone());

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::Value;
 
-use crate::api::{Action, Class};
+use crate::api::{Action, RequestClass};
 
 const CAPABILITIES: [&str; 7] = [
     "nodes",
@@ -159,7 +159,7 @@ fn statements_are_well_formed_and_use_no_wildcards_for_actions() {
 #[test]
 fn changes_name_the_kinds_of_objects_that_they_are_for() {
     let writes: BTreeSet<String> =
-        Action::ALL.iter().copied().filter(|action| action.class() == Class::Write).map(iam).collect();
+        Action::ALL.iter().copied().filter(|action| action.class() == RequestClass::Write).map(iam).collect();
     for statement in document("all") {
         let (actions, resources) = (texts(&statement["Action"]), texts(&statement["Resource"]));
         let changes = actions.iter().any(|action| writes.contains(action));

@@ -11,9 +11,9 @@ pub mod client;
 mod clock;
 pub mod cluster;
 pub mod config;
+pub mod environment;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
-pub mod identity;
 pub mod instances;
 pub mod lb;
 pub mod manager;

@@ -62,7 +62,7 @@ where
             Ok(provider) => return Ok(provider.with_tagging(tagging)),
             Err(error) => error,
         };
-        if !error.may_pass() {
+        if !error.is_transient() {
             return Err(error.into());
         }
         // An outage must not become a restart loop; a signal ends the wait.

@@ -10,10 +10,10 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
     provider::{
-        CloudError, CloudProvider, ExtraController, Instances, Inventory, LoadBalancers, NodeClaim, Op,
-        ProviderContext, Routes,
+        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership, Op, ProviderContext,
+        ProviderController, Routes,
     },
-    runtime::gate::WriteGate,
+    runtime::write_gate::WriteGate,
 };
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -21,11 +21,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::{Action, Class, Metadata, Transport},
+    api::{Action, Metadata, RequestClass, Transport},
     client::Client,
     config::Settings,
-    identity::{self, IdentityError},
-    instances::{Ec2Instances, InstanceStore},
+    environment::{self, EnvironmentError},
+    instances::{Ec2Instances, InstanceCache},
     lb::NetworkLoadBalancers,
     routes::Ec2Routes,
     scope::Scope,
@@ -36,15 +36,15 @@ use crate::{
 pub const NAME: &str = "aws";
 
 /// Longest time that the start waits for a look at all instances, which saves requests later and nothing else.
-const WARM_UP: Duration = Duration::from_secs(10);
+const PRIME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The AWS provider.
 pub struct AwsProvider {
     scope: Scope,
-    store: Arc<InstanceStore>,
+    instance_cache: Arc<InstanceCache>,
     instances: Ec2Instances,
     routes: Ec2Routes,
-    balancers: NetworkLoadBalancers,
+    load_balancers: NetworkLoadBalancers,
     tagging: Option<tagging::Options>,
     /// Whether the metrics of requests are offered already: `start` may be called again.
     registered: Mutex<bool>,
@@ -59,11 +59,11 @@ impl AwsProvider {
         settings: Settings,
         transport: Arc<dyn Transport>,
         metadata: Arc<dyn Metadata>,
-    ) -> Result<Self, IdentityError> {
+    ) -> Result<Self, EnvironmentError> {
         let client = Client::new(transport).with_limits(&settings.limits);
         // Before leadership: it reads.
-        let op = Op::new("", CancellationToken::new(), WriteGate::shut());
-        let found = identity::find(&settings, &client, &*metadata, &op).await?;
+        let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
+        let found = environment::discover(&settings, &client, &*metadata, &op).await?;
         let settings = Settings { region: Some((&*found.region).into()), subnet: found.subnet, ..settings };
         let (region, vpc, cluster) = (found.region, found.vpc, found.cluster);
         tracing::info!(%region, %vpc, cluster = cluster.id(), "AWS");
@@ -79,11 +79,11 @@ impl AwsProvider {
 
     /// Makes a provider of known surroundings.
     pub fn new(scope: Scope) -> Self {
-        let store = InstanceStore::new(scope.clone());
-        let instances = Ec2Instances::new(scope.clone(), store.clone());
-        let routes = Ec2Routes::new(scope.clone(), store.clone());
-        let balancers = NetworkLoadBalancers::new(scope.clone(), store.clone());
-        Self { scope, store, instances, routes, balancers, tagging: None, registered: Mutex::new(false) }
+        let instance_cache = InstanceCache::new(scope.clone());
+        let instances = Ec2Instances::new(scope.clone(), instance_cache.clone());
+        let routes = Ec2Routes::new(scope.clone(), instance_cache.clone());
+        let load_balancers = NetworkLoadBalancers::new(scope.clone(), instance_cache.clone());
+        Self { scope, instance_cache, instances, routes, load_balancers, tagging: None, registered: Mutex::new(false) }
     }
 
     /// Sets what the tagging controller is told; without it there is none.
@@ -99,7 +99,7 @@ impl AwsProvider {
     }
 
     /// Offers the metrics of requests, once.
-    fn offer_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
+    fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
         let mut registered = self.registered.lock();
         if !*registered {
             let refused =
@@ -112,8 +112,8 @@ impl AwsProvider {
 
     /// Looks at all instances of the cluster at once, so that nodes need not be asked for in small groups. Without it
     /// everything works as well.
-    async fn warm_up(&self, op: &Op) {
-        if let Err(error) = self.store.prime(op).await {
+    async fn prime_instance_cache(&self, op: &Op) {
+        if let Err(error) = self.instance_cache.list_all(op).await {
             tracing::warn!(%error, "instances cannot be listed yet");
         }
     }
@@ -142,16 +142,16 @@ impl CloudProvider for AwsProvider {
 
     /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is one
     /// without any scheme, which is a bare instance ID.
-    fn claims_node(&self, node: &NodeView) -> NodeClaim {
+    fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         match node.provider_id.as_deref().and_then(|id| id.split_once("://")) {
-            Some((scheme, _)) if scheme != NAME => NodeClaim::Foreign,
-            _ => NodeClaim::Ours,
+            Some((scheme, _)) if scheme != NAME => NodeOwnership::Foreign,
+            _ => NodeOwnership::Ours,
         }
     }
 
-    fn mutations(&self) -> &'static [&'static str] {
+    fn mutation_operations(&self) -> &'static [&'static str] {
         static WRITES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-            let writes = Action::ALL.iter().filter(|action| action.class() == Class::Write);
+            let writes = Action::ALL.iter().filter(|action| action.class() == RequestClass::Write);
             let names: BTreeSet<_> = writes.map(|action| action.operation()).collect();
             names.into_iter().collect()
         });
@@ -165,9 +165,9 @@ impl CloudProvider for AwsProvider {
 
     /// Offers metrics and looks at all instances. AWS need not answer.
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        self.offer_metrics(&cx.metrics)?;
-        let op = Op::new(cx.cluster_name, cx.cancel, cx.gate).with_deadline(Instant::now() + WARM_UP);
-        self.warm_up(&op).await;
+        self.register_metrics(&cx.metrics)?;
+        let op = Op::new(cx.cluster_name, cx.cancel, cx.write_gate).with_deadline(Instant::now() + PRIME_TIMEOUT);
+        self.prime_instance_cache(&op).await;
         Ok(())
     }
 
@@ -180,14 +180,14 @@ impl CloudProvider for AwsProvider {
     }
 
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
-        Some(&self.balancers)
+        Some(&self.load_balancers)
     }
 
     fn inventory(&self) -> Option<&dyn Inventory> {
-        Some(&self.balancers)
+        Some(&self.load_balancers)
     }
 
-    fn controllers(&self) -> Vec<ExtraController> {
+    fn controllers(&self) -> Vec<ProviderController> {
         let tagging = self.tagging.clone();
         tagging.map(|options| tagging::controller(options, self.scope.clone())).into_iter().collect()
     }

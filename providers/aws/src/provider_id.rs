@@ -16,7 +16,7 @@ const FARGATE: &str = "fargate-";
 /// Beginning of the ID of an instance.
 const INSTANCE: &str = "i-";
 /// Most parts of a path: zone, something that Fargate writes, ID.
-const MOST_PARTS: usize = 3;
+const MAX_PARTS: usize = 3;
 
 /// What a Node is in AWS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ impl ProviderId {
         // Upstream reads the last part of whatever stands there, so that another cloud's `i-1` would be an instance.
         let foreign = text.contains("://") && !text.starts_with(SCHEME);
         let parts: Vec<&str> = path(text).split('/').collect();
-        let (Some(&id), true) = (parts.last(), !foreign && parts.len() <= MOST_PARTS) else {
+        let (Some(&id), true) = (parts.last(), !foreign && parts.len() <= MAX_PARTS) else {
             return Err(InvalidProviderId(text.into()));
         };
         if id.starts_with(FARGATE) {
@@ -120,7 +120,7 @@ pub fn instance_of(node: &NodeView) -> Option<InstanceId> {
 
 /// Returns the instances of those Nodes that have one, in their order. Others are left out: Fargate and Nodes without
 /// provider ID quietly, those whose provider ID cannot be read with a line in the log.
-pub fn known_instances<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<InstanceId> {
+pub fn instance_ids<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<InstanceId> {
     let mut ids = Vec::new();
     for node in nodes {
         match ProviderId::of(node) {
@@ -190,9 +190,9 @@ mod tests {
     #[test]
     fn a_node_without_an_instance_is_left_out() {
         let nodes = [node("good", "aws:///a/i-1"), node("bad", "aws:///a/vol-1"), node("none", "")];
-        assert_eq!(known_instances(&nodes), [InstanceId::from("i-1")]);
-        assert!(known_instances(&nodes[1..]).is_empty());
-        assert!(known_instances([&node("f", "aws:///a/x/fargate-10.0.0.1")]).is_empty());
+        assert_eq!(instance_ids(&nodes), [InstanceId::from("i-1")]);
+        assert!(instance_ids(&nodes[1..]).is_empty());
+        assert!(instance_ids([&node("f", "aws:///a/x/fargate-10.0.0.1")]).is_empty());
     }
 
     // IN3

@@ -19,9 +19,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-#[cfg(feature = "nodes")]
-use crate::machines::Kubernetes;
 use crate::server::{Credentials, LocalCloud, Settings, TimeSource};
+#[cfg(feature = "nodes")]
+use crate::servers::Kubernetes;
 
 /// Where the cloud listens unless told otherwise.
 const LISTEN: &str = "127.0.0.1:5000";

@@ -49,7 +49,7 @@ async fn demo(args: Vec<OsString>) -> ExitCode {
     match Box::pin(crate::demo::run(args)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {error:#}"));
+            write_line(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -58,11 +58,11 @@ async fn demo(args: Vec<OsString>) -> ExitCode {
 #[cfg(not(feature = "demo"))]
 #[expect(clippy::unused_async, reason = "the one with a demo awaits")]
 async fn demo(_: Vec<OsString>) -> ExitCode {
-    say("error: this binary was built without its feature demo");
+    write_line("error: this binary was built without its feature demo");
     ExitCode::FAILURE
 }
 
-fn say(line: &str) {
+fn write_line(line: &str) {
     // Nothing can be done about a closed error stream.
     let _ = writeln!(std::io::stderr(), "{line}");
 }

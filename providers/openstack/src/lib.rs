@@ -23,4 +23,4 @@ mod conformance_tests;
 #[cfg(test)]
 mod explore_tests;
 #[cfg(test)]
-mod stage;
+mod test_fixture;

@@ -1,10 +1,10 @@
 //! The provider keeps every rule of the conformance kit.
 
-mod stage;
+mod adapter;
 
 use ccm_testkit::conformance::{Outcome, Report, check_instances};
 
-use crate::stage::Stage;
+use crate::adapter::AcmeAdapter;
 
 fn all_passed(report: &Report) {
     assert!(report.cases().iter().all(|case| case.outcome == Outcome::Passed), "{report}");
@@ -13,7 +13,7 @@ fn all_passed(report: &Report) {
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "not written yet")] // Take this line away to see what is missing.
 async fn instances() {
-    let stage = Stage;
-    let report = check_instances(move || std::future::ready(stage.provider()), &stage).await;
+    let adapter = AcmeAdapter;
+    let report = check_instances(move || std::future::ready(adapter.provider()), &adapter).await;
     all_passed(&report);
 }

@@ -64,19 +64,19 @@ pub(crate) fn between(before: &Calls, after: &Calls) -> Calls {
 
 /// A load balancer, as far as it is looked at.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Balancer {
+pub(crate) struct LoadBalancer {
     pub(crate) name: String,
     pub(crate) nodes: Vec<String>,
 }
 
 /// Client of the API at one address.
 #[derive(Debug, Clone)]
-pub(crate) struct Admin {
+pub(crate) struct AdminClient {
     client: Client<HttpConnector, Full<Bytes>>,
     address: SocketAddr,
 }
 
-impl Admin {
+impl AdminClient {
     /// Makes a client; connects when it is used.
     pub(crate) fn new(address: SocketAddr) -> Self {
         Self { client: Client::builder(TokioExecutor::new()).build(HttpConnector::new()), address }
@@ -110,7 +110,7 @@ impl Admin {
     }
 
     /// The load balancers.
-    pub(crate) async fn load_balancers(&self) -> anyhow::Result<Vec<Balancer>> {
+    pub(crate) async fn load_balancers(&self) -> anyhow::Result<Vec<LoadBalancer>> {
         self.get("/v1/load-balancers").await
     }
 

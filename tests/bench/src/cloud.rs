@@ -14,14 +14,14 @@ use ccm_testkit::{
 use serde_json::json;
 
 use crate::{
-    admin::Admin,
-    contender::{Contender, Place},
-    scenario::Setting,
+    admin::AdminClient,
+    scenario::CloudProfile,
+    subject::{BenchmarkedManager, CloudLocation},
 };
 
 /// A cloud, or the place for one.
 pub(crate) struct Cloud {
-    admin: Admin,
+    admin: AdminClient,
     /// For `--cloud-config`.
     config: PathBuf,
     /// The cloud's own process, if it has one.
@@ -31,8 +31,8 @@ pub(crate) struct Cloud {
 impl Cloud {
     /// Prepares the cloud of a manager, and starts it when it is not in the manager. `name` tells several apart.
     pub(crate) async fn start(
-        contender: &Contender,
-        setting: Setting,
+        contender: &BenchmarkedManager,
+        setting: CloudProfile,
         folder: &Path,
         name: &str,
     ) -> anyhow::Result<Self> {
@@ -44,8 +44,8 @@ impl Cloud {
         }
         let config = folder.join(format!("cloud-{name}.yaml"));
         std::fs::write(&config, cloud.to_string())?;
-        let admin = Admin::new(address);
-        if contender.place == Place::Inside {
+        let admin = AdminClient::new(address);
+        if contender.place == CloudLocation::Inside {
             return Ok(Self { admin, config, process: None });
         }
         let args = vec!["cloud".into(), "--cloud-config".into(), config.clone().into_os_string()];
@@ -58,7 +58,7 @@ impl Cloud {
     }
 
     /// Its admin API.
-    pub(crate) fn admin(&self) -> &Admin {
+    pub(crate) fn admin(&self) -> &AdminClient {
         &self.admin
     }
 

@@ -21,8 +21,8 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    contender::Contender,
     scenario::{self, Size},
+    subject::BenchmarkedManager,
 };
 
 /// Requests in flight while services are made.
@@ -40,7 +40,7 @@ pub(crate) struct ServerUsage {
 
 /// etcd and kube-apiserver with an audit log, and what is in them.
 pub(crate) struct Cluster {
-    plane: ControlPlane,
+    control_plane: ControlPlane,
     client: Client,
     kubelets: Kubelets,
     folder: tempfile::TempDir,
@@ -57,7 +57,7 @@ impl Cluster {
         let kubeconfig = folder.path().join("kubeconfig");
         plane.write_kubeconfig(&kubeconfig, &plane.admin().token)?;
         let kubelets = kubelets(client.clone());
-        let cluster = Self { plane, client, kubelets, folder, kubeconfig };
+        let cluster = Self { control_plane: plane, client, kubelets, folder, kubeconfig };
         cluster.add_nodes(0..size.nodes).await?;
         cluster.add_services(0..size.services).await?;
         Ok(cluster)
@@ -121,7 +121,8 @@ impl Cluster {
 
     /// What the servers used since they started.
     pub(crate) fn usage(&self) -> anyhow::Result<ServerUsage> {
-        let of = |component| self.plane.usage(component).context("no usage of the control plane on this system");
+        let of =
+            |component| self.control_plane.usage(component).context("no usage of the control plane on this system");
         let seconds = |component| anyhow::Ok(of(component)?.cpu.as_secs_f64());
         Ok(ServerUsage { apiserver: seconds(Component::Apiserver)?, etcd: seconds(Component::Etcd)? })
     }
@@ -131,8 +132,8 @@ impl Cluster {
     /// # Errors
     ///
     /// When there are none: an agent of another name must not look like thrift.
-    pub(crate) fn requests(&self, contender: &Contender) -> anyhow::Result<Requests> {
-        let requests = count(&self.plane.audit_log()?.of_agent(&contender.agent));
+    pub(crate) fn requests(&self, contender: &BenchmarkedManager) -> anyhow::Result<Requests> {
+        let requests = count(&self.control_plane.audit_log()?.of_agent(&contender.agent));
         ensure!(!requests.is_empty(), "the audit log has no requests of `{}`", contender.agent);
         Ok(requests)
     }
@@ -140,7 +141,7 @@ impl Cluster {
     /// Ends everything.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.kubelets.stop().await;
-        Ok(self.plane.stop().await?)
+        Ok(self.control_plane.stop().await?)
     }
 }
 

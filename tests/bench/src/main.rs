@@ -11,15 +11,15 @@
 mod admin;
 mod cloud;
 mod cluster;
-mod contender;
-mod figures;
-mod follow;
+mod convergence;
 mod manager;
 mod measure;
+mod metrics;
+mod run;
 mod scenario;
+mod subject;
 mod table;
 mod watch;
-mod world;
 
 use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -27,9 +27,9 @@ use anyhow::Context as _;
 use clap::Parser;
 
 use crate::{
-    contender::{Contender, Kind, Place},
     measure::Measure,
-    scenario::{Outage, Scenario, Setting, Size},
+    scenario::{CloudProfile, Outage, Scenario, Size},
+    subject::{BenchmarkedManager, CloudLocation, ManagerKind},
     table::Series,
 };
 
@@ -47,7 +47,7 @@ struct Arguments {
     baseline: Option<PathBuf>,
     /// Who is measured. Default: ours, and with `--baseline` the tuned Go manager.
     #[arg(long, value_delimiter = ',')]
-    contenders: Vec<Kind>,
+    contenders: Vec<ManagerKind>,
     /// Sizes as `nodes/services`, one table each. The default depends on the measure.
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<Size>,
@@ -56,10 +56,10 @@ struct Arguments {
     runs: Option<NonZeroUsize>,
     /// What the cloud is like.
     #[arg(long, default_value = "steady")]
-    setting: Setting,
+    setting: CloudProfile,
     /// Where the cloud of our manager runs; a restart always has it outside.
     #[arg(long, default_value = "inside")]
-    cloud: Place,
+    cloud: CloudLocation,
     /// Seconds for which every call of the cloud fails; for `converge`.
     #[arg(long)]
     outage: Option<u64>,
@@ -79,20 +79,21 @@ struct Arguments {
 }
 
 impl Arguments {
-    fn contenders(&self) -> anyhow::Result<Vec<Contender>> {
-        let default: &[Kind] = if self.baseline.is_some() { &[Kind::Ours, Kind::GoTuned] } else { &[Kind::Ours] };
+    fn contenders(&self) -> anyhow::Result<Vec<BenchmarkedManager>> {
+        let default: &[ManagerKind] =
+            if self.baseline.is_some() { &[ManagerKind::Ours, ManagerKind::GoTuned] } else { &[ManagerKind::Ours] };
         let kinds = if self.contenders.is_empty() { default } else { &self.contenders };
         // One cloud has to outlive its manager, or to serve two.
         let outside = matches!(self.measure, Measure::Restart | Measure::Failover);
-        let place = if outside { Place::Outside } else { self.cloud };
-        let make = |kind: &Kind| match kind {
-            Kind::Ours | Kind::OursDefault => {
-                let ours = Contender::ours(*kind, &self.manager, place, &self.flags);
-                Ok(Contender { profiles: self.profiles.clone(), ..ours })
+        let place = if outside { CloudLocation::Outside } else { self.cloud };
+        let make = |kind: &ManagerKind| match kind {
+            ManagerKind::Ours | ManagerKind::OursDefault => {
+                let ours = BenchmarkedManager::ours(*kind, &self.manager, place, &self.flags);
+                Ok(BenchmarkedManager { profiles: self.profiles.clone(), ..ours })
             }
-            Kind::GoTuned | Kind::GoDefault => {
+            ManagerKind::GoTuned | ManagerKind::GoDefault => {
                 let baseline = self.baseline.as_ref().context("the Go manager needs `--baseline`")?;
-                Contender::go(*kind, baseline)
+                BenchmarkedManager::go(*kind, baseline)
             }
         };
         kinds.iter().map(make).collect()
@@ -137,11 +138,11 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
 async fn measure(
     measure: Measure,
     scenario: &Scenario,
-    contenders: &[Contender],
+    contenders: &[BenchmarkedManager],
     outage: Option<Outage>,
     runs: usize,
 ) -> anyhow::Result<Vec<Series>> {
-    let start = |contender: &Contender| Series { contender: contender.clone(), runs: Vec::new() };
+    let start = |contender: &BenchmarkedManager| Series { contender: contender.clone(), runs: Vec::new() };
     let mut all: Vec<Series> = contenders.iter().map(start).collect();
     for number in 1..=runs {
         let mut turn: Vec<&mut Series> = all.iter_mut().collect();
@@ -170,22 +171,22 @@ mod tests {
 
     #[test]
     fn the_baseline_makes_a_second_contender() {
-        let kinds = |arguments: &[&str]| -> Vec<Kind> {
+        let kinds = |arguments: &[&str]| -> Vec<ManagerKind> {
             parse(arguments).contenders().unwrap().into_iter().map(|contender| contender.kind).collect()
         };
-        assert_eq!(kinds(&[]), [Kind::Ours]);
-        assert_eq!(kinds(&["--baseline", "go"]), [Kind::Ours, Kind::GoTuned]);
+        assert_eq!(kinds(&[]), [ManagerKind::Ours]);
+        assert_eq!(kinds(&["--baseline", "go"]), [ManagerKind::Ours, ManagerKind::GoTuned]);
         let all = ["--baseline", "go", "--contenders", "go-default,ours"];
-        assert_eq!(kinds(&all), [Kind::GoDefault, Kind::Ours]);
+        assert_eq!(kinds(&all), [ManagerKind::GoDefault, ManagerKind::Ours]);
         assert!(parse(&["--contenders", "go-tuned"]).contenders().is_err(), "there is no Go manager");
     }
 
     #[test]
     fn a_restart_keeps_its_cloud() {
         let place = |arguments: &[&str]| parse(arguments).contenders().unwrap().remove(0).place;
-        assert_eq!(place(&["restart", "--cloud", "inside"]), Place::Outside);
-        assert_eq!(place(&["idle"]), Place::Inside);
-        assert_eq!(place(&["idle", "--cloud", "outside"]), Place::Outside);
+        assert_eq!(place(&["restart", "--cloud", "inside"]), CloudLocation::Outside);
+        assert_eq!(place(&["idle"]), CloudLocation::Inside);
+        assert_eq!(place(&["idle", "--cloud", "outside"]), CloudLocation::Outside);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{cloud::Cloud, contender::Contender, scenario::Scenario};
+use crate::{cloud::Cloud, scenario::Scenario, subject::BenchmarkedManager};
 
 /// Pause between two looks at a process.
 const POLL: Duration = Duration::from_millis(20);
@@ -44,7 +44,7 @@ pub(crate) struct Manager {
 impl Manager {
     /// Starts one. `log` is where its output goes.
     pub(crate) async fn start(
-        contender: &Contender,
+        contender: &BenchmarkedManager,
         scenario: &Scenario,
         cloud: &Cloud,
         kubeconfig: &Path,

@@ -5,7 +5,7 @@ use std::{fmt, net::Ipv4Addr, str::FromStr, time::Duration};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-/// Networks of all pods: room for 65,536 nodes, and away from the addresses that the cloud makes up.
+/// Networks of all pods: room for 131,072 nodes, and away from the addresses that the cloud makes up.
 pub(crate) const CLUSTER_CIDR: &str = "100.64.0.0/10";
 
 /// Number of objects, written `nodes/services` or `nodes`.
@@ -22,8 +22,8 @@ impl FromStr for Size {
         let (nodes, services) = text.split_once('/').unwrap_or((text, "0"));
         let number = |text: &str| text.parse().map_err(|error| format!("{text:?}: {error}"));
         let size = Self { nodes: number(nodes)?, services: number(services)? };
-        // A node has 64 pod addresses of 2²².
-        if size.nodes > 1 << 16 { Err("there is room for 65,536 nodes".to_owned()) } else { Ok(size) }
+        // A node has 32 pod addresses of 2²².
+        if size.nodes > 1 << 17 { Err("there is room for 131,072 nodes".to_owned()) } else { Ok(size) }
     }
 }
 
@@ -42,13 +42,13 @@ pub(crate) fn node_name(number: usize) -> String {
 pub(crate) fn pod_cidr(number: usize) -> String {
     let first = u32::from_be_bytes([100, 64, 0, 0]);
     // Sizes are checked when they are read.
-    let offset = u32::try_from(number).unwrap_or(u32::MAX).saturating_mul(64);
-    format!("{}/26", Ipv4Addr::from_bits(first.saturating_add(offset)))
+    let offset = u32::try_from(number).unwrap_or(u32::MAX).saturating_mul(32);
+    format!("{}/27", Ipv4Addr::from_bits(first.saturating_add(offset)))
 }
 
 /// What the cloud is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Setting {
+pub(crate) enum CloudProfile {
     /// Calls about instances and routes take 20 ms, about load balancers 100 ms, and all succeed.
     Steady,
     /// As `steady`, with token buckets of 20 calls a second for instances, routes and load balancers each, and with
@@ -56,7 +56,7 @@ pub(crate) enum Setting {
     Reality,
 }
 
-impl Setting {
+impl CloudProfile {
     /// Returns the configuration of a cloud of this kind, as JSON, which both managers read.
     pub(crate) fn cloud(self) -> Value {
         let mut cloud = json!({
@@ -86,7 +86,7 @@ pub(crate) struct Outage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scenario {
     pub(crate) size: Size,
-    pub(crate) setting: Setting,
+    pub(crate) setting: CloudProfile,
     /// Value of `--controllers`, for all managers.
     pub(crate) controllers: String,
 }
@@ -128,14 +128,18 @@ mod tests {
     use super::*;
 
     fn scenario(controllers: &str) -> Scenario {
-        Scenario { size: Size { nodes: 1, services: 0 }, setting: Setting::Steady, controllers: controllers.to_owned() }
+        Scenario {
+            size: Size { nodes: 1, services: 0 },
+            setting: CloudProfile::Steady,
+            controllers: controllers.to_owned(),
+        }
     }
 
     #[test]
     fn sizes_are_read() {
         assert_eq!("1000/300".parse(), Ok(Size { nodes: 1000, services: 300 }));
         assert_eq!("7".parse(), Ok(Size { nodes: 7, services: 0 }));
-        for wrong in ["", "x", "1/", "70000", "1/2/3"] {
+        for wrong in ["", "x", "1/", "140000", "1/2/3"] {
             assert!(wrong.parse::<Size>().is_err(), "{wrong}");
         }
     }
@@ -143,8 +147,8 @@ mod tests {
     #[test]
     fn pod_networks_do_not_overlap() {
         assert_eq!(
-            (&*pod_cidr(0), &*pod_cidr(5), &*pod_cidr(65_535)),
-            ("100.64.0.0/26", "100.64.1.64/26", "100.127.255.192/26")
+            (&*pod_cidr(0), &*pod_cidr(5), &*pod_cidr(131_071)),
+            ("100.64.0.0/27", "100.64.0.160/27", "100.127.255.224/27")
         );
     }
 

@@ -3,17 +3,17 @@
 use std::fmt::Write as _;
 
 use crate::{
-    contender::{Contender, Place},
-    figures::{Figure, Figures},
     measure::Measure,
+    metrics::{Measurement, Measurements},
     scenario::{Outage, Scenario},
+    subject::{BenchmarkedManager, CloudLocation},
 };
 
 /// The runs of one contender.
 #[derive(Debug)]
 pub(crate) struct Series {
-    pub(crate) contender: Contender,
-    pub(crate) runs: Vec<Figures>,
+    pub(crate) contender: BenchmarkedManager,
+    pub(crate) runs: Vec<Measurements>,
 }
 
 impl Series {
@@ -39,7 +39,7 @@ pub(crate) fn markdown(measure: Measure, scenario: &Scenario, outage: Option<Out
     text.push_str("\n|---|");
     text.push_str(&"---|".repeat(all.len() + others.len()));
     text.push('\n');
-    for Figure { name, digits, .. } in rows(all) {
+    for Measurement { name, digits, .. } in rows(all) {
         let _ = write!(text, "| {name} |");
         for series in all {
             let _ = write!(text, " {} |", spread(series.values(&name), digits));
@@ -70,7 +70,7 @@ fn heading(measure: Measure, scenario: &Scenario, outage: Option<Outage>, all: &
         if !contender.flags.is_empty() {
             let _ = write!(text, "; {} also `{}`", contender.name(), contender.flags.join(" "));
         }
-        if contender.place == Place::Outside {
+        if contender.place == CloudLocation::Outside {
             let _ = write!(text, "; the cloud of {} in a process of its own", contender.name());
         }
     }
@@ -79,8 +79,8 @@ fn heading(measure: Measure, scenario: &Scenario, outage: Option<Outage>, all: &
 }
 
 /// All figures that anybody has: those that only a later contender has come after what precedes them there.
-fn rows(all: &[Series]) -> Vec<Figure> {
-    let mut rows: Vec<Figure> = Vec::new();
+fn rows(all: &[Series]) -> Vec<Measurement> {
+    let mut rows: Vec<Measurement> = Vec::new();
     for run in all.iter().flat_map(|series| &series.runs) {
         let mut next = 0;
         for figure in &run.0 {
@@ -114,12 +114,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        contender::Kind,
-        scenario::{Setting, Size},
+        scenario::{CloudProfile, Size},
+        subject::ManagerKind,
     };
 
-    fn run(amounts: &[(&str, f64)], counts: &[(&str, u64)]) -> Figures {
-        let mut figures = Figures::default();
+    fn run(amounts: &[(&str, f64)], counts: &[(&str, u64)]) -> Measurements {
+        let mut figures = Measurements::default();
         for (name, value) in amounts {
             figures.amount(*name, *value);
         }
@@ -131,11 +131,14 @@ mod tests {
 
     fn scenario() -> Scenario {
         let size = Size { nodes: 2, services: 1 };
-        Scenario { size, setting: Setting::Steady, controllers: "cloud-node-controller".to_owned() }
+        Scenario { size, setting: CloudProfile::Steady, controllers: "cloud-node-controller".to_owned() }
     }
 
-    fn ours(runs: Vec<Figures>) -> Series {
-        Series { contender: Contender::ours(Kind::OursDefault, Path::new("m"), Place::Outside, &[]), runs }
+    fn ours(runs: Vec<Measurements>) -> Series {
+        Series {
+            contender: BenchmarkedManager::ours(ManagerKind::OursDefault, Path::new("m"), CloudLocation::Outside, &[]),
+            runs,
+        }
     }
 
     #[test]
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn ratios_are_of_pairs() {
         let first = ours(vec![run(&[("seconds", 1.0)], &[]), run(&[("seconds", 6.0)], &[])]);
-        let contender = Contender::go(Kind::GoTuned, Path::new("go")).unwrap();
+        let contender = BenchmarkedManager::go(ManagerKind::GoTuned, Path::new("go")).unwrap();
         let second = Series { contender, runs: vec![run(&[("seconds", 4.0)], &[]), run(&[("seconds", 8.0)], &[])] };
         let text = markdown(Measure::Converge, &scenario(), None, &[first, second]);
         for part in [

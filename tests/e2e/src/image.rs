@@ -32,7 +32,7 @@ fi
 exec setpriv --no-new-privs env -i "$@"
 "#;
 
-/// What of the script and of [`Means::enter`] a machine may forbid.
+/// What of the script and of [`ContainerMethod::enter`] a machine may forbid.
 const TRY: &str = r#"
 set -eu
 mount --bind /usr /usr
@@ -40,12 +40,12 @@ mount -o remount,bind,ro /usr
 exec setpriv --no-new-privs "$@" true
 "#;
 
-/// What a machine without [`Means`] lacks.
+/// What a machine without [`ContainerMethod`] lacks.
 const NEEDS: &str = "no container can be made: that needs root, or user namespaces that everybody may make, and mounts";
 
 /// What lets this machine's user make containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
+pub enum ContainerMethod {
     /// The user is root and may mount.
     Root,
     /// The user may be root in a user namespace. Inside, user and group are the container's; for everybody else the process
@@ -53,7 +53,7 @@ pub enum Means {
     UserNamespace,
 }
 
-impl Means {
+impl ContainerMethod {
     /// Those that work here, the best first.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Means {
 /// A container that is being prepared.
 #[derive(Debug)]
 pub struct Container {
-    means: Means,
+    means: ContainerMethod,
     directory: PathBuf,
     mounts: Vec<(PathBuf, String)>,
     /// User that the process runs as.
@@ -127,7 +127,7 @@ impl Container {
     ///
     /// # Errors
     /// A file cannot be made, or a library is missing.
-    pub fn new(means: Means, directory: &Path, program: &Path, entrypoint: &str) -> anyhow::Result<Self> {
+    pub fn new(means: ContainerMethod, directory: &Path, program: &Path, entrypoint: &str) -> anyhow::Result<Self> {
         let mut container = Self {
             means,
             directory: directory.to_owned(),
@@ -230,9 +230,12 @@ mod tests {
 
     #[test]
     fn means_are_tried_and_the_best_is_the_first() {
-        let choose = |works: &[Means]| Means::choose(|means| works.contains(&means));
-        assert_eq!(choose(&[Means::UserNamespace]).unwrap(), [Means::UserNamespace]);
-        assert_eq!(choose(&[Means::UserNamespace, Means::Root]).unwrap(), [Means::Root, Means::UserNamespace]);
+        let choose = |works: &[ContainerMethod]| ContainerMethod::choose(|means| works.contains(&means));
+        assert_eq!(choose(&[ContainerMethod::UserNamespace]).unwrap(), [ContainerMethod::UserNamespace]);
+        assert_eq!(
+            choose(&[ContainerMethod::UserNamespace, ContainerMethod::Root]).unwrap(),
+            [ContainerMethod::Root, ContainerMethod::UserNamespace]
+        );
         assert!(choose(&[]).unwrap_err().contains("root, or user namespaces"));
     }
 

@@ -4,15 +4,15 @@
 //! a lease and users of its own, so that scenarios run side by side in one cluster. An [`observer`] watches all nodes
 //! and Services all the time and judges what no scenario may ever do; a [`ledger`] does so for the cloud.
 
-pub mod balance;
 pub mod ccm;
+pub mod fixture;
+pub mod https_endpoints;
 pub mod image;
-pub mod ledger;
+pub mod load_balancer_checks;
+pub mod load_balancer_history;
 pub mod manifests;
-pub mod observer;
-pub mod pages;
-pub mod rights;
+pub mod permissions;
 pub mod scenario;
 pub mod secrets;
 pub mod server;
-pub mod stage;
+pub mod watcher;

@@ -7,7 +7,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::rights::{Grant, grants};
+use crate::permissions::{Grant, grants};
 
 /// The folder `rbac` of this repository.
 pub fn rbac() -> PathBuf {

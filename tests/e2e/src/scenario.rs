@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::ccm::{Ccm, log_file};
-use crate::observer::{Nodes, addresses, is_tainted, provider_id};
 use crate::server::{Server, Write};
+use crate::watcher::{Nodes, addresses, is_tainted, provider_id};
 
 pub use self::accounts::account_user;
 pub use self::network::condition;
@@ -42,7 +42,7 @@ const REST: u32 = 4;
 /// Lines of a process's log that a failure shows.
 const LOG_LINES: usize = 80;
 
-pub use crate::observer::REGION;
+pub use crate::watcher::REGION;
 
 /// Flags of every process: short periods, and no limit that the tests would wait for.
 const FLAGS: [&str; 6] = [

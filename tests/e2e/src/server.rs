@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
 
-use crate::observer::Observer;
+use crate::watcher::ClusterWatcher;
 
 /// Group of the users that a cloud-controller-manager runs as, and the name of its role.
 const GROUP: &str = "e2e:cloud-controller-managers";
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ServerKind {
     /// The embedded API server, over TLS on loopback.
     Embedded,
     /// A real etcd and kube-apiserver with their defaults.
@@ -32,7 +32,7 @@ pub enum Kind {
     RealWithControllers,
 }
 
-impl Kind {
+impl ServerKind {
     /// Prefix of the scenarios' names.
     pub fn name(self) -> &'static str {
         match self {
@@ -67,9 +67,9 @@ impl Write {
 /// A running server with its observer. Dropping it ends both.
 pub struct Server {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ServerKind,
     /// Watches its nodes.
-    pub observer: Observer,
+    pub observer: ClusterWatcher,
     /// Held for reading by scenarios that bear others beside them, for writing by those that break the server.
     pub peace: RwLock<()>,
     /// What really serves.
@@ -89,7 +89,7 @@ impl Drop for Server {
     }
 }
 
-/// Controllers of [`Kind::RealWithControllers`]: those that an installation is left to, and none that judges nodes.
+/// Controllers of [`ServerKind::RealWithControllers`]: those that an installation is left to, and none that judges nodes.
 const CONTROLLERS: [&str; 7] = [
     "clusterrole-aggregation-controller",
     "daemonset-controller",
@@ -119,16 +119,16 @@ impl Server {
         let server = ApiServer::new(options);
         let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
         let client = server.client();
-        Ok(Self::new(Kind::Embedded, Backend::Embedded(serving, server), client))
+        Ok(Self::new(ServerKind::Embedded, Backend::Embedded(serving, server), client))
     }
 
     /// Starts a real control plane with these users beside the administrator.
-    pub async fn real(kind: Kind, binaries: &Binaries, users: &[String]) -> anyhow::Result<Arc<Self>> {
+    pub async fn real(kind: ServerKind, binaries: &Binaries, users: &[String]) -> anyhow::Result<Arc<Self>> {
         let mut options = Options::default().audit().user(User::new(NOBODY));
-        if kind == Kind::RealWithoutWatchList {
+        if kind == ServerKind::RealWithoutWatchList {
             options = options.feature_gate("WatchList", false);
         }
-        if kind == Kind::RealWithControllers {
+        if kind == ServerKind::RealWithControllers {
             let controllers = CONTROLLERS.map(str::to_owned).to_vec();
             options = options.controller_manager(ControllerManager { controllers, args: Vec::new() });
         }
@@ -141,8 +141,8 @@ impl Server {
         Ok(Self::new(kind, Backend::Real(Box::new(RwLock::new(control_plane))), client))
     }
 
-    fn new(kind: Kind, backend: Backend, client: kube::Client) -> Arc<Self> {
-        let observer = Observer::new();
+    fn new(kind: ServerKind, backend: Backend, client: kube::Client) -> Arc<Self> {
+        let observer = ClusterWatcher::new();
         let watcher = tokio::spawn(observer.clone().run(client.clone())).abort_handle();
         Arc::new(Self { kind, observer, peace: RwLock::default(), backend, client, watcher })
     }

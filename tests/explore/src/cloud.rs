@@ -5,32 +5,32 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind};
 use ccm_mock::cloud::{
-    CloudApi, Deletion, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec,
-    Members, MockCloud, OwnedRoute, RouteBatch, RouteEdit,
+    CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
+    LoadBalancerSpec, Members, MockCloud, OwnedRoute, RouteBatch, RouteEdit,
 };
 
 use crate::{
     fault::{Fault, SLOW},
-    planted::Bug,
+    interceptor::{FaultResponse, Interceptor, Operation, OperationKind, Side},
+    invariants::InvariantChecker,
+    mutants::Bug,
     process::Process,
-    seam::{Answer, Kind, Operation, Seam, Side},
-    witness::Witness,
 };
 
 /// The cloud as one process reaches it.
 #[derive(Clone)]
-pub(crate) struct Reach {
+pub(crate) struct InterceptedCloud {
     pub(crate) cloud: MockCloud,
     pub(crate) process: Arc<Process>,
-    pub(crate) seam: Seam,
-    pub(crate) witness: Witness,
+    pub(crate) seam: Interceptor,
+    pub(crate) witness: InvariantChecker,
     pub(crate) bug: Option<Bug>,
 }
 
-impl Reach {
+impl InterceptedCloud {
     async fn call<T, F>(
         &self,
-        kind: Kind,
+        kind: OperationKind,
         action: &str,
         object: &str,
         call: impl FnOnce(MockCloud) -> F,
@@ -46,16 +46,16 @@ impl Reach {
         let call = call(self.cloud.clone());
         let call = async move {
             let answer = call.await;
-            if kind == Kind::Write {
-                witness.look(Some((&process, &name)));
+            if kind == OperationKind::Write {
+                witness.check_changes(Some((&process, &name)));
             }
             answer
         };
-        self.seam.pass(&self.process, operation, call).await
+        self.seam.intercept(&self.process, operation, call).await
     }
 }
 
-impl<T: Send + 'static> Answer for Result<T, CloudError> {
+impl<T: Send + 'static> FaultResponse for Result<T, CloudError> {
     fn refused(fault: Fault, operation: &Operation) -> Self {
         let Fault::Cloud(kind) = fault else { return Self::broken(operation) };
         let error = CloudError::new(kind, format!("refused at {}", operation.name));
@@ -68,21 +68,22 @@ impl<T: Send + 'static> Answer for Result<T, CloudError> {
 }
 
 #[async_trait]
-impl CloudApi for Reach {
+impl CloudApi for InterceptedCloud {
     async fn describe_instances(
         &self,
-        queries: &[InstanceQuery],
+        queries: &[CloudInstanceQuery],
     ) -> Result<Vec<Result<Option<Instance>, CloudError>>, CloudError> {
         let queries = queries.to_vec();
         let mut names: Vec<_> = queries.iter().map(|query| query.node.clone()).collect();
         names.sort();
         let call = |cloud: MockCloud| async move { cloud.describe_instances(&queries).await };
-        self.call(Kind::Read, "describe_instances", &names.join("+"), call).await
+        self.call(OperationKind::Read, "describe_instances", &names.join("+"), call).await
     }
 
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError> {
         let cluster = cluster.to_owned();
-        self.call(Kind::Read, "list_routes", "", |cloud| async move { cloud.list_routes(&cluster).await }).await
+        self.call(OperationKind::Read, "list_routes", "", |cloud| async move { cloud.list_routes(&cluster).await })
+            .await
     }
 
     async fn apply_routes(&self, batch: &RouteBatch) -> Result<Vec<Result<(), CloudError>>, CloudError> {
@@ -94,21 +95,23 @@ impl CloudApi for Reach {
         let mut words: Vec<_> = batch.edits.iter().map(word).collect();
         words.sort();
         let call = |cloud: MockCloud| async move { cloud.apply_routes(&batch).await };
-        self.call(Kind::Write, "apply_routes", &words.join("+"), call).await
+        self.call(OperationKind::Write, "apply_routes", &words.join("+"), call).await
     }
 
     async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError> {
         let key = key.clone();
         let object = key.service.clone();
-        self.call(Kind::Read, "get_load_balancer", &object, |cloud| async move { cloud.get_load_balancer(&key).await })
-            .await
+        self.call(OperationKind::Read, "get_load_balancer", &object, |cloud| async move {
+            cloud.get_load_balancer(&key).await
+        })
+        .await
     }
 
     async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
         let create = |spec: LoadBalancerSpec| async move {
             let object = spec.key.service.clone();
             let call = |cloud: MockCloud| async move { cloud.create_load_balancer(&spec).await };
-            self.call(Kind::Write, "create_load_balancer", &object, call).await
+            self.call(OperationKind::Write, "create_load_balancer", &object, call).await
         };
         match create(spec.clone()).await {
             Err(error) if self.bug == Some(Bug::CreatedAgain) && error.kind() == ErrorKind::Transient => {
@@ -128,31 +131,28 @@ impl CloudApi for Reach {
         let (key, settings) = (key.clone(), settings.clone());
         let object = key.service.clone();
         let call = |cloud: MockCloud| async move { cloud.modify_load_balancer(&key, &settings).await };
-        self.call(Kind::Write, "modify_load_balancer", &object, call).await
+        self.call(OperationKind::Write, "modify_load_balancer", &object, call).await
     }
 
     async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
         let (key, members) = (key.clone(), members.clone());
         let object = key.service.clone();
         let call = |cloud: MockCloud| async move { cloud.update_load_balancer(&key, &members).await };
-        self.call(Kind::Write, "update_load_balancer", &object, call).await
+        self.call(OperationKind::Write, "update_load_balancer", &object, call).await
     }
 
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<Deletion, CloudError> {
+    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError> {
         let key = key.clone();
         let object = key.service.clone();
         let call = |cloud: MockCloud| async move { cloud.delete_load_balancer(&key).await };
-        self.call(Kind::Write, "delete_load_balancer", &object, call).await
+        self.call(OperationKind::Write, "delete_load_balancer", &object, call).await
     }
 
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {
         let cluster = cluster.to_owned();
-        self.call(
-            Kind::Read,
-            "list_load_balancers",
-            "",
-            |cloud| async move { cloud.list_load_balancers(&cluster).await },
-        )
+        self.call(OperationKind::Read, "list_load_balancers", "", |cloud| async move {
+            cloud.list_load_balancers(&cluster).await
+        })
         .await
     }
 }

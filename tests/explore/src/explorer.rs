@@ -13,12 +13,12 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use tokio::runtime::Runtime;
 
 use crate::{
-    fault::{At, Class, Fault, Shot},
-    judge,
-    planted::{Bug, Plant},
+    cluster::SimulatedCluster,
+    fault::{Class, Fault, FaultPosition, PlannedFault},
+    final_state,
+    interceptor::{Point, Step},
+    mutants::{Bug, MutantCase},
     scenario::{self, Scenario},
-    seam::{Point, Step},
-    world::World,
 };
 
 /// How long a world may take to become what it is asked for: some errors are tried again after minutes only.
@@ -54,7 +54,7 @@ const SMOKE: &str = "smoke";
 
 /// What one run came to.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunResult {
     /// What was wrong, in order; empty when nothing was.
     pub findings: Vec<String>,
     /// The faults that happened, and whether each had an effect.
@@ -65,7 +65,7 @@ pub struct Outcome {
     pub state: String,
 }
 
-impl Outcome {
+impl RunResult {
     /// Whether a fault had no effect.
     fn is_idle(&self) -> bool {
         self.happened.iter().any(|(_, effect)| !effect)
@@ -74,7 +74,7 @@ impl Outcome {
 
 /// A scenario without faults.
 #[derive(Debug)]
-pub struct Base {
+pub struct Baseline {
     /// Where faults can happen.
     pub points: Vec<Point>,
     /// How many single faults can happen, one at a time.
@@ -84,7 +84,7 @@ pub struct Base {
 }
 
 /// The scenario without faults, once somebody asked.
-pub type Slot = Arc<OnceLock<Result<Base, String>>>;
+pub type Slot = Arc<OnceLock<Result<Baseline, String>>>;
 
 /// Counts of one scenario and class.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,9 +123,15 @@ impl Explorer {
     }
 
     /// One run, which is compared with `state` at its end.
-    pub fn run(&self, scenario: &'static Scenario, shots: &[Shot], bug: Option<Bug>, state: Option<&str>) -> Outcome {
+    pub fn run(
+        &self,
+        scenario: &'static Scenario,
+        shots: &[PlannedFault],
+        bug: Option<Bug>,
+        state: Option<&str>,
+    ) -> RunResult {
         let runtime = (self.runtime)();
-        let outcome = runtime.block_on(play(scenario, shots, bug, state));
+        let outcome = runtime.block_on(run_scenario(scenario, shots, bug, state));
         // What is still running is of no interest.
         runtime.shutdown_background();
         outcome
@@ -140,12 +146,12 @@ impl Explorer {
         let base = slot.get_or_init(|| {
             let outcome = self.run(scenario, &[], None, None);
             let points: Vec<Point> = outcome.steps.iter().map(|step| step.point.clone()).filter(counts).collect();
-            let singles = singles(scenario, &points, &Fault::all(), anyway).len();
+            let singles = singles(scenario, &points, &Fault::all(), unconditionally).len();
             match &*outcome.findings {
                 [] if points.is_empty() => {
                     Err(format!("{} without faults: there is no point at which one can happen", scenario.name))
                 }
-                [] => Ok(Base { points, singles, state: outcome.state }),
+                [] => Ok(Baseline { points, singles, state: outcome.state }),
                 findings => {
                     Err(format!("{} without faults: {}\n{}", scenario.name, findings.join("\n"), trace(&outcome)))
                 }
@@ -189,7 +195,7 @@ impl Explorer {
                 Fault::all().into_iter().filter(fits).partition(|fault| *fault == Fault::CrashAfter);
             let other = others.get((first + turn) % others.len().max(1)).copied();
             let label = point.label.clone();
-            let shot = move |fault| vec![Shot { at: At::Point(label.clone()), fault }];
+            let shot = move |fault| vec![PlannedFault { at: FaultPosition::Point(label.clone()), fault }];
             always.into_iter().chain(other).map(shot).collect::<Vec<_>>()
         };
         let plans: Vec<_> = base.points.iter().step_by(APART).enumerate().flat_map(at).collect();
@@ -213,8 +219,11 @@ impl Explorer {
             let anywhere =
                 second.class() != Class::Refused && second.class() != Class::Split && second != Fault::CrashLate;
             if first.fits(point, scenario.is_elected()) && anywhere {
-                let first = Shot { at: At::Point(point.label.clone()), fault: first };
-                plans.push(vec![first, Shot { at: At::Next(random.random_range(1..=NEAR)), fault: second }]);
+                let first = PlannedFault { at: FaultPosition::Point(point.label.clone()), fault: first };
+                plans.push(vec![
+                    first,
+                    PlannedFault { at: FaultPosition::Next(random.random_range(1..=NEAR)), fault: second },
+                ]);
             }
         }
         self.all(scenario, PAIRS, base, plans.into_iter())
@@ -224,7 +233,7 @@ impl Explorer {
     ///
     /// # Errors
     /// What was found instead, or that nothing was.
-    pub fn hunt(&self, plant: &Plant) -> Result<String, String> {
+    pub fn find_mutant(&self, plant: &MutantCase) -> Result<String, String> {
         let scenario = scenario::all().into_iter().find(|scenario| scenario.name == plant.scenario);
         let scenario = scenario.ok_or_else(|| format!("there is no scenario {}", plant.scenario))?;
         let slot = self.base(scenario)?;
@@ -232,7 +241,7 @@ impl Explorer {
         let faults = Fault::all().into_iter().filter(|fault| plant.class == Some(fault.class()));
         let faults: Vec<Fault> = faults.collect();
         let mut plans = vec![Vec::new()];
-        plans.extend(singles(scenario, &base.points, &faults, anyway));
+        plans.extend(singles(scenario, &base.points, &faults, unconditionally));
         let mut others = Vec::new();
         for shots in plans {
             let outcome = self.run(scenario, &shots, Some(plant.bug), Some(&base.state));
@@ -249,7 +258,7 @@ impl Explorer {
     ///
     /// # Errors
     /// What was found, or that the fault did not happen.
-    pub fn replay(&self, scenario: &'static Scenario, shots: &[Shot]) -> Result<(), String> {
+    pub fn replay(&self, scenario: &'static Scenario, shots: &[PlannedFault]) -> Result<(), String> {
         let slot = self.base(scenario)?;
         let Some(Ok(base)) = slot.get() else { return Err(NO_BASE.to_owned()) };
         let outcome = self.run(scenario, shots, None, Some(&base.state));
@@ -278,8 +287,8 @@ impl Explorer {
         &self,
         scenario: &'static Scenario,
         class: &str,
-        base: &Base,
-        plans: impl Iterator<Item = Vec<Shot>>,
+        base: &Baseline,
+        plans: impl Iterator<Item = Vec<PlannedFault>>,
     ) -> Result<(), String> {
         let (mut count, mut found) = (Count::default(), String::new());
         let mut effects: BTreeMap<String, (usize, usize)> = BTreeMap::new();
@@ -379,71 +388,78 @@ fn singles(
     points: &[Point],
     faults: &[Fault],
     tries: impl Fn(usize, &Point, Fault) -> bool,
-) -> Vec<Vec<Shot>> {
+) -> Vec<Vec<PlannedFault>> {
     let at = |(number, point): (usize, &Point)| {
         let fits = faults.iter().filter(|fault| fault.fits(point, scenario.is_elected()));
         let tried = fits.filter(|fault| tries(number, point, **fault));
-        tried.map(|fault| vec![Shot { at: At::Point(point.label.clone()), fault: *fault }]).collect::<Vec<_>>()
+        tried
+            .map(|fault| vec![PlannedFault { at: FaultPosition::Point(point.label.clone()), fault: *fault }])
+            .collect::<Vec<_>>()
     };
     points.iter().enumerate().flat_map(at).collect()
 }
 
-fn anyway(_: usize, _: &Point, _: Fault) -> bool {
+fn unconditionally(_: usize, _: &Point, _: Fault) -> bool {
     true
 }
 
 /// The command that does a run again.
-fn again(scenario: &Scenario, shots: &[Shot]) -> String {
+fn again(scenario: &Scenario, shots: &[PlannedFault]) -> String {
     let shots: Vec<String> = shots.iter().map(ToString::to_string).collect();
     format!("CCM_EXPLORE_REPLAY='{}/{}' cargo test -p ccm-explore explore", scenario.name, shots.join("/"))
 }
 
-fn trace(outcome: &Outcome) -> String {
+fn trace(outcome: &RunResult) -> String {
     let lines: Vec<String> = outcome.steps.iter().map(ToString::to_string).collect();
     lines.join("\n")
 }
 
 /// One run, from an empty cluster to its end.
-async fn play(scenario: &'static Scenario, shots: &[Shot], bug: Option<Bug>, wanted: Option<&str>) -> Outcome {
+async fn run_scenario(
+    scenario: &'static Scenario,
+    shots: &[PlannedFault],
+    bug: Option<Bug>,
+    wanted: Option<&str>,
+) -> RunResult {
     let mut findings = Vec::new();
-    let world = match World::new(scenario, bug) {
+    let world = match SimulatedCluster::new(scenario, bug) {
         Ok(world) => Arc::new(world),
         Err(error) => {
-            return Outcome { findings: vec![error], happened: Vec::new(), steps: Vec::new(), state: String::new() };
+            return RunResult { findings: vec![error], happened: Vec::new(), steps: Vec::new(), state: String::new() };
         }
     };
     let mut recorded = Vec::new();
-    if let Err(error) = story(&world, shots, &mut recorded, &mut findings).await {
+    if let Err(error) = run_script(&world, shots, &mut recorded, &mut findings).await {
         findings.push(error);
     }
-    let state = judge::state(&world);
-    findings.extend(judge::unsettled(&world).map(|wrong| format!("in the end: {wrong}")));
+    let state = final_state::state(&world);
+    findings.extend(final_state::not_converged(&world).map(|wrong| format!("in the end: {wrong}")));
     if let Some(wanted) = wanted
         && findings.is_empty()
     {
-        findings.extend(judge::difference(wanted, &state));
+        findings.extend(final_state::difference(wanted, &state));
     }
-    world.witness.look(None);
+    world.witness.check_changes(None);
     let mut all = world.witness.found();
     all.extend(findings);
     if all.is_empty() && shots.is_empty() {
         all.extend(world.ends());
-        all.extend(world.witness.held());
+        all.extend(world.witness.check_finalizers());
     }
     let steps = if all.is_empty() { recorded } else { world.seam.steps() };
-    Outcome { findings: all, happened: world.seam.happened(), steps, state }
+    RunResult { findings: all, happened: world.seam.happened(), steps, state }
 }
 
-async fn story(
-    world: &Arc<World>,
-    shots: &[Shot],
+async fn run_script(
+    world: &Arc<SimulatedCluster>,
+    shots: &[PlannedFault],
     recorded: &mut Vec<Step>,
     findings: &mut Vec<String>,
 ) -> Result<(), String> {
     if let Some(before) = world.scenario.before {
         let processes = world.run_processes();
         before(world).await?;
-        world.until(PATIENCE, judge::unsettled).await?;
+        world.until(PATIENCE, final_state::not_converged).await?;
         tokio::time::sleep(REST).await;
         processes.stop().await;
     }
@@ -453,7 +469,7 @@ async fn story(
     world.seam.begin(shots);
     let processes = world.run_processes();
     (world.scenario.story)(world).await?;
-    world.until(PATIENCE, judge::unsettled).await?;
+    world.until(PATIENCE, final_state::not_converged).await?;
     tokio::time::sleep(EPILOGUE).await;
     world.seam.end();
     *recorded = world.seam.steps();

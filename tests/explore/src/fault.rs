@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use ccm_core::provider::ErrorKind;
 
-use crate::seam::{Kind, Point, Side};
+use crate::interceptor::{OperationKind, Point, Side};
 
 /// How long something that is late takes. Longer than every deadline of a request to the API server and than the lease.
 pub const LATE: Duration = Duration::from_secs(40);
@@ -144,9 +144,9 @@ impl Fault {
             Self::CrashAfter | Self::Lost | Self::HangAfter | Self::DelayAnswer => changes,
             // What is on its way belongs to a process that has ended. A cloud knows no order of requests, so what arrives
             // there last stays until the next check of everything; that is another subject.
-            Self::CrashLate => point.kind == Kind::Write && point.side == Side::Api,
+            Self::CrashLate => point.kind == OperationKind::Write && point.side == Side::Api,
             Self::Lag | Self::Rewind | Self::Expire | Self::Missed | Self::StaleStart => {
-                matches!(point.kind, Kind::Write | Kind::Read)
+                matches!(point.kind, OperationKind::Write | OperationKind::Read)
             }
             Self::Late | Self::CutOff => elected && point.side == Side::Api && changes,
             Self::Status(status) => point.side == Side::Api && refuses(status, point.kind),
@@ -155,10 +155,10 @@ impl Fault {
     }
 }
 
-fn refuses(status: u16, kind: Kind) -> bool {
+fn refuses(status: u16, kind: OperationKind) -> bool {
     match status {
-        409 => matches!(kind, Kind::Write | Kind::Lease),
-        410 => matches!(kind, Kind::List | Kind::Watch),
+        409 => matches!(kind, OperationKind::Write | OperationKind::Lease),
+        410 => matches!(kind, OperationKind::List | OperationKind::Watch),
         _ => true,
     }
 }
@@ -216,27 +216,27 @@ impl FromStr for Fault {
 
 /// One fault and where it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shot {
+pub struct PlannedFault {
     /// Where.
-    pub at: At,
+    pub at: FaultPosition,
     /// What.
     pub fault: Fault,
 }
 
 /// Where a fault happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum FaultPosition {
     /// At the point with this label.
     Point(String),
     /// At the n-th operation, counted from 1, after the fault before this one.
     Next(u32),
 }
 
-impl fmt::Display for Shot {
+impl fmt::Display for PlannedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
-            At::Point(label) => write!(f, "{label}/{}", self.fault),
-            At::Next(count) => write!(f, "+{count}/{}", self.fault),
+            FaultPosition::Point(label) => write!(f, "{label}/{}", self.fault),
+            FaultPosition::Next(count) => write!(f, "+{count}/{}", self.fault),
         }
     }
 }
@@ -245,7 +245,7 @@ impl fmt::Display for Shot {
 ///
 /// # Errors
 /// Says what cannot be read.
-pub fn parse_shots(text: &str) -> Result<Vec<Shot>, String> {
+pub fn parse_shots(text: &str) -> Result<Vec<PlannedFault>, String> {
     let parts: Vec<&str> = text.split('/').collect();
     let pairs = parts.chunks_exact(2);
     if !pairs.remainder().is_empty() || parts.is_empty() {
@@ -254,10 +254,10 @@ pub fn parse_shots(text: &str) -> Result<Vec<Shot>, String> {
     pairs
         .map(|pair| {
             let at = match pair[0].strip_prefix('+') {
-                Some(count) => At::Next(count.parse().map_err(|e| format!("{:?}: {e}", pair[0]))?),
-                None => At::Point(pair[0].to_owned()),
+                Some(count) => FaultPosition::Next(count.parse().map_err(|e| format!("{:?}: {e}", pair[0]))?),
+                None => FaultPosition::Point(pair[0].to_owned()),
             };
-            Ok(Shot { at, fault: pair[1].parse()? })
+            Ok(PlannedFault { at, fault: pair[1].parse()? })
         })
         .collect()
 }
@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn plans_are_read_as_they_are_written() {
-        let first = Shot { at: At::Point("api.patch.nodes.a#2".into()), fault: Fault::Status(500) };
-        let second = Shot { at: At::Next(3), fault: Fault::CrashAfter };
+        let first = PlannedFault { at: FaultPosition::Point("api.patch.nodes.a#2".into()), fault: Fault::Status(500) };
+        let second = PlannedFault { at: FaultPosition::Next(3), fault: Fault::CrashAfter };
         let text = format!("{first}/{second}");
         assert_eq!(text, "api.patch.nodes.a#2/status-500/+3/crash-after");
         assert_eq!(parse_shots(&text), Ok(vec![first, second]));

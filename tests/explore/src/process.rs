@@ -15,19 +15,19 @@ pub struct Process {
     /// Counted from 1 in the order of starts.
     pub number: usize,
     alive: watch::Sender<bool>,
-    state: Mutex<State>,
+    state: Mutex<ProcessState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProcessState {
     /// Until when it does not reach the API server.
     cut_off: Option<Instant>,
-    lease: Option<Tenure>,
+    lease: Option<LeaseTerm>,
 }
 
 /// The lease as one process holds it.
 #[derive(Clone, Debug)]
-pub struct Tenure {
+pub struct LeaseTerm {
     /// Identity in the record.
     pub identity: String,
     /// When the last renewal that succeeded was sent.
@@ -87,12 +87,12 @@ impl Process {
     }
 
     /// Notes a renewal that succeeded.
-    pub fn renewed(&self, tenure: Tenure) {
+    pub fn renewed(&self, tenure: LeaseTerm) {
         self.state.lock().lease = Some(tenure);
     }
 
     /// The lease, if it ever held it.
-    pub fn tenure(&self) -> Option<Tenure> {
+    pub fn tenure(&self) -> Option<LeaseTerm> {
         self.state.lock().lease.clone()
     }
 }

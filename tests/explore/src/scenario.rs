@@ -2,7 +2,7 @@
 
 mod clusters;
 mod families;
-mod foreign;
+mod foreign_nodes;
 mod nodes;
 mod orphans;
 mod services;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::{judge, world::World};
+use crate::{cluster::SimulatedCluster, final_state};
 
 /// Something that users and operators do.
-pub type Script = for<'a> fn(&'a World) -> BoxFuture<'a, Result<(), String>>;
+pub type Script = for<'a> fn(&'a SimulatedCluster) -> BoxFuture<'a, Result<(), String>>;
 
 /// A story of a cluster. It is over when the cluster has what it asks for ([`judge::unsettled`]).
 #[derive(Debug)]
@@ -69,10 +69,10 @@ impl Scenario {
 /// Every scenario.
 pub fn all() -> Vec<&'static Scenario> {
     let all = services::ALL.iter().chain(&nodes::ALL).chain(&families::ALL);
-    all.chain(&foreign::ALL).chain(&orphans::ALL).chain(&clusters::ALL).collect()
+    all.chain(&foreign_nodes::ALL).chain(&orphans::ALL).chain(&clusters::ALL).collect()
 }
 
 /// Waits until the cluster has what it asks for by now.
-async fn settled(world: &World) -> Result<(), String> {
-    world.until(Duration::from_secs(3600), judge::unsettled).await
+async fn settled(world: &SimulatedCluster) -> Result<(), String> {
+    world.until(Duration::from_secs(3600), final_state::not_converged).await
 }

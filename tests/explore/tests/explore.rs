@@ -11,8 +11,8 @@ use std::{process::ExitCode, sync::Arc};
 
 use ccm_explore::{
     Explorer,
-    fault::{Class, Shot, parse_shots},
-    planted,
+    fault::{Class, PlannedFault, parse_shots},
+    mutants,
     scenario::{self, Scenario},
 };
 use ccm_testkit::{
@@ -87,10 +87,11 @@ fn trials(explorer: &Arc<Explorer>, environment: &Environment, tier: Tier) -> Ve
         }
     }
     trials.extend(effects::trials(explorer, tier));
-    for plant in planted::ALL {
+    for plant in mutants::ALL {
         let explorer = explorer.clone();
-        let hunt =
-            move || explorer.hunt(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from);
+        let hunt = move || {
+            explorer.find_mutant(&plant).map(|finding| println!("{}: {finding}", plant.name)).map_err(Failed::from)
+        };
         trials.extend(Tier::Quick.case(tier, format!("explore/planted/{}", plant.name), None::<&str>, hunt));
     }
     trials
@@ -106,7 +107,7 @@ fn of_class(explorer: &Arc<Explorer>, scenario: &'static Scenario, class: Class)
 }
 
 /// Reads `<scenario>/<point>/<fault>`.
-fn replayed(name: &str) -> Result<(&'static Scenario, Vec<Shot>), String> {
+fn replayed(name: &str) -> Result<(&'static Scenario, Vec<PlannedFault>), String> {
     let (scenario, shots) = name.split_once('/').ok_or(format!("{name:?} is not <scenario>/<point>/<fault>"))?;
     let known = scenario::all().into_iter().find(|s| s.name == scenario);
     Ok((known.ok_or(format!("there is no scenario {scenario:?}"))?, parse_shots(shots)?))

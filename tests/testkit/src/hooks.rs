@@ -43,7 +43,7 @@ pub enum Point {
 
 /// What a hook decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HookDecision {
     /// Go on.
     Continue,
     /// This operation is interrupted here.
@@ -70,28 +70,28 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-type Hook = Arc<dyn Fn(u64, Point, &Operation) -> Verdict + Send + Sync>;
+type Hook = Arc<dyn Fn(u64, Point, &Operation) -> HookDecision + Send + Sync>;
 
 /// The hooks of one process under test; cheap to clone, all clones are one. Without hooks it only counts.
 #[derive(Clone)]
 pub struct Hooks {
-    shared: Arc<Shared>,
+    shared: Arc<HooksInner>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct HooksInner {
+    state: Mutex<HooksState>,
     crashed: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct State {
+struct HooksState {
     seen: Vec<Operation>,
     hooks: Vec<Hook>,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self { shared: Arc::new(Shared { state: Mutex::default(), crashed: watch::Sender::new(false) }) }
+        Self { shared: Arc::new(HooksInner { state: Mutex::default(), crashed: watch::Sender::new(false) }) }
     }
 }
 
@@ -108,22 +108,22 @@ impl Hooks {
     }
 
     /// Asks `hook` before and after every operation: its number (from 1), the point and the operation.
-    pub fn on(&self, hook: impl Fn(u64, Point, &Operation) -> Verdict + Send + Sync + 'static) {
+    pub fn on(&self, hook: impl Fn(u64, Point, &Operation) -> HookDecision + Send + Sync + 'static) {
         self.shared.state.lock().hooks.push(Arc::new(hook));
     }
 
     /// Crashes the process at the `number`-th operation, counted from 1.
     pub fn crash_at(&self, number: u64, point: Point) {
-        self.at(number, point, Verdict::Crash);
+        self.at(number, point, HookDecision::Crash);
     }
 
     /// Interrupts only the `number`-th operation, counted from 1.
     pub fn interrupt_at(&self, number: u64, point: Point) {
-        self.at(number, point, Verdict::Interrupt);
+        self.at(number, point, HookDecision::Interrupt);
     }
 
-    fn at(&self, number: u64, point: Point, verdict: Verdict) {
-        self.on(move |n, p, _| if (n, p) == (number, point) { verdict } else { Verdict::Continue });
+    fn at(&self, number: u64, point: Point, verdict: HookDecision) {
+        self.on(move |n, p, _| if (n, p) == (number, point) { verdict } else { HookDecision::Continue });
     }
 
     /// How many operations there were, interrupted ones included, those after a crash not.
@@ -149,7 +149,7 @@ impl Hooks {
 
     /// Forgets hooks, count and crash: a new process.
     pub fn reset(&self) {
-        *self.shared.state.lock() = State::default();
+        *self.shared.state.lock() = HooksState::default();
         self.shared.crashed.send_replace(false);
     }
 
@@ -204,11 +204,11 @@ impl Hooks {
     fn ask(&self, number: u64, point: Point, operation: &Operation) -> Result<(), Interrupted> {
         // Not under the lock: a hook may look at the count.
         let hooks = self.shared.state.lock().hooks.clone();
-        let verdicts: Vec<Verdict> = hooks.iter().map(|hook| hook(number, point, operation)).collect();
-        if verdicts.contains(&Verdict::Crash) {
+        let verdicts: Vec<HookDecision> = hooks.iter().map(|hook| hook(number, point, operation)).collect();
+        if verdicts.contains(&HookDecision::Crash) {
             self.shared.crashed.send_replace(true);
         }
-        if verdicts.iter().all(|v| *v == Verdict::Continue) { Ok(()) } else { Err(Interrupted { number, point }) }
+        if verdicts.iter().all(|v| *v == HookDecision::Continue) { Ok(()) } else { Err(Interrupted { number, point }) }
     }
 }
 

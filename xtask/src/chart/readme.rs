@@ -5,19 +5,19 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-use super::{CHART, Made, read};
+use super::{CHART, GeneratedFile, read};
 
 const BEGIN: &str = "<!-- The values: made by `cargo xtask chart` from values.yaml. -->\n";
 const END: &str = "<!-- The end of the values. -->\n";
 
-pub(super) fn make(root: &Path) -> anyhow::Result<Made> {
+pub(super) fn make(root: &Path) -> anyhow::Result<GeneratedFile> {
     let chart = root.join(CHART);
     let path = chart.join("README.md");
     let text = read(&path)?;
     let (before, rest) = text.split_once(BEGIN).with_context(|| format!("no line {BEGIN:?} in the chart's README"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("no line {END:?} in the chart's README"))?;
     let tables = tables(&read(&chart.join("values.yaml"))?)?;
-    Ok(Made { path, content: format!("{before}{BEGIN}{tables}\n{END}{after}") })
+    Ok(GeneratedFile { path, content: format!("{before}{BEGIN}{tables}\n{END}{after}") })
 }
 
 /// A heading and a table for each part of the file.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{CHART, Made, read};
+use super::{CHART, GeneratedFile, read};
 
 /// Name in the chart, and the manifest that has the rules of one role.
 const SOURCES: [(&str, &str); 10] = [
@@ -21,13 +21,13 @@ const SOURCES: [(&str, &str); 10] = [
 ];
 
 /// One file of rules for each role.
-pub(super) fn make(root: &Path) -> anyhow::Result<Vec<Made>> {
+pub(super) fn make(root: &Path) -> anyhow::Result<Vec<GeneratedFile>> {
     let folder = root.join(CHART).join("files/rules");
     let make = |(name, source): (&str, &str)| {
         let manifest = read(&root.join("rbac").join(source))?;
         let rules = of(&manifest).with_context(|| format!("rbac/{source} has no rules, or several lists of them"))?;
         let content = format!("# Made by `cargo xtask chart` from rbac/{source}.\n{rules}");
-        Ok(Made { path: folder.join(format!("{name}.yaml")), content })
+        Ok(GeneratedFile { path: folder.join(format!("{name}.yaml")), content })
     };
     SOURCES.into_iter().map(make).collect()
 }

@@ -4,9 +4,9 @@
 //! prepared: programs in Go, Python's packages, a cloud's SDK. The third does so again with what takes long.
 
 mod nightly;
-mod outcome;
-mod pool;
 mod programs;
+mod result;
+mod runner;
 mod suites;
 mod tools;
 
@@ -20,9 +20,9 @@ use crate::assets::Release;
 use crate::tier::Tier;
 use crate::{control_plane, process};
 
-use self::outcome::Outcome;
-use self::pool::Job;
 use self::programs::Program;
+use self::result::SuiteResult;
+use self::runner::TestJob;
 use self::suites::Suite;
 use self::tools::Tools;
 
@@ -85,7 +85,7 @@ fn by_hand(tier: Tier, arguments: &[String]) -> anyhow::Result<()> {
 /// A run of all suites.
 struct Run {
     started: Instant,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<SuiteResult>,
 }
 
 impl Run {
@@ -119,9 +119,9 @@ impl Run {
         let here = control_plane::all_there(Release::chosen());
         let (suites, missing): (Vec<_>, Vec<_>) =
             suites::ALL.iter().partition(|suite| here || !suite.needs_kube_apiserver);
-        let jobs: Vec<Job> = suites.iter().filter_map(|suite| suite.jobs(quick, " (full)", suite.full)).collect();
+        let jobs: Vec<TestJob> = suites.iter().filter_map(|suite| suite.jobs(quick, " (full)", suite.full)).collect();
         let not_run = missing.iter().filter_map(|suite| suite.jobs(quick, " (full)", suite.full));
-        self.outcomes.extend(not_run.map(|job| Outcome::not_run(job.name, job.purpose, "no real kube-apiserver")));
+        self.outcomes.extend(not_run.map(|job| SuiteResult::not_run(job.name, job.purpose, "no real kube-apiserver")));
         let aws = thread::scope(|scope| {
             let aws = scope.spawn(|| programs::build(&AWS));
             self.pool(jobs, &variables)?;
@@ -142,7 +142,7 @@ impl Run {
         let output = cargo.output().context("run the tests in documentation")?;
         let text = String::from_utf8_lossy(&output.stdout);
         let (name, purpose) = ("documentation".to_owned(), "examples in documentation compile and run");
-        let outcome = Outcome::new(name, purpose, started.elapsed(), &text, output.status.success());
+        let outcome = SuiteResult::new(name, purpose, started.elapsed(), &text, output.status.success());
         if !outcome.passed {
             print!("{text}");
         }
@@ -151,9 +151,9 @@ impl Run {
         Ok(())
     }
 
-    fn pool(&mut self, jobs: Vec<Job>, variables: &[(String, String)]) -> anyhow::Result<()> {
+    fn pool(&mut self, jobs: Vec<TestJob>, variables: &[(String, String)]) -> anyhow::Result<()> {
         let logs = control_plane::target()?.join("suites");
-        self.outcomes.extend(pool::run(jobs, variables, &logs)?);
+        self.outcomes.extend(runner::run(jobs, variables, &logs)?);
         Ok(())
     }
 
@@ -168,9 +168,9 @@ impl Run {
     /// Prints what ran and what did not; returns how many cases could not run that this tier has.
     fn print(&self, tier: Tier) -> usize {
         self.head("suites");
-        print!("{}", outcome::table(&self.outcomes));
+        print!("{}", result::table(&self.outcomes));
         let ran = Tier::ALL.into_iter().filter(|ran| *ran <= tier);
-        let left_out = outcome::left_out(&self.outcomes, &ran.map(Tier::command).collect::<Vec<_>>());
+        let left_out = result::skipped(&self.outcomes, &ran.map(Tier::command).collect::<Vec<_>>());
         if left_out.is_empty() {
             println!("\nNothing was left out.");
         } else {
@@ -200,9 +200,9 @@ impl Run {
 
 impl Suite {
     /// How it is run with these arguments, if it is at all and was built.
-    fn jobs(&self, programs: &[Program], tier: &str, arguments: Option<&[&str]>) -> Option<Job> {
+    fn jobs(&self, programs: &[Program], tier: &str, arguments: Option<&[&str]>) -> Option<TestJob> {
         let program = programs.iter().find(|program| self.is(program))?.clone();
-        Some(Job {
+        Some(TestJob {
             name: format!("{} {}{tier}", self.package, self.target),
             purpose: self.purpose,
             arguments: arguments?.iter().map(ToString::to_string).collect(),

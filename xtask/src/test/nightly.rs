@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::outcome::Outcome;
 use super::programs::Program;
+use super::result::SuiteResult;
 use super::tools::Tools;
 use super::{Run, suites};
 use crate::assets::Release;
@@ -59,7 +59,7 @@ fn advisories(all: &mut Run) -> anyhow::Result<()> {
         return process::run(process::cargo()?.args(["deny", "--offline", "check", "advisories"]));
     };
     println!("not checked: {missing}");
-    all.outcomes.push(Outcome::not_run("advisories".to_owned(), "known vulnerabilities of dependencies", missing));
+    all.outcomes.push(SuiteResult::not_run("advisories".to_owned(), "known vulnerabilities of dependencies", missing));
     Ok(())
 }
 

@@ -33,7 +33,7 @@ const LIBRARIES: [(&str, &str); 1] = [("md-5", "md5")];
 /// Where a manifest has a dependency.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum DependencySection {
     #[default]
     Normal,
     Dev,
@@ -57,7 +57,7 @@ struct Package {
 struct Dependency {
     name: String,
     rename: Option<String>,
-    kind: Option<Kind>,
+    kind: Option<DependencySection>,
 }
 
 impl Dependency {
@@ -95,7 +95,7 @@ pub(super) fn check(root: &Path, files: &[&Path]) -> anyhow::Result<Vec<Finding>
             }
         }
         let lines = std::fs::read_to_string(root.join(manifest)).context("read a manifest")?;
-        for (dependency, message) in wrong(package, &sources(&texts), &EXCEPTIONS) {
+        for (dependency, message) in problems(package, &sources(&texts), &EXCEPTIONS) {
             let names = |line: &str| line.split(['.', '=', ' ']).next() == Some(dependency);
             let line = lines.lines().position(names).map_or(1, |at| at + 1);
             findings.push(Finding::new(manifest, line, message));
@@ -111,7 +111,7 @@ pub(super) fn check(root: &Path, files: &[&Path]) -> anyhow::Result<Vec<Finding>
 }
 
 /// The dependencies of a package that are wrong where they are, and why.
-fn wrong<'a>(package: &'a Package, sources: &Sources, exceptions: &[(&str, &str)]) -> Vec<(&'a str, String)> {
+fn problems<'a>(package: &'a Package, sources: &Sources, exceptions: &[(&str, &str)]) -> Vec<(&'a str, String)> {
     let mut found = Vec::new();
     for dependency in &package.dependencies {
         let name = &*dependency.name;
@@ -130,11 +130,13 @@ fn misplaced(dependency: &Dependency, sources: &Sources) -> Option<String> {
     let [program, tests, build] =
         [&sources.program, &sources.tests, &sources.build].map(|text| is_used(text, &library));
     match dependency.kind.unwrap_or_default() {
-        Kind::Normal if !program && tests => Some(format!("`{name}` is used by tests alone: it is a dev-dependency")),
-        Kind::Normal if !program => Some(format!("`{name}` is not used")),
+        DependencySection::Normal if !program && tests => {
+            Some(format!("`{name}` is used by tests alone: it is a dev-dependency"))
+        }
+        DependencySection::Normal if !program => Some(format!("`{name}` is not used")),
         // What the program uses has more features for tests.
-        Kind::Dev if !tests && !program => Some(format!("`{name}` is not used by tests")),
-        Kind::Build if !build => Some(format!("`{name}` is not used by the build script")),
+        DependencySection::Dev if !tests && !program => Some(format!("`{name}` is not used by tests")),
+        DependencySection::Build if !build => Some(format!("`{name}` is not used by the build script")),
         _ => None,
     }
 }
@@ -262,9 +264,12 @@ fn is_used(code: &str, library: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn package(dependencies: &[(&str, Kind)]) -> Package {
-        let dependency =
-            |(name, kind): &(&str, Kind)| Dependency { name: (*name).to_owned(), rename: None, kind: Some(*kind) };
+    fn package(dependencies: &[(&str, DependencySection)]) -> Package {
+        let dependency = |(name, kind): &(&str, DependencySection)| Dependency {
+            name: (*name).to_owned(),
+            rename: None,
+            kind: Some(*kind),
+        };
         let dependencies = dependencies.iter().map(dependency).collect();
         Package { name: "it".to_owned(), manifest_path: PathBuf::new(), dependencies }
     }
@@ -305,16 +310,16 @@ mod tests {
             ("build.rs", "use cc::Build;"),
         ];
         let package = package(&[
-            ("http", Kind::Normal),
-            ("governor", Kind::Normal),
-            ("time-x", Kind::Normal),
-            ("tempfile", Kind::Dev),
-            ("proptest", Kind::Dev),
-            ("http", Kind::Dev),
-            ("cc", Kind::Build),
-            ("http", Kind::Build),
+            ("http", DependencySection::Normal),
+            ("governor", DependencySection::Normal),
+            ("time-x", DependencySection::Normal),
+            ("tempfile", DependencySection::Dev),
+            ("proptest", DependencySection::Dev),
+            ("http", DependencySection::Dev),
+            ("cc", DependencySection::Build),
+            ("http", DependencySection::Build),
         ]);
-        let found: Vec<String> = wrong(&package, &of(&files), &[]).into_iter().map(|(_, message)| message).collect();
+        let found: Vec<String> = problems(&package, &of(&files), &[]).into_iter().map(|(_, message)| message).collect();
         let wanted = [
             "`governor` is not used",
             "`time-x` is used by tests alone: it is a dev-dependency",
@@ -326,12 +331,12 @@ mod tests {
 
     #[test]
     fn an_exception_is_for_what_is_not_used() {
-        let package = package(&[("http", Kind::Normal), ("url", Kind::Normal)]);
+        let package = package(&[("http", DependencySection::Normal), ("url", DependencySection::Normal)]);
         let sources = of(&[("src/lib.rs", "use http::Uri;")]);
-        assert_eq!(wrong(&package, &sources, &[("it", "url")]), []);
-        let found = wrong(&package, &sources, &[("it", "url"), ("it", "http")]);
+        assert_eq!(problems(&package, &sources, &[("it", "url")]), []);
+        let found = problems(&package, &sources, &[("it", "url"), ("it", "http")]);
         assert_eq!(found, [("http", "`http` is used, and needs no exception".to_owned())]);
-        assert_eq!(wrong(&package, &sources, &[("another", "url")]).len(), 1);
+        assert_eq!(problems(&package, &sources, &[("another", "url")]).len(), 1);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod features;
 mod layering;
 mod length;
 mod lexer;
+mod names;
 mod text;
 
 use std::fmt;
@@ -80,6 +81,7 @@ fn check_file(root: &Path, path: &Path, text: &str) -> Vec<Finding> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     if extension == Some("rs") {
         findings.extend(length::check(path, text));
+        findings.extend(names::check(path, text));
     }
     if layering::is_plan(path) {
         findings.extend(layering::check(path, text));

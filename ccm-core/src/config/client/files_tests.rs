@@ -24,7 +24,7 @@ use crate::{
         client::{ClientConfigError, connect, in_cluster, load},
     },
     error::chain,
-    telemetry::{captured::Captured, logging},
+    telemetry::{log_capture::LogCapture, logging},
 };
 
 /// More than any answer takes.
@@ -251,8 +251,8 @@ async fn later() {
 }
 
 /// Takes what this thread logs.
-fn captured() -> (Captured, tracing::dispatcher::DefaultGuard) {
-    let log = Captured::default();
+fn captured() -> (LogCapture, tracing::dispatcher::DefaultGuard) {
+    let log = LogCapture::default();
     let writer = log.clone();
     let config = logging::LoggingConfig { verbosity: 10, ..Default::default() };
     let (dispatch, _) = logging::dispatch(&config, move || writer.clone());

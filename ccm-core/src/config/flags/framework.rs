@@ -4,13 +4,13 @@ use super::Flag;
 use super::Group::{
     CloudNode, CloudNodeLifecycle, Debugging, Generic, LeaderMigration, Misc, NodeIpam, Orphans, ServiceLb, Shadow,
 };
-use crate::config::value::Slot::{Bool, Choice, Duration, Float, Int, List, Networks, Path, Switches, Text};
+use crate::config::value::FlagTarget::{Bool, Choice, Duration, Float, Int, List, Networks, Path, Switches, Text};
 
-const fn generic(name: &'static str, slot: super::Slot, default: &'static str, help: &'static str) -> Flag {
+const fn generic(name: &'static str, slot: super::FlagTarget, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, Generic, slot, default, help)
 }
 
-const fn node_ipam(name: &'static str, slot: super::Slot, default: &'static str, help: &'static str) -> Flag {
+const fn node_ipam(name: &'static str, slot: super::FlagTarget, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, NodeIpam, slot, default, help)
 }
 

@@ -9,7 +9,7 @@ mod serving;
 use std::fmt;
 
 use super::Product;
-use super::value::Slot;
+use super::value::FlagTarget;
 
 /// A flag: its name, where its value goes, and what people need to know.
 #[derive(Clone, Copy)]
@@ -17,10 +17,10 @@ pub struct Flag {
     pub(super) name: &'static str,
     pub(super) short: Option<char>,
     pub(super) group: Group,
-    pub(super) slot: Slot,
+    pub(super) target: FlagTarget,
     pub(super) default: &'static str,
     pub(super) help: &'static str,
-    pub(super) support: Support,
+    pub(super) support: FlagSupport,
     pub(super) deprecated: Option<&'static str>,
 }
 
@@ -31,34 +31,40 @@ impl fmt::Debug for Flag {
 }
 
 impl Flag {
-    const fn new(name: &'static str, group: Group, slot: Slot, default: &'static str, help: &'static str) -> Self {
-        Self { name, short: None, group, slot, default, help, support: Support::Built, deprecated: None }
+    const fn new(
+        name: &'static str,
+        group: Group,
+        target: FlagTarget,
+        default: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self { name, short: None, group, target, default, help, support: FlagSupport::Supported, deprecated: None }
     }
 
     /// A flag of a provider's own with a value. Its text is found in [`Config::extra`](super::Config::extra).
     #[must_use]
     pub const fn provider(name: &'static str, default: &'static str, help: &'static str) -> Self {
-        Self::new(name, Group::Provider, Slot::Extra { switch: false }, default, help)
+        Self::new(name, Group::Provider, FlagTarget::Extra { switch: false }, default, help)
     }
 
     /// A flag of a provider's own that is on or off, off by default: `true` or `false` in
     /// [`Config::extra`](super::Config::extra).
     #[must_use]
     pub const fn provider_switch(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, Group::Provider, Slot::Extra { switch: true }, "false", help)
+        Self::new(name, Group::Provider, FlagTarget::Extra { switch: true }, "false", help)
     }
 
     /// As [`provider_switch`](Self::provider_switch), but on by default.
     #[must_use]
     pub const fn provider_switch_on(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, Group::Provider, Slot::Extra { switch: true }, "true", help)
+        Self::new(name, Group::Provider, FlagTarget::Extra { switch: true }, "true", help)
     }
 
     /// A flag of a provider's own that may be given several times, each time with one value. Its texts are found in
     /// [`Config::extra_lists`](super::Config::extra_lists).
     #[must_use]
     pub const fn provider_list(name: &'static str, help: &'static str) -> Self {
-        Self::new(name, Group::Provider, Slot::ExtraList, "", help)
+        Self::new(name, Group::Provider, FlagTarget::ExtraList, "", help)
     }
 
     const fn short(mut self, letter: char) -> Self {
@@ -68,7 +74,7 @@ impl Flag {
 
     /// It never will do anything, and why.
     const fn without_effect(mut self, why: &'static str) -> Self {
-        self.support = Support::NoEffect(why);
+        self.support = FlagSupport::NoEffect(why);
         self
     }
 
@@ -85,9 +91,9 @@ impl Flag {
 
 /// Whether setting a flag changes anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Support {
+pub(super) enum FlagSupport {
     /// Yes.
-    Built,
+    Supported,
     /// Never, and why.
     NoEffect(&'static str),
 }

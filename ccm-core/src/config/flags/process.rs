@@ -2,9 +2,9 @@
 
 use super::Flag;
 use super::Group::Global;
-use crate::config::value::Slot::{self, Bool, Choice, Duration, Int, Text, Version};
+use crate::config::value::FlagTarget::{self, Bool, Choice, Duration, Int, Text, Version};
 
-const fn global(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
+const fn global(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, Global, slot, default, help)
 }
 

@@ -2,23 +2,23 @@
 
 use super::Flag;
 use super::Group::{Authentication, Authorization, SecureServing, Webhook, WebhookServing};
-use crate::config::value::Slot::{self, Bool, Certificates, Choice, Duration, Int, Ip, List, Numbers, Path};
+use crate::config::value::FlagTarget::{self, Bool, Certificates, Choice, Duration, Int, Ip, List, Numbers, Path};
 
-const fn secure(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
+const fn secure(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, SecureServing, slot, default, help)
 }
 
-const fn authn(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
+const fn authn(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, Authentication, slot, default, help)
 }
 
-const fn authz(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
+const fn authz(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, Authorization, slot, default, help)
 }
 
 const NO_WEBHOOKS: &str = "admission webhooks are not supported";
 
-const fn webhook(name: &'static str, slot: Slot, default: &'static str, help: &'static str) -> Flag {
+const fn webhook(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
     Flag::new(name, WebhookServing, slot, default, help).without_effect(NO_WEBHOOKS)
 }
 

@@ -15,7 +15,7 @@ fn file(version: &str, entries: &[(&str, &str)]) -> String {
     )
 }
 
-fn locks(migration: &LeaderMigration, component: &str) -> [Lock; 5] {
+fn locks(migration: &LeaderMigration, component: &str) -> [ControllerLock; 5] {
     [CLOUD_NODE, CLOUD_NODE_LIFECYCLE, SERVICE_LB, NODE_ROUTE, NODE_IPAM]
         .map(|name| migration.lock_in(component, name, &standard()))
 }
@@ -25,7 +25,7 @@ const KCM: &str = "kube-controller-manager";
 
 #[test]
 fn each_controller_has_its_lock() {
-    use Lock::{Elsewhere, Main, Migration};
+    use ControllerLock::{Main, Migration, OtherManager};
     let moving = |component: &'static str| {
         file(
             "v1",
@@ -37,12 +37,12 @@ fn each_controller_has_its_lock() {
             "before the migration",
             moving(KCM),
             [Main, Migration, Migration, Migration, Main],
-            [Main, Elsewhere, Elsewhere, Elsewhere, Main],
+            [Main, OtherManager, OtherManager, OtherManager, Main],
         ),
         (
             "after the migration",
             moving(CCM),
-            [Main, Elsewhere, Elsewhere, Elsewhere, Main],
+            [Main, OtherManager, OtherManager, OtherManager, Main],
             [Main, Migration, Migration, Migration, Main],
         ),
         (
@@ -55,7 +55,7 @@ fn each_controller_has_its_lock() {
         (
             "pod networks",
             file("v1", &[("nodeipam", CCM)]),
-            [Main, Main, Main, Main, Elsewhere],
+            [Main, Main, Main, Main, OtherManager],
             [Main, Main, Main, Main, Migration],
         ),
     ] {
@@ -70,7 +70,16 @@ fn each_controller_has_its_lock() {
 fn the_built_in_list_protects_all_three_controllers() {
     let migration = LeaderMigration::default();
     assert_eq!(migration.leader_name, "cloud-provider-extraction-migration");
-    assert_eq!(locks(&migration, CCM), [Lock::Main, Lock::Migration, Lock::Migration, Lock::Migration, Lock::Main]);
+    assert_eq!(
+        locks(&migration, CCM),
+        [
+            ControllerLock::Main,
+            ControllerLock::Migration,
+            ControllerLock::Migration,
+            ControllerLock::Migration,
+            ControllerLock::Main
+        ]
+    );
     assert_eq!(migration.unknown(&standard()).count(), 0);
 }
 
@@ -88,7 +97,7 @@ fn old_names_new_names_and_aliases_mean_the_same() {
         ("nodeipam", NODE_IPAM),
     ] {
         let migration = parse(&file("v1beta1", &[(name, "*")])).unwrap();
-        assert_eq!(migration.lock(controller, &standard()), Lock::Migration, "{name}");
+        assert_eq!(migration.lock(controller, &standard()), ControllerLock::Migration, "{name}");
     }
 }
 
@@ -98,7 +107,7 @@ fn every_version_is_read_and_resource_lock_only_where_it_is() {
         let text = file(version, &[("service-controller", CCM)]);
         let migration = parse(&text).unwrap();
         assert_eq!(migration.leader_name, "m", "{version}");
-        assert_eq!(migration.lock(SERVICE_LB, &standard()), Lock::Migration, "{version}");
+        assert_eq!(migration.lock(SERVICE_LB, &standard()), ControllerLock::Migration, "{version}");
         let with_lock = parse(&format!("resourceLock: leases\n{text}"));
         if version == "v1" {
             assert_eq!(with_lock.unwrap_err(), "resourceLock: there is no such field in v1");

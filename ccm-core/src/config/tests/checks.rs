@@ -244,7 +244,7 @@ fn each_flag_changes_its_own_value_and_warns_as_the_table_says() {
             assert_eq!((changed[0].name, changed[0].value.as_str()), (*name, *value));
         }
         let flag = flags::all(&product).find(|flag| flag.name == *name).unwrap();
-        let expected = usize::from(flag.support != flags::Support::Built)
+        let expected = usize::from(flag.support != flags::FlagSupport::Supported)
             + usize::from(flag.deprecated.is_some())
             + usize::from(matches!(*name, "allocate-node-cidrs" | "feature-gates" | "leader-migration-config"));
         assert_eq!(config.warnings().len(), expected, "{name}: {:?}", config.warnings());

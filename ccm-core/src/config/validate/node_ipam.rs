@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use super::{at_most_one_of_each_family, rejected};
 use crate::{
     config::{ConfigError, controllers::NODE_IPAM, types::Config, value::parse_networks},
-    controllers::node_ipam::{NodeIpamConfig, PodNetwork},
+    controllers::node_ipam::{NodeIpamOptions, PodNetwork},
 };
 
 const ALLOCATOR: &str = "RangeAllocator";
@@ -30,7 +30,7 @@ pub(super) fn check(config: &mut Config, errors: &mut Vec<ConfigError>) {
     }
     let services = services(config, &clusters, errors);
     let networks = networks(config, &clusters, errors);
-    config.node_ipam.pools = Some(NodeIpamConfig { networks, services });
+    config.node_ipam.pools = Some(NodeIpamOptions { networks, services });
 }
 
 /// The networks of services.

@@ -3,15 +3,15 @@
 use super::rejected;
 use crate::{
     config::{Config, ConfigError},
-    runtime::serving::names,
+    runtime::serving::cipher_suites,
 };
 
 pub(super) fn check(config: &Config, errors: &mut Vec<ConfigError>) {
     let serving = &config.serving;
-    if let Err(why) = names::cipher_suites(&serving.tls_cipher_suites) {
+    if let Err(why) = cipher_suites::cipher_suites(&serving.tls_cipher_suites) {
         errors.push(rejected("tls-cipher-suites", &serving.tls_cipher_suites.join(","), why));
     }
-    if let Err(why) = names::key_exchanges(&serving.tls_curve_preferences) {
+    if let Err(why) = cipher_suites::key_exchanges(&serving.tls_curve_preferences) {
         let numbers: Vec<_> = serving.tls_curve_preferences.iter().map(ToString::to_string).collect();
         errors.push(rejected("tls-curve-preferences", &numbers.join(","), why));
     }
@@ -20,8 +20,11 @@ pub(super) fn check(config: &Config, errors: &mut Vec<ConfigError>) {
 /// What Go would serve and this program does not.
 pub(in crate::config) fn warnings(config: &Config) -> Vec<String> {
     let serving = &config.serving;
-    let suites = names::cipher_suites(&serving.tls_cipher_suites).map(|chosen| chosen.left_out).unwrap_or_default();
-    let groups = names::key_exchanges(&serving.tls_curve_preferences).map(|chosen| chosen.left_out).unwrap_or_default();
+    let suites =
+        cipher_suites::cipher_suites(&serving.tls_cipher_suites).map(|chosen| chosen.unsupported).unwrap_or_default();
+    let groups = cipher_suites::key_exchanges(&serving.tls_curve_preferences)
+        .map(|chosen| chosen.unsupported)
+        .unwrap_or_default();
     let warn = |flag: &str, names: Vec<String>, why: &str| {
         (!names.is_empty()).then(|| format!("--{flag}: {} left out: {why}", names.join(",")))
     };

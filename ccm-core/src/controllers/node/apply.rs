@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::plan::{InitError, InitPlan, NodeChange, labels, plan_init};
+use super::plan::{InitializationError, InitializationPlan, NodeChange, labels, plan_initialization};
 use crate::{
-    controllers::route::{NetworkReady, Writing},
+    controllers::route::{ConditionPatch, NetworkConditions},
     k8s::{NodeAddress, NodeFields, NodeView},
     provider::InstanceMetadata,
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, Patched, Subresource, escape_pointer},
@@ -16,11 +16,11 @@ use crate::{
 /// Attempts at a node that keeps changing under our hands, as upstream.
 const ATTEMPTS: usize = 20;
 /// Pause between attempts; up to as much again is added at random.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// How an initialisation ended.
 #[derive(Debug)]
-pub(crate) enum Initialized {
+pub(crate) enum InitializeOutcome {
     /// By us; the labels of the cloud that were left out.
     Done(Vec<labels::DroppedLabel>),
     /// By somebody else, or the node is gone.
@@ -29,12 +29,12 @@ pub(crate) enum Initialized {
 
 /// Why an initialisation failed after the cloud had answered.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ApplyError {
+pub(crate) enum NodeWriteError {
     #[error(transparent)]
-    Plan(#[from] InitError),
+    Plan(#[from] InitializationError),
     /// What the cloud answered may be about another instance.
     #[error("the node's provider ID changed meanwhile")]
-    Changed,
+    NodeReplaced,
     #[error(transparent)]
     Api(#[from] ApiError),
 }
@@ -45,55 +45,55 @@ pub(crate) async fn initialize(
     api: &ApiClient,
     fields: &NodeFields,
     writes: &Semaphore,
-    network: Option<&NetworkReady>,
+    network: Option<&NetworkConditions>,
     node: &Arc<NodeView>,
     meta: &InstanceMetadata,
-) -> Result<Initialized, ApplyError> {
+) -> Result<InitializeOutcome, NodeWriteError> {
     let mut node = node.clone();
     for attempt in 1.. {
         let result = {
             let _permit = writes.acquire().await;
-            attempt_once(api, network, &node, meta).await
+            initialize_once(api, network, &node, meta).await
         };
         let retry = match &result {
-            Err(ApplyError::Api(error)) if error.is_not_found() => return Ok(Initialized::NotNeeded),
-            Err(ApplyError::Api(error)) => error.is_race(),
+            Err(NodeWriteError::Api(error)) if error.is_not_found() => return Ok(InitializeOutcome::NotNeeded),
+            Err(NodeWriteError::Api(error)) => error.is_conflict(),
             _ => false,
         };
         if !retry || attempt == ATTEMPTS {
-            return result.map(Initialized::Done);
+            return result.map(InitializeOutcome::Done);
         }
-        tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
+        tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
             Ok(fresh) if fresh.uid == node.uid && fresh.is_uninitialized() && !fresh.deleting => {
                 if fresh.provider_id != node.provider_id {
-                    return Err(ApplyError::Changed);
+                    return Err(NodeWriteError::NodeReplaced);
                 }
                 node = Arc::new(fresh);
             }
-            Ok(_) => return Ok(Initialized::NotNeeded),
-            Err(error) if error.is_not_found() => return Ok(Initialized::NotNeeded),
+            Ok(_) => return Ok(InitializeOutcome::NotNeeded),
+            Err(error) if error.is_not_found() => return Ok(InitializeOutcome::NotNeeded),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Initialized::NotNeeded)
+    Ok(InitializeOutcome::NotNeeded)
 }
 
-async fn attempt_once(
+async fn initialize_once(
     api: &ApiClient,
-    network: Option<&NetworkReady>,
+    network: Option<&NetworkConditions>,
     node: &NodeView,
     meta: &InstanceMetadata,
-) -> Result<Vec<labels::DroppedLabel>, ApplyError> {
-    let mut plan = plan_init(node, meta)?;
+) -> Result<Vec<labels::DroppedLabel>, NodeWriteError> {
+    let mut plan = plan_initialization(node, meta)?;
     let mut base = node.clone();
     if let Some(addresses) = plan.addresses.take() {
         let patched = patch_addresses(api, network, node, &addresses).await?;
         base.addresses = addresses.into();
-        rebase(&mut base, patched);
-        if plan.change.exact {
+        update_from_patch(&mut base, patched);
+        if plan.change.requires_unchanged_node {
             // The answer shows the labels as they are now: decide again what may be added.
-            let InitPlan { change, dropped, .. } = plan_init(&base, meta)?;
+            let InitializationPlan { change, dropped, .. } = plan_initialization(&base, meta)?;
             plan.change = change;
             plan.dropped = dropped;
         }
@@ -103,7 +103,7 @@ async fn attempt_once(
 }
 
 /// Takes over what the answer to a patch says about the object.
-fn rebase(node: &mut NodeView, patched: Patched) {
+fn update_from_patch(node: &mut NodeView, patched: Patched) {
     node.resource_version = patched.resource_version.into();
     node.has_labels = !patched.labels.is_empty();
     node.labels = patched.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -112,15 +112,15 @@ fn rebase(node: &mut NodeView, patched: Patched) {
 /// Replaces the addresses of a node, and writes what `network` says about its routes along with them.
 pub(crate) async fn patch_addresses(
     api: &ApiClient,
-    network: Option<&NetworkReady>,
+    network: Option<&NetworkConditions>,
     node: &NodeView,
     addresses: &[NodeAddress],
 ) -> Result<Patched, ApiError> {
-    let rider = network.and_then(|network| network.ride(node));
-    let patch = address_patch(node, addresses, rider.as_ref().map(Writing::condition));
+    let rider = network.and_then(|network| network.combine_with_address_patch(node));
+    let patch = address_patch(node, addresses, rider.as_ref().map(ConditionPatch::condition));
     let patched = api.patch_node(&node.name, Subresource::Status, &patch).await?;
     if let Some(rider) = rider {
-        rider.done();
+        rider.mark_written();
     }
     Ok(patched)
 }
@@ -155,7 +155,7 @@ pub(crate) async fn patch_label_copies(
 ) -> Result<(), ApiError> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     for (stable, value) in copies {
-        if let Some(beta) = labels::truth_of(stable) {
+        if let Some(beta) = labels::beta_label_of(stable) {
             operations.push(PatchOp::test(label_path(beta), &value));
         }
         operations.push(PatchOp::Add { path: label_path(stable), value: Value::from(value) });
@@ -167,7 +167,7 @@ pub(crate) async fn patch_label_copies(
 /// addressed by position.
 pub(crate) fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
-    if change.exact {
+    if change.requires_unchanged_node {
         operations.push(PatchOp::test("/metadata/resourceVersion", &node.resource_version));
     }
     for (position, key) in &change.remove_taints {

@@ -20,7 +20,7 @@ pub(crate) struct NodeMetrics {
 
 /// What was attempted on a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Work {
+pub(crate) enum NodeOperation {
     Initialize,
     Addresses,
     Labels,
@@ -28,7 +28,7 @@ pub(crate) enum Work {
 
 /// How it ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum NodeOutcome {
     Changed,
     Unchanged,
     Failed,
@@ -60,16 +60,16 @@ impl NodeMetrics {
         })
     }
 
-    pub(crate) fn count(&self, work: Work, outcome: Outcome) {
+    pub(crate) fn count(&self, work: NodeOperation, outcome: NodeOutcome) {
         let work = match work {
-            Work::Initialize => "initialize",
-            Work::Addresses => "addresses",
-            Work::Labels => "labels",
+            NodeOperation::Initialize => "initialize",
+            NodeOperation::Addresses => "addresses",
+            NodeOperation::Labels => "labels",
         };
         let outcome = match outcome {
-            Outcome::Changed => "changed",
-            Outcome::Unchanged => "unchanged",
-            Outcome::Failed => "failed",
+            NodeOutcome::Changed => "changed",
+            NodeOutcome::Unchanged => "unchanged",
+            NodeOutcome::Failed => "failed",
         };
         self.outcomes.with_label_values(&[work, outcome]).inc();
     }

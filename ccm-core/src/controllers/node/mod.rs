@@ -5,10 +5,10 @@
 //! not claim are left alone.
 
 pub(crate) mod apply;
+mod dry_run;
 pub(crate) mod metrics;
-mod periodic;
 pub(crate) mod plan;
-mod preview;
+mod status_update;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,22 +17,25 @@ use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    apply::{ApplyError, Initialized},
-    metrics::{NodeMetrics, Outcome, Work},
+    apply::{InitializeOutcome, NodeWriteError},
+    metrics::{NodeMetrics, NodeOperation, NodeOutcome},
 };
-use super::{ControllerContext, report::Reports, route::NetworkReady};
+use super::{ControllerContext, event_dedup::EventDeduplicator, route::NetworkConditions};
 use crate::{
     config::controllers as names,
     error::{caught, chain},
     k8s::NodeView,
-    provider::{CloudError, Coalescer, ErrorKind, EventKind, Need, NodeClaim, NodeQuery, Power, Presence},
+    provider::{
+        CloudError, ErrorKind, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope, NodeOwnership,
+        PowerState,
+    },
     runtime::{
         api::{ApiError, ApiErrorKind},
         cache::Change,
         events::ObjectRef,
-        queue::{Backoff, WorkQueue},
+        work_queue::{Backoff, WorkQueue},
     },
-    telemetry::controllers::{Outcome as Reconciled, because},
+    telemetry::controllers::{ReconcileOutcome as Reconciled, record_reason},
 };
 
 /// Nodes worked on at a time: enough that a thousand that appear together fill the cloud's batches.
@@ -67,14 +70,14 @@ pub struct NodeControllerConfig {
 pub struct NodeController {
     cx: ControllerContext,
     config: NodeControllerConfig,
-    instances: Coalescer,
+    instances: InstanceBatcher,
     metrics: NodeMetrics,
     queue: WorkQueue<Arc<str>>,
     writes: Semaphore,
     status_writes: Semaphore,
-    reports: Reports,
-    network: Option<NetworkReady>,
-    began: Instant,
+    event_dedup: EventDeduplicator,
+    network_conditions: Option<NetworkConditions>,
+    started_at: Instant,
 }
 
 impl NodeController {
@@ -82,18 +85,22 @@ impl NodeController {
     ///
     /// # Errors
     /// When its metrics are registered already.
-    pub fn new(cx: ControllerContext, config: NodeControllerConfig, instances: Coalescer) -> prometheus::Result<Self> {
+    pub fn new(
+        cx: ControllerContext,
+        config: NodeControllerConfig,
+        instances: InstanceBatcher,
+    ) -> prometheus::Result<Self> {
         let metrics = NodeMetrics::register(&cx.metrics)?;
-        let queue = WorkQueue::named("Nodes", &cx.shared.queues);
+        let queue = WorkQueue::named("Nodes", &cx.controller_metrics.queues);
         let (sender, provider) = (queue.clone(), cx.provider.clone());
         cx.nodes.on_change(move |change: &Change<NodeView>| match change {
-            Change::Added(node) if needs_work(node) && provider.claims_node(node) == NodeClaim::Ours => {
+            Change::Added(node) if needs_work(node) && provider.node_ownership(node) == NodeOwnership::Ours => {
                 sender.add(node.name.clone());
             }
             Change::Updated { old, new }
                 if needs_work(new)
-                    && provider.claims_node(new) == NodeClaim::Ours
-                    && (is_news(old, new) || provider.claims_node(old) != NodeClaim::Ours) =>
+                    && provider.node_ownership(new) == NodeOwnership::Ours
+                    && (needs_sync_after(old, new) || provider.node_ownership(old) != NodeOwnership::Ours) =>
             {
                 sender.add(new.name.clone());
             }
@@ -103,16 +110,27 @@ impl NodeController {
         });
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
         let status_writes = Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
-        let reports = Reports::default();
+        let reports = EventDeduplicator::default();
         let (network, began) = (None, Instant::now());
-        Ok(Self { cx, config, instances, metrics, queue, writes, status_writes, reports, network, began })
+        Ok(Self {
+            cx,
+            config,
+            instances,
+            metrics,
+            queue,
+            writes,
+            status_writes,
+            event_dedup: reports,
+            network_conditions: network,
+            started_at: began,
+        })
     }
 
     /// Has condition `NetworkUnavailable` written along with addresses, where the route controller of this process has
     /// decided it by then.
     #[must_use]
-    pub fn with_network(mut self, network: NetworkReady) -> Self {
-        self.network = Some(network);
+    pub fn with_network_conditions(mut self, network: NetworkConditions) -> Self {
+        self.network_conditions = Some(network);
         self
     }
 
@@ -143,19 +161,21 @@ impl NodeController {
     async fn process(&self, name: Arc<str>) {
         let node = self.cx.nodes.get(&name).filter(|node| self.is_ours(node));
         let result = match &node {
-            Some(node) => self.cx.shared.reconcile(names::CLOUD_NODE, &name, self.observed(node)).await,
+            Some(node) => {
+                self.cx.controller_metrics.reconcile(names::CLOUD_NODE, &name, self.sync_with_outcome(node)).await
+            }
             None => Ok(()),
         };
         match result {
             Ok(()) => {
                 self.queue.forget(&name);
-                self.reports.clear(&name);
+                self.event_dedup.clear(&name);
             }
             // Also when the process seems to be stopping: if it is not after all, the node is not forgotten.
             Err(error) => {
                 let failures = self.queue.failed(&name);
                 if let Some(node) = node {
-                    self.report(&node, &error, failures);
+                    self.report_failure(&node, &error, failures);
                 }
                 self.queue.add_after(name.clone(), error.delay().unwrap_or_else(|| self.backoff(&error, failures)));
             }
@@ -165,92 +185,103 @@ impl NodeController {
 
     /// Nodes that wait for the cloud come back together, because they are asked about together: chance would make one
     /// cloud call of each. Writes are one request each whenever they come, so they are spread.
-    fn backoff(&self, error: &SyncError, failures: u32) -> Duration {
+    fn backoff(&self, error: &NodeSyncError, failures: u32) -> Duration {
         match error {
-            SyncError::Unknown | SyncError::Cloud(_) => BACKOFF.shared_delay(failures, self.began.elapsed()),
-            SyncError::Apply(_) | SyncError::Race | SyncError::Stopping | SyncError::Panicked(_) => {
+            NodeSyncError::Unknown | NodeSyncError::Cloud(_) => {
+                BACKOFF.shared_delay(failures, self.started_at.elapsed())
+            }
+            NodeSyncError::Apply(_) | NodeSyncError::Race | NodeSyncError::Stopping | NodeSyncError::Panicked(_) => {
                 BACKOFF.delay(failures)
             }
         }
     }
 
     fn is_ours(&self, node: &NodeView) -> bool {
-        !node.deleting && self.cx.provider.claims_node(node) == NodeClaim::Ours
+        !node.deleting && self.cx.provider.node_ownership(node) == NodeOwnership::Ours
     }
 
-    async fn observed(&self, node: &Arc<NodeView>) -> (Reconciled, Result<(), SyncError>) {
-        because(if node.is_uninitialized() { "node is not initialised" } else { "labels differ" });
+    async fn sync_with_outcome(&self, node: &Arc<NodeView>) -> (Reconciled, Result<(), NodeSyncError>) {
+        record_reason(if node.is_uninitialized() { "node is not initialised" } else { "labels differ" });
         let result = self.sync(node).await;
         let outcome = match &result {
             Ok(()) => Reconciled::Done,
-            Err(SyncError::Stopping | SyncError::Race | SyncError::Unknown) => Reconciled::Pending,
+            Err(NodeSyncError::Stopping | NodeSyncError::Race | NodeSyncError::Unknown) => Reconciled::Pending,
             Err(_) => Reconciled::Failed,
         };
         (outcome, result)
     }
 
     /// Does the work of one node. A panic in it, of the provider's code or ours, is this node's failure alone.
-    async fn sync(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
+    async fn sync(&self, node: &Arc<NodeView>) -> Result<(), NodeSyncError> {
         let work = async {
             if node.is_uninitialized() { self.initialize(node).await } else { self.reconcile_labels(node).await }
         };
-        caught(work).await.unwrap_or_else(|panic| Err(SyncError::Panicked(panic)))
+        caught(work).await.unwrap_or_else(|panic| Err(NodeSyncError::Panicked(panic)))
     }
 
-    async fn initialize(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
-        let query = NodeQuery { node: node.clone(), need: Need::Initialize, max_age: Duration::ZERO };
+    async fn initialize(&self, node: &Arc<NodeView>) -> Result<(), NodeSyncError> {
+        let query = InstanceQuery { node: node.clone(), scope: MetadataScope::All, max_age: Duration::ZERO };
         let meta = match self.instances.describe(query).await? {
-            Presence::NotFound | Presence::Found { power: Power::Terminated, .. } => return Err(SyncError::Unknown),
-            Presence::Found { meta, .. } => meta,
+            InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. } => {
+                return Err(NodeSyncError::Unknown);
+            }
+            InstanceStatus::Found { meta, .. } => meta,
         };
-        let applied =
-            apply::initialize(&self.cx.api, &self.cx.fields, &self.writes, self.network.as_ref(), node, &meta).await?;
-        let Initialized::Done(dropped) = applied else { return Ok(()) };
+        let applied = apply::initialize(
+            &self.cx.api,
+            &self.cx.node_fields,
+            &self.writes,
+            self.network_conditions.as_ref(),
+            node,
+            &meta,
+        )
+        .await?;
+        let InitializeOutcome::Done(dropped) = applied else { return Ok(()) };
         for label in dropped {
-            tracing::warn!(node = %node.name, label = %label.key, why = label.why.as_str(), "label of the cloud not set");
+            tracing::warn!(node = %node.name, label = %label.key, why = label.reason.as_str(), "label of the cloud not set");
         }
         let age = self.cx.clock.now().duration_since(node.created).as_secs_f64().max(0.0);
         self.metrics.taint_removal.observe(age);
         self.metrics.initial_sync.observe(age);
-        self.metrics.count(Work::Initialize, Outcome::Changed);
+        self.metrics.count(NodeOperation::Initialize, NodeOutcome::Changed);
         tracing::info!(node = %node.name, provider_id = meta.provider_id.as_deref(), zone = meta.zone.as_deref(), "node initialised");
         self.cx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),
-            EventKind::Normal,
+            EventType::Normal,
             "Synced",
             "Node synced successfully",
         );
         Ok(())
     }
 
-    async fn reconcile_labels(&self, node: &NodeView) -> Result<(), SyncError> {
+    async fn reconcile_labels(&self, node: &NodeView) -> Result<(), NodeSyncError> {
         let copies = plan::labels::reconciled_labels(node);
         if copies.is_empty() {
             return Ok(());
         }
         let _permit = self.writes.acquire().await;
         match apply::patch_label_copies(&self.cx.api, node, copies).await {
-            Ok(()) => self.metrics.count(Work::Labels, Outcome::Changed),
+            Ok(()) => self.metrics.count(NodeOperation::Labels, NodeOutcome::Changed),
             Err(error) if error.is_not_found() => {}
             // Somebody changed the node; by the next attempt the watch has brought it.
-            Err(error) if error.is_race() => return Err(SyncError::Race),
+            Err(error) if error.is_conflict() => return Err(NodeSyncError::Race),
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
     /// Logs a failure, and records an event when its reason is another than before.
-    fn report(&self, node: &NodeView, error: &SyncError, failures: u32) {
-        let Some(reason) = error.reason() else { return };
-        let work = if node.is_uninitialized() { Work::Initialize } else { Work::Labels };
-        self.metrics.count(work, Outcome::Failed);
-        let note = error.note(node);
+    fn report_failure(&self, node: &NodeView, error: &NodeSyncError, failures: u32) {
+        let Some(reason) = error.event_reason() else { return };
+        let work = if node.is_uninitialized() { NodeOperation::Initialize } else { NodeOperation::Labels };
+        self.metrics.count(work, NodeOutcome::Failed);
+        let note = error.event_note(node);
         tracing::warn!(node = %node.name, reason, error = note, failures, ?work, "node not synced");
         // What often passes by itself concerns every node at once: not each of them is told about it at once.
-        if error.may_pass() && failures < FAILURES_BEFORE_EVENT {
+        if error.is_transient() && failures < FAILURES_BEFORE_EVENT {
             return;
         }
-        self.reports.warn(&self.cx.events, node, reason, &note);
+        self.event_dedup.warn_once(&self.cx.events, node, reason, &note);
     }
 }
 
@@ -261,7 +292,7 @@ fn needs_work(node: &NodeView) -> bool {
 
 /// Tells whether an update changes what the controller would do. Heartbeats and our own writes do not, so they do not
 /// shorten a back-off either (W8).
-fn is_news(old: &NodeView, new: &NodeView) -> bool {
+fn needs_sync_after(old: &NodeView, new: &NodeView) -> bool {
     old.uid != new.uid
         || old.is_uninitialized() != new.is_uninitialized()
         || old.provider_id != new.provider_id
@@ -272,7 +303,7 @@ fn is_news(old: &NodeView, new: &NodeView) -> bool {
 
 /// Why a node is to be tried again.
 #[derive(Debug, thiserror::Error)]
-enum SyncError {
+enum NodeSyncError {
     #[error("the process is stopping")]
     Stopping,
     #[error("the cloud does not know its instance (yet)")]
@@ -284,10 +315,10 @@ enum SyncError {
     #[error(transparent)]
     Cloud(CloudError),
     #[error(transparent)]
-    Apply(#[from] ApplyError),
+    Apply(#[from] NodeWriteError),
 }
 
-impl From<CloudError> for SyncError {
+impl From<CloudError> for NodeSyncError {
     fn from(error: CloudError) -> Self {
         match error.kind() {
             ErrorKind::Canceled | ErrorKind::NotLeader => Self::Stopping,
@@ -297,13 +328,13 @@ impl From<CloudError> for SyncError {
     }
 }
 
-impl From<ApiError> for SyncError {
+impl From<ApiError> for NodeSyncError {
     fn from(error: ApiError) -> Self {
         Self::Apply(error.into())
     }
 }
 
-impl SyncError {
+impl NodeSyncError {
     /// Returns the delay that the error itself asks for.
     fn delay(&self) -> Option<Duration> {
         match self {
@@ -311,15 +342,15 @@ impl SyncError {
                 ErrorKind::InvalidInput | ErrorKind::QuotaExceeded => Some(LONG_BACKOFF),
                 _ => None,
             }),
-            Self::Apply(ApplyError::Api(error)) => error.retry_after(),
+            Self::Apply(NodeWriteError::Api(error)) => error.retry_after(),
             _ => None,
         }
     }
 
     /// Returns the event reason, or `None` for what is nobody's business.
-    fn reason(&self) -> Option<&'static str> {
+    fn event_reason(&self) -> Option<&'static str> {
         match self {
-            Self::Stopping | Self::Race | Self::Apply(ApplyError::Changed) => None,
+            Self::Stopping | Self::Race | Self::Apply(NodeWriteError::NodeReplaced) => None,
             Self::Unknown => Some("InstanceNotFound"),
             Self::Cloud(error) => Some(error.reason().unwrap_or(match error.kind() {
                 ErrorKind::InvalidInput => "InvalidInstanceReference",
@@ -327,17 +358,17 @@ impl SyncError {
                 ErrorKind::Throttled => "CloudThrottled",
                 _ => "CloudError",
             })),
-            Self::Apply(ApplyError::Plan(plan::InitError::Address { .. })) => Some("InvalidNodeIP"),
-            Self::Apply(ApplyError::Plan(plan::InitError::NoProviderId(_))) => Some("MissingProviderID"),
+            Self::Apply(NodeWriteError::Plan(plan::InitializationError::Address { .. })) => Some("InvalidNodeIP"),
+            Self::Apply(NodeWriteError::Plan(plan::InitializationError::NoProviderId(_))) => Some("MissingProviderID"),
             Self::Panicked(_) => Some("NodeSyncFailed"),
-            Self::Apply(ApplyError::Api(error)) => match error.kind() {
+            Self::Apply(NodeWriteError::Api(error)) => match error.kind() {
                 ApiErrorKind::NotLeader | ApiErrorKind::Canceled => None,
                 _ => Some("NodeUpdateFailed"),
             },
         }
     }
 
-    fn note(&self, node: &NodeView) -> String {
+    fn event_note(&self, node: &NodeView) -> String {
         match self {
             Self::Unknown => match &node.provider_id {
                 Some(id) => format!("the cloud does not know an instance {id} for node {} yet", node.name),
@@ -348,12 +379,12 @@ impl SyncError {
     }
 
     /// Tells whether the trouble is likely not the node's own and may be over soon.
-    fn may_pass(&self) -> bool {
+    fn is_transient(&self) -> bool {
         match self {
             Self::Cloud(error) => {
                 matches!(error.kind(), ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Conflict)
             }
-            Self::Apply(ApplyError::Api(error)) => {
+            Self::Apply(NodeWriteError::Api(error)) => {
                 !matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Invalid(_))
             }
             _ => false,

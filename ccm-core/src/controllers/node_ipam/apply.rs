@@ -10,7 +10,7 @@ use crate::{
 
 /// How a write ended that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum PatchFailure {
     /// The node is gone.
     Gone,
     /// The node was not as expected, which a look at it will explain. It did not get anything by this request.
@@ -25,7 +25,7 @@ pub(crate) enum Fate {
 ///
 /// JSON Patch has no portable way to say "absent", so the patch insists on the resource version. That also makes a request
 /// harmless that is delayed until after somebody else's.
-pub(crate) async fn assign(api: &ApiClient, node: &NodeView, cidrs: &[IpNet]) -> Result<(), ApiError> {
+pub(crate) async fn set_pod_cidrs(api: &ApiClient, node: &NodeView, cidrs: &[IpNet]) -> Result<(), ApiError> {
     api.patch_node(&node.name, Subresource::None, &Patch::Json(operations(node, cidrs))).await.map(drop)
 }
 
@@ -43,20 +43,20 @@ pub(crate) fn operations(node: &NodeView, cidrs: &[IpNet]) -> Vec<PatchOp> {
 }
 
 /// Tells what became of a request that failed.
-pub(crate) fn fate(error: &ApiError) -> Fate {
+pub(crate) fn classify_failure(error: &ApiError) -> PatchFailure {
     match error.kind() {
-        ApiErrorKind::NotFound => Fate::Gone,
+        ApiErrorKind::NotFound => PatchFailure::Gone,
         // Validation refuses a second set of pod CIDRs.
-        ApiErrorKind::Conflict | ApiErrorKind::TestFailed | ApiErrorKind::Invalid(_) => Fate::Changed,
-        ApiErrorKind::Timeout | ApiErrorKind::Unavailable => Fate::Unknown,
+        ApiErrorKind::Conflict | ApiErrorKind::TestFailed | ApiErrorKind::Invalid(_) => PatchFailure::Changed,
+        ApiErrorKind::Timeout | ApiErrorKind::Unavailable => PatchFailure::Unknown,
         // An answer that could not be read may have been a success.
-        ApiErrorKind::Other if error.code().is_none() => Fate::Unknown,
+        ApiErrorKind::Other if error.code().is_none() => PatchFailure::Unknown,
         ApiErrorKind::Forbidden
         | ApiErrorKind::Unauthorized
         | ApiErrorKind::Throttled
         | ApiErrorKind::Gone
         | ApiErrorKind::NotLeader
         | ApiErrorKind::Canceled
-        | ApiErrorKind::Other => Fate::Refused,
+        | ApiErrorKind::Other => PatchFailure::Refused,
     }
 }

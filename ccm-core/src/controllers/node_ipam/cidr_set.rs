@@ -38,7 +38,7 @@ pub enum InvalidBlocks {
 
 /// A free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FreeBlock {
     /// Position in the set.
     pub(crate) index: u64,
     /// Taken blocks that were passed on the way.
@@ -135,25 +135,25 @@ impl CidrSet {
 
     /// Takes blocks; returns how many of them were free.
     pub(crate) fn occupy(&mut self, blocks: Range<u64>) -> u64 {
-        let flipped = self.flip(blocks, |word, bits| (word | bits, bits & !word));
+        let flipped = self.set_bits(blocks, |word, bits| (word | bits, bits & !word));
         self.taken += flipped;
         flipped
     }
 
     /// Frees blocks; returns how many of them were taken.
     pub(crate) fn release(&mut self, blocks: Range<u64>) -> u64 {
-        let flipped = self.flip(blocks, |word, bits| (word & !bits, bits & word));
+        let flipped = self.set_bits(blocks, |word, bits| (word & !bits, bits & word));
         self.taken -= flipped;
         flipped
     }
 
     /// Finds the first free block at or after the cursor, going round, and moves the cursor behind it; `None` when all are
     /// taken. The block stays free until it is [occupied](Self::occupy).
-    pub(crate) fn find(&mut self) -> Option<Found> {
+    pub(crate) fn take_next_free(&mut self) -> Option<FreeBlock> {
         let index = self.first_free(self.cursor..self.len).or_else(|| self.first_free(0..self.cursor))?;
         let skipped = if index >= self.cursor { index - self.cursor } else { self.len - self.cursor + index };
         self.cursor = (index + 1) % self.len;
-        Some(Found { index, skipped })
+        Some(FreeBlock { index, skipped })
     }
 
     fn host_bits(&self) -> u32 {
@@ -167,7 +167,7 @@ impl CidrSet {
     }
 
     /// Changes the bits of `blocks`, word by word; `change` returns the new word and the bits that it flipped.
-    fn flip(&mut self, blocks: Range<u64>, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
+    fn set_bits(&mut self, blocks: Range<u64>, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
         let (mut at, end, mut flipped) = (blocks.start, blocks.end.min(self.len), 0);
         while at < end {
             let (word, first) = (at / WORD, at % WORD);

@@ -16,7 +16,7 @@ fn set(cluster: &str, mask: u8) -> CidrSet {
 
 /// Takes the next block.
 fn take(set: &mut CidrSet) -> Option<String> {
-    let found = set.find()?;
+    let found = set.take_next_free()?;
     assert_eq!(set.occupy(found.index..found.index + 1), 1, "it was free");
     Some(set.block(found.index).to_string())
 }
@@ -165,15 +165,15 @@ fn the_first_free_block_is_found_behind_any_number_of_taken_ones() {
     for (taken, next) in [(0, 0), (1, 1), (64, 64), (128, 128), (257, 257), (1031, 1031), (65_535, 65_535)] {
         let mut set = set("10.0.0.0/8", 24);
         set.occupy(0..taken);
-        let found = set.find().unwrap();
+        let found = set.take_next_free().unwrap();
         assert_eq!((found.index, found.skipped), (next, taken));
     }
     let mut set = set("10.0.0.0/16", 24);
     set.occupy(0..256);
-    assert_eq!(set.find(), None);
+    assert_eq!(set.take_next_free(), None);
     for free in [0, 63, 64, 255] {
         set.release(free..free + 1);
-        assert_eq!(set.find().unwrap().index, free);
+        assert_eq!(set.take_next_free().unwrap().index, free);
         set.occupy(free..free + 1);
     }
 }
@@ -225,7 +225,7 @@ proptest! {
             match operation {
                 0 => prop_assert_eq!(set.occupy(blocks), inside.map(|i| u64::from(model.insert(i))).sum::<u64>()),
                 1 => prop_assert_eq!(set.release(blocks), inside.map(|i| u64::from(model.remove(&i))).sum::<u64>()),
-                _ => match set.find() {
+                _ => match set.take_next_free() {
                     Some(found) => {
                         prop_assert!(found.index < set.len() && model.insert(found.index));
                         set.occupy(found.index..found.index + 1);

@@ -89,7 +89,7 @@ struct Request {
 }
 
 /// The server, the requests, and the leader of the day.
-struct World {
+struct SimulatedCluster {
     server: BTreeMap<&'static str, NodeView>,
     backup: BTreeMap<&'static str, NodeView>,
     /// The last one. Not restored: that the same one is two states nobody can tell.
@@ -97,7 +97,7 @@ struct World {
     now: Duration,
     requests: Vec<Request>,
     leader: usize,
-    ledger: Ledger,
+    ledger: CidrAllocator,
     cache: BTreeMap<&'static str, NodeView>,
     /// What the leader's watch has still to show.
     watch: VecDeque<(&'static str, Option<NodeView>)>,
@@ -105,9 +105,9 @@ struct World {
     look: BTreeSet<&'static str>,
 }
 
-fn new_ledger() -> Ledger {
+fn new_ledger() -> CidrAllocator {
     let networks = CLUSTERS.map(|(cluster, node_mask)| PodNetwork { cluster: cluster.parse().unwrap(), node_mask });
-    Ledger::new(&networks, &SERVICES.map(|net| net.parse().unwrap())).unwrap()
+    CidrAllocator::new(&networks, &SERVICES.map(|net| net.parse().unwrap())).unwrap()
 }
 
 fn nets(node: &NodeView) -> Vec<IpNet> {
@@ -118,7 +118,7 @@ fn overlap(a: &[IpNet], b: &[IpNet]) -> bool {
     a.iter().any(|a| b.iter().any(|b| a.contains(b) || b.contains(a)))
 }
 
-impl World {
+impl SimulatedCluster {
     fn new() -> Self {
         Self {
             server: BTreeMap::new(),
@@ -173,19 +173,19 @@ impl World {
     fn show(&mut self, name: &'static str, state: Option<NodeView>) {
         let old = self.cache.get(name).cloned();
         if let Some(old) = old.filter(|old| state.as_ref().is_none_or(|new| new.uid != old.uid)) {
-            self.ledger.moved(name);
-            self.ledger.gone(&old);
+            self.ledger.node_changed_since_start(name);
+            self.ledger.node_deleted(&old);
             self.cache.remove(name);
             self.look.remove(name);
         }
         let Some(new) = state else { return };
         if let Some(old) = self.cache.insert(name, new.clone()) {
-            self.ledger.moved(name);
+            self.ledger.node_changed_since_start(name);
             if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting {
                 return;
             }
         }
-        self.ledger.seen(&new);
+        self.ledger.observe_node(&new);
     }
 
     fn relist(&mut self) {
@@ -208,45 +208,45 @@ impl World {
         }
         self.relist();
         let nodes: Vec<_> = self.cache.values().cloned().map(Arc::new).collect();
-        self.ledger.begin(&nodes);
+        self.ledger.record_initial_nodes(&nodes);
     }
 
     /// Reads the nodes that were not seen to change once the requests have ended.
     fn settle(&mut self) {
         let leader = self.leader;
         self.requests.retain(|request| request.leader == leader);
-        for name in self.ledger.unsettled() {
-            self.ledger.settled(&name, self.server.get(&*name));
+        for name in self.ledger.unconfirmed_nodes() {
+            self.ledger.confirm_initial_node(&name, self.server.get(&*name));
         }
     }
 
     /// Does what the controller does with a node until it has to wait.
     fn work(&mut self, name: &'static str) {
         let waits = |request: &Request| request.heard && &*request.node.name == name;
-        if !self.ledger.is_settled() || self.requests.iter().any(waits) {
+        if !self.ledger.initial_nodes_confirmed() || self.requests.iter().any(waits) {
             return;
         }
         let Some(mut node) = self.cache.get(name).filter(|node| node.pod_cidrs.is_empty()).cloned() else { return };
         if !node.deleting && self.ledger.missing(name, &node.uid, self.now).is_some() {
             return;
         }
-        let look = self.look.remove(name) || self.ledger.is_unanswered(name, &node.uid);
+        let look = self.look.remove(name) || self.ledger.has_in_flight_patch(name, &node.uid);
         if node.deleting && !look {
             return;
         }
         if look {
             let Some(fresh) = self.server.get(name).cloned() else {
-                self.ledger.discard(name, &node.uid);
+                self.ledger.node_not_found(name, &node.uid);
                 return;
             };
-            self.ledger.read(name, &node.uid, &fresh);
+            self.ledger.node_read(name, &node.uid, &fresh);
             if fresh.uid != node.uid || !fresh.pod_cidrs.is_empty() || fresh.deleting {
-                self.ledger.withdraw(name, &node.uid);
+                self.ledger.cancel(name, &node.uid);
                 return;
             }
             node = fresh;
         }
-        let Proposal::Write(cidrs) = self.ledger.propose(&node.name, &node.uid) else { return };
+        let AllocationDecision::Write(cidrs) = self.ledger.decide(&node.name, &node.uid) else { return };
         for other in self.cache.values().filter(|other| *other.name != *name) {
             assert!(!overlap(&nets(other), &cidrs), "{name} is to get {cidrs:?}, {} is known to have it", other.name);
         }
@@ -285,12 +285,12 @@ impl World {
         }
         let (name, uid) = (&*request.node.name, &*request.node.uid);
         match outcome.filter(|_| heard) {
-            Some(true) => self.ledger.landed(name, uid),
+            Some(true) => self.ledger.patch_applied(name, uid),
             Some(false) => {
                 self.look(name);
             }
-            None if heard => self.ledger.discard(name, uid),
-            None => self.ledger.unanswered(name, uid, &request.node.resource_version),
+            None if heard => self.ledger.node_not_found(name, uid),
+            None => self.ledger.patch_unanswered(name, uid, &request.node.resource_version),
         }
     }
 
@@ -303,7 +303,7 @@ impl World {
         let Some(mut request) = self.take(number) else { return };
         if std::mem::replace(&mut request.heard, false) {
             let Request { node, .. } = &request;
-            self.ledger.unanswered(&node.name, &node.uid, &node.resource_version);
+            self.ledger.patch_unanswered(&node.name, &node.uid, &node.resource_version);
         }
         if goes_on {
             self.requests.push(request);
@@ -313,7 +313,7 @@ impl World {
     fn refuse(&mut self, number: usize) {
         let Some(request) = self.take(number) else { return };
         if request.heard {
-            self.ledger.withdraw(&request.node.name, &request.node.uid);
+            self.ledger.cancel(&request.node.name, &request.node.uid);
         }
     }
 
@@ -380,7 +380,7 @@ impl World {
     fn should_be_taken(&self) -> Vec<u64> {
         let mut fresh = new_ledger();
         for node in self.server.values() {
-            fresh.seen(node);
+            fresh.observe_node(node);
         }
         fresh.pools().iter().map(|pool| pool.set().taken()).collect()
     }
@@ -391,7 +391,7 @@ proptest! {
 
     #[test]
     fn no_history_gives_a_block_twice_or_loses_one(steps in prop::collection::vec(step(), 0..160)) {
-        let mut world = World::new();
+        let mut world = SimulatedCluster::new();
         for step in steps {
             world.step(step);
         }

@@ -2,12 +2,12 @@
 
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use super::{cidr_set::CidrSet, pool::Changed};
+use super::{cidr_pool::PoolChanges, cidr_set::CidrSet};
 use crate::telemetry::metrics::register;
 
 /// Metrics of the node-IPAM controller, by cluster CIDR.
 #[derive(Clone, Debug)]
-pub(crate) struct IpamMetrics {
+pub(crate) struct NodeIpamMetrics {
     allocations: IntCounterVec,
     releases: IntCounterVec,
     max: IntGaugeVec,
@@ -15,7 +15,7 @@ pub(crate) struct IpamMetrics {
     tries: HistogramVec,
 }
 
-impl IpamMetrics {
+impl NodeIpamMetrics {
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
         let opts = |name: &str, help: &str| Opts::new(format!("node_ipam_controller_{name}"), help);
         let labels = &["clusterCIDR"];
@@ -59,7 +59,7 @@ impl IpamMetrics {
     }
 
     /// Counts what happened to a cluster CIDR and shows how it is now.
-    pub(crate) fn changed(&self, set: &CidrSet, changed: &Changed) {
+    pub(crate) fn record(&self, set: &CidrSet, changed: &PoolChanges) {
         let cluster = set.cluster().to_string();
         let label = &[cluster.as_str()];
         self.allocations.with_label_values(label).inc_by(changed.taken);

@@ -6,11 +6,11 @@
 //! order, so that no decision is made on older knowledge than the cache's.
 
 pub(crate) mod apply;
+mod cidr_pool;
 pub(crate) mod cidr_set;
+mod dry_run;
 pub(crate) mod metrics;
 mod plan;
-mod pool;
-mod preview;
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,41 +24,41 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    apply::Fate,
-    metrics::IpamMetrics,
-    plan::{Ledger, Proposal},
+    apply::PatchFailure,
+    metrics::NodeIpamMetrics,
+    plan::{AllocationDecision, CidrAllocator},
 };
 pub use self::{cidr_set::InvalidBlocks, plan::PodNetwork};
-use super::{ControllerContext, report::Reports};
+use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
     config::controllers as names,
     error::chain,
     k8s::NodeView,
-    provider::EventKind,
+    provider::EventType,
     runtime::{
         api::{ApiError, ApiErrorKind},
         cache::Change,
-        queue::{Backoff, WorkQueue},
+        work_queue::{Backoff, WorkQueue},
     },
-    telemetry::controllers::{Outcome, because},
+    telemetry::controllers::{ReconcileOutcome, record_reason},
 };
 
 /// Nodes worked on at a time, hence writes in flight; upstream's number of workers.
 const NODES_AT_ONCE: usize = 30;
 /// Tries at a node before it has to wait, as upstream.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// Pause between two tries; up to as much again is added at random. Upstream makes none (W32).
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Back-off of a node that got nothing. Upstream's grows to 1,000 s.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
 /// Failures in a row before a trouble that is not the node's own becomes an event of it.
 const FAILURES_BEFORE_EVENT: u32 = 3;
 /// How long the last request of an earlier allocator may still take effect: the API server ends writes after 34 s.
-const SETTLE: Duration = Duration::from_secs(35);
+const LATE_REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
 /// Settings of the node-IPAM controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeIpamConfig {
+pub struct NodeIpamOptions {
     /// `--cluster-cidr` with the node masks: one, or one of each family.
     pub networks: Vec<PodNetwork>,
     /// `--service-cluster-ip-range`: not given to nodes where they overlap.
@@ -79,27 +79,27 @@ pub enum NodeIpamError {
 /// The node-IPAM controller. Built before its caches start, so that it sees every change.
 pub struct NodeIpamController {
     cx: ControllerContext,
-    shared: Arc<Shared>,
-    reports: Reports,
+    shared: Arc<SharedAllocator>,
+    reports: EventDeduplicator,
 }
 
 /// What the cache's handler and the workers share.
-struct Shared {
-    ledger: Mutex<Ledger>,
-    metrics: IpamMetrics,
+struct SharedAllocator {
+    allocator: Mutex<CidrAllocator>,
+    metrics: NodeIpamMetrics,
     queue: WorkQueue<Arc<str>>,
-    settled: Notify,
+    initial_nodes_confirmed: Notify,
     began: Instant,
 }
 
-impl Shared {
+impl SharedAllocator {
     /// Does something with the ledger, counts what it did to the blocks, and wakes the nodes that it frees some for.
-    fn with<R>(&self, act: impl FnOnce(&mut Ledger) -> R) -> R {
-        let mut ledger = self.ledger.lock();
+    fn with_allocator<R>(&self, act: impl FnOnce(&mut CidrAllocator) -> R) -> R {
+        let mut ledger = self.allocator.lock();
         let result = act(&mut ledger);
         let (changes, woken) = ledger.take_changes();
         for (pool, changed) in ledger.pools().iter().zip(changes) {
-            self.metrics.changed(pool.set(), &changed);
+            self.metrics.record(pool.set(), &changed);
         }
         drop(ledger);
         self.add_all(woken);
@@ -107,21 +107,21 @@ impl Shared {
     }
 
     /// Takes a difference of the cache. Heartbeats end here.
-    fn changed(&self, change: &Change<NodeView>) {
+    fn on_node_change(&self, change: &Change<NodeView>) {
         let (name, others) = match change {
-            Change::Added(node) => (&node.name, self.with(|ledger| ledger.seen(node))),
+            Change::Added(node) => (&node.name, self.with_allocator(|ledger| ledger.observe_node(node))),
             Change::Updated { old, new } if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting => {
-                return self.settle(&new.name);
+                return self.wait_for_initial_nodes(&new.name);
             }
             // What it has is taken before it counts as settled: that may be what others wait for to be given blocks.
             Change::Updated { new, .. } => {
-                let others = self.with(|ledger| ledger.seen(new));
-                self.settle(&new.name);
+                let others = self.with_allocator(|ledger| ledger.observe_node(new));
+                self.wait_for_initial_nodes(&new.name);
                 (&new.name, others)
             }
             Change::Deleted(node) => {
-                self.with(|ledger| ledger.gone(node));
-                self.settle(&node.name);
+                self.with_allocator(|ledger| ledger.node_deleted(node));
+                self.wait_for_initial_nodes(&node.name);
                 (&node.name, Vec::new())
             }
         };
@@ -129,9 +129,9 @@ impl Shared {
         self.queue.add(name.clone());
     }
 
-    fn settle(&self, name: &str) {
-        if self.ledger.lock().moved(name) {
-            self.settled.notify_one();
+    fn wait_for_initial_nodes(&self, name: &str) {
+        if self.allocator.lock().node_changed_since_start(name) {
+            self.initial_nodes_confirmed.notify_one();
         }
     }
 
@@ -147,19 +147,19 @@ impl NodeIpamController {
     ///
     /// # Errors
     /// When the networks cannot be cut as asked, or its metrics are registered already.
-    pub fn new(cx: ControllerContext, config: &NodeIpamConfig) -> Result<Self, NodeIpamError> {
-        let shared = Arc::new(Shared {
-            ledger: Mutex::new(Ledger::new(&config.networks, &config.services)?),
-            metrics: IpamMetrics::register(&cx.metrics)?,
-            queue: WorkQueue::named("cidrallocator_node", &cx.shared.queues),
-            settled: Notify::new(),
+    pub fn new(cx: ControllerContext, config: &NodeIpamOptions) -> Result<Self, NodeIpamError> {
+        let shared = Arc::new(SharedAllocator {
+            allocator: Mutex::new(CidrAllocator::new(&config.networks, &config.services)?),
+            metrics: NodeIpamMetrics::register(&cx.metrics)?,
+            queue: WorkQueue::named("cidrallocator_node", &cx.controller_metrics.queues),
+            initial_nodes_confirmed: Notify::new(),
             began: Instant::now(),
         });
         // The metrics show the cluster CIDRs from the start.
-        shared.with(|_| ());
+        shared.with_allocator(|_| ());
         let follower = shared.clone();
-        cx.nodes.on_change(move |change| follower.changed(change));
-        Ok(Self { cx, shared, reports: Reports::default() })
+        cx.nodes.on_change(move |change| follower.on_node_change(change));
+        Ok(Self { cx, shared, reports: EventDeduplicator::default() })
     }
 
     /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
@@ -181,19 +181,19 @@ impl NodeIpamController {
     async fn settle(&self) {
         self.cx.nodes.synced().await;
         let nodes = self.cx.nodes.list();
-        self.shared.ledger.lock().begin(&nodes);
+        self.shared.allocator.lock().record_initial_nodes(&nodes);
         let settled = async {
-            while !self.shared.ledger.lock().is_settled() {
-                self.shared.settled.notified().await;
+            while !self.shared.allocator.lock().initial_nodes_confirmed() {
+                self.shared.initial_nodes_confirmed.notified().await;
             }
         };
-        if tokio::time::timeout(SETTLE, settled).await.is_ok() {
+        if tokio::time::timeout(LATE_REQUEST_LIMIT, settled).await.is_ok() {
             return;
         }
         for failures in 1.. {
-            let unsettled = self.shared.ledger.lock().unsettled();
-            stream::iter(unsettled).for_each_concurrent(NODES_AT_ONCE, |name| self.look_again(name)).await;
-            if self.shared.ledger.lock().is_settled() {
+            let unsettled = self.shared.allocator.lock().unconfirmed_nodes();
+            stream::iter(unsettled).for_each_concurrent(NODES_AT_ONCE, |name| self.recheck_node(name)).await;
+            if self.shared.allocator.lock().initial_nodes_confirmed() {
                 return;
             }
             tokio::time::sleep(BACKOFF.delay(failures)).await;
@@ -201,10 +201,12 @@ impl NodeIpamController {
     }
 
     /// Reads a node that was not seen to change since the start: the watch may not show yet what reached it.
-    async fn look_again(&self, name: Arc<str>) {
-        match self.cx.api.get_node(&name, &self.cx.fields).await {
-            Ok(fresh) => self.shared.with(|ledger| ledger.settled(&name, Some(&fresh))),
-            Err(error) if error.is_not_found() => self.shared.with(|ledger| ledger.settled(&name, None)),
+    async fn recheck_node(&self, name: Arc<str>) {
+        match self.cx.api.get_node(&name, &self.cx.node_fields).await {
+            Ok(fresh) => self.shared.with_allocator(|ledger| ledger.confirm_initial_node(&name, Some(&fresh))),
+            Err(error) if error.is_not_found() => {
+                self.shared.with_allocator(|ledger| ledger.confirm_initial_node(&name, None));
+            }
             Err(error) => {
                 tracing::warn!(node = %name, error = chain(&error), "node not read, no pod networks are given yet");
             }
@@ -216,24 +218,24 @@ impl NodeIpamController {
         let node = self.cx.nodes.get(&name);
         let result = match &node {
             Some(node) if !node.pod_cidrs.is_empty() => {
-                self.check(node);
+                self.report_problems(node);
                 Ok(())
             }
             Some(_) if self.behind(&name).is_some() => Ok(()),
             // One that is being deleted gets nothing, but what became of an earlier request is still to be found out.
             Some(node) if !node.deleting || self.is_unanswered(node) => {
                 let allocation = async {
-                    because(if node.deleting {
+                    record_reason(if node.deleting {
                         "an earlier request is unanswered"
                     } else {
                         "node has no pod networks"
                     });
                     let result = self.allocate(node).await;
-                    (if result.is_ok() { Outcome::Done } else { Outcome::Failed }, result)
+                    (if result.is_ok() { ReconcileOutcome::Done } else { ReconcileOutcome::Failed }, result)
                 };
-                let result = self.cx.shared.reconcile(names::NODE_IPAM, &name, allocation).await;
+                let result = self.cx.controller_metrics.reconcile(names::NODE_IPAM, &name, allocation).await;
                 // Free again unless a request may have reached the node.
-                self.shared.with(|ledger| ledger.withdraw(&name, &node.uid));
+                self.shared.with_allocator(|ledger| ledger.cancel(&name, &node.uid));
                 result
             }
             Some(_) => Ok(()),
@@ -261,15 +263,15 @@ impl NodeIpamController {
     /// Tells how long it is to be waited until the cache shows the pod CIDRs that the node is known to have; `None` when
     /// there are none to wait for.
     fn behind(&self, name: &str) -> Option<Duration> {
-        let (mut ledger, now) = (self.shared.ledger.lock(), self.shared.began.elapsed());
+        let (mut ledger, now) = (self.shared.allocator.lock(), self.shared.began.elapsed());
         // Asked under the lock: what the cache shows later the ledger is told later.
         let node = self.cx.nodes.get(name).filter(|node| node.pod_cidrs.is_empty() && !node.deleting)?;
         ledger.missing(name, &node.uid, now)
     }
 
     /// Tells of what is wrong with the pod CIDRs that a node has. They cannot be changed; their blocks stay taken.
-    fn check(&self, node: &NodeView) {
-        let problems = self.shared.ledger.lock().problems(&node.name);
+    fn report_problems(&self, node: &NodeView) {
+        let problems = self.shared.allocator.lock().problems(&node.name);
         if problems.is_empty() {
             self.reports.clear(&node.name);
             return;
@@ -277,106 +279,107 @@ impl NodeIpamController {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let note = format!("{}; the blocks stay taken while the node exists", problems.join("; "));
         tracing::warn!(node = %node.name, problem = note, "pod CIDR of the node is not as it should be");
-        self.reports.warn(&self.cx.events, node, "InvalidPodCIDR", &note);
+        self.reports.warn_once(&self.cx.events, node, "InvalidPodCIDR", &note);
     }
 
-    async fn allocate(&self, node: &Arc<NodeView>) -> Result<(), SyncError> {
+    async fn allocate(&self, node: &Arc<NodeView>) -> Result<(), AllocationError> {
         let mut node = node.clone();
         let mut tries = 0;
         let mut look = self.is_unanswered(&node);
         loop {
             if look {
-                tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
+                tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
                 match self.read(&node).await? {
                     Some(fresh) => node = fresh,
                     None => return Ok(()),
                 }
             }
-            let cidrs = match self.shared.with(|ledger| ledger.propose(&node.name, &node.uid)) {
-                Proposal::Write(cidrs) => cidrs,
-                Proposal::Full => return Err(SyncError::Full),
-                Proposal::Nothing => return Ok(()),
+            let cidrs = match self.shared.with_allocator(|ledger| ledger.decide(&node.name, &node.uid)) {
+                AllocationDecision::Write(cidrs) => cidrs,
+                AllocationDecision::Full => return Err(AllocationError::Full),
+                AllocationDecision::Nothing => return Ok(()),
             };
             match self.write(&node, &cidrs).await {
-                Written::Yes | Written::NotNeeded => return Ok(()),
-                Written::Refused(error) => return Err(error.into()),
-                Written::Again(error) if tries + 1 >= TRIES => return Err(error.into()),
-                Written::Again(_) => (tries, look) = (tries + 1, true),
+                PatchOutcome::Applied | PatchOutcome::NotNeeded => return Ok(()),
+                PatchOutcome::Refused(error) => return Err(error.into()),
+                PatchOutcome::Retry(error) if tries + 1 >= MAX_ATTEMPTS => return Err(error.into()),
+                PatchOutcome::Retry(_) => (tries, look) = (tries + 1, true),
             }
         }
     }
 
     fn is_unanswered(&self, node: &NodeView) -> bool {
-        self.shared.ledger.lock().is_unanswered(&node.name, &node.uid)
+        self.shared.allocator.lock().has_in_flight_patch(&node.name, &node.uid)
     }
 
-    async fn write(&self, node: &NodeView, cidrs: &[IpNet]) -> Written {
-        let error = match apply::assign(&self.cx.api, node, cidrs).await {
+    async fn write(&self, node: &NodeView, cidrs: &[IpNet]) -> PatchOutcome {
+        let error = match apply::set_pod_cidrs(&self.cx.api, node, cidrs).await {
             Ok(()) => {
-                self.shared.with(|ledger| ledger.landed(&node.name, &node.uid));
+                self.shared.with_allocator(|ledger| ledger.patch_applied(&node.name, &node.uid));
                 let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
                 tracing::info!(node = %node.name, pod_cidrs = cidrs.join(","), "node got its pod networks");
                 self.reports.clear(&node.name);
-                return Written::Yes;
+                return PatchOutcome::Applied;
             }
             Err(error) => error,
         };
-        match apply::fate(&error) {
-            Fate::Gone => {
-                self.shared.with(|ledger| ledger.discard(&node.name, &node.uid));
-                Written::NotNeeded
+        match apply::classify_failure(&error) {
+            PatchFailure::Gone => {
+                self.shared.with_allocator(|ledger| ledger.node_not_found(&node.name, &node.uid));
+                PatchOutcome::NotNeeded
             }
-            Fate::Changed => Written::Again(error),
-            Fate::Unknown => {
-                self.shared.with(|ledger| ledger.unanswered(&node.name, &node.uid, &node.resource_version));
-                Written::Again(error)
+            PatchFailure::Changed => PatchOutcome::Retry(error),
+            PatchFailure::Unknown => {
+                self.shared
+                    .with_allocator(|ledger| ledger.patch_unanswered(&node.name, &node.uid, &node.resource_version));
+                PatchOutcome::Retry(error)
             }
-            Fate::Refused => Written::Refused(error),
+            PatchFailure::Refused => PatchOutcome::Refused(error),
         }
     }
 
     /// Reads a node from the server; `None` when there is nothing to do for it any more.
     async fn read(&self, node: &NodeView) -> Result<Option<Arc<NodeView>>, ApiError> {
-        match self.cx.api.get_node(&node.name, &self.cx.fields).await {
+        match self.cx.api.get_node(&node.name, &self.cx.node_fields).await {
             Ok(fresh) => {
-                let others = self.shared.with(|ledger| ledger.read(&node.name, &node.uid, &fresh));
+                let others = self.shared.with_allocator(|ledger| ledger.node_read(&node.name, &node.uid, &fresh));
                 self.shared.add_all(others);
                 Ok((fresh.uid == node.uid && fresh.pod_cidrs.is_empty() && !fresh.deleting).then(|| Arc::new(fresh)))
             }
             Err(error) if error.is_not_found() => {
-                self.shared.with(|ledger| ledger.discard(&node.name, &node.uid));
+                self.shared.with_allocator(|ledger| ledger.node_not_found(&node.name, &node.uid));
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn report(&self, node: &NodeView, error: &SyncError, failures: u32) {
+    fn report(&self, node: &NodeView, error: &AllocationError, failures: u32) {
         let Some(reason) = error.reason(failures) else { return };
         tracing::warn!(node = %node.name, reason, error = chain(error), failures, "node got no pod networks");
         let note = format!("Node {} status is now: {reason}", node.name);
-        self.reports.tell(&self.cx.events, node, EventKind::Normal, reason, &note);
+        self.reports.emit_once(&self.cx.events, node, EventType::Normal, reason, &note);
     }
 }
 
 /// How one try ended.
-enum Written {
-    Yes,
+enum PatchOutcome {
+    Applied,
     NotNeeded,
-    Again(ApiError),
+    Retry(ApiError),
     Refused(ApiError),
 }
 
 /// Why a node is to be tried again.
 #[derive(Debug, thiserror::Error)]
-enum SyncError {
+enum AllocationError {
     #[error("a cluster CIDR has no free block")]
     Full,
     #[error(transparent)]
     Api(#[from] ApiError),
 }
 
-impl SyncError {
+impl AllocationError {
     /// Returns the event reason, or `None` for what is nobody's business.
     fn reason(&self, failures: u32) -> Option<&'static str> {
         match self {

@@ -1,4 +1,4 @@
-//! Decides which node gets which blocks. The [`Ledger`] is the only owner of the pools, and every decision is one call
+//! Decides which node gets which blocks. The [`CidrAllocator`] is the only owner of the pools, and every decision is one call
 //! of it; what it knows of the cluster it is told.
 //!
 //! What holds after every call:
@@ -20,8 +20,8 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
+    cidr_pool::{CidrPool, PoolChanges},
     cidr_set::{CidrSet, InvalidBlocks},
-    pool::{Changed, Pool},
 };
 use crate::k8s::NodeView;
 
@@ -40,55 +40,55 @@ pub struct PodNetwork {
 
 /// Who holds which blocks, and who waits for some.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    pools: Vec<Pool>,
-    nodes: HashMap<Arc<str>, Entry>,
+pub(crate) struct CidrAllocator {
+    pools: Vec<CidrPool>,
+    nodes: HashMap<Arc<str>, NodeAllocation>,
     /// Nodes that found no free block, longest first. An entry counts only while the node says that it waits.
     waiting: VecDeque<Arc<str>>,
     /// Nodes without blocks at the start, each of which an earlier allocator's last request may still reach.
-    unsettled: BTreeSet<Arc<str>>,
+    unconfirmed: BTreeSet<Arc<str>>,
     /// Before the start: nodes that changed since the first list, which are none of those.
-    early: Option<BTreeSet<Arc<str>>>,
+    changed_before_start: Option<BTreeSet<Arc<str>>>,
 }
 
 /// What is known of a node.
 #[derive(Debug, Default)]
-struct Entry {
+struct NodeAllocation {
     uid: Box<str>,
     /// The node's own `spec.podCIDRs`.
     cidrs: Box<[Arc<str>]>,
     /// Since when the cache is known to show it without those.
     missing_since: Option<Duration>,
     /// What those are in blocks, or what it had before a backup was restored.
-    held: Vec<Hold>,
+    allocated: Vec<BlockRange>,
     /// What it is to get: one block of each pool, or nothing.
-    offer: Vec<Hold>,
-    unanswered: Option<Unanswered>,
-    waits: bool,
+    proposed: Vec<BlockRange>,
+    unanswered: Option<InFlightPatch>,
+    is_waiting: bool,
 }
 
 /// Requests without an answer.
 #[derive(Debug)]
-struct Unanswered {
+struct InFlightPatch {
     /// Version of the node on which they insist: once it has another one they cannot land.
     version: Box<str>,
     /// What they would give it.
-    holds: Vec<Hold>,
+    ranges: Vec<BlockRange>,
 }
 
 /// Blocks of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Hold {
+struct BlockRange {
     pool: usize,
     blocks: Range<u64>,
 }
 
 /// What to do for a node without pod CIDRs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Proposal {
+pub(crate) enum AllocationDecision {
     /// Write these, one of each cluster CIDR in their order. They are taken until the outcome is told.
     Write(Vec<IpNet>),
-    /// A cluster CIDR has no free block. The node is told by [`Ledger::freed`] when there is one.
+    /// A cluster CIDR has no free block. The node is told by [`CidrAllocator::freed`] when there is one.
     Full,
     /// Nothing: it has some, is gone, or is another one by now.
     Nothing,
@@ -96,25 +96,25 @@ pub(crate) enum Proposal {
 
 /// What is wrong with a pod CIDR that a node has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum PodCidrProblem {
     /// Not a network.
-    Garbage(Arc<str>),
+    NotACidr(Arc<str>),
     /// Outside the cluster CIDR of its position.
     Outside(Arc<str>, IpNet),
     /// There are fewer cluster CIDRs.
-    Surplus(Arc<str>),
+    TooManyCidrs(Arc<str>),
     /// It overlaps with that of another node.
     Shared(Arc<str>, Arc<str>),
     /// It overlaps with a network of services.
     Service(Arc<str>, IpNet),
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PodCidrProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Garbage(cidr) => write!(f, "pod CIDR {cidr:?} is not a network"),
+            Self::NotACidr(cidr) => write!(f, "pod CIDR {cidr:?} is not a network"),
             Self::Outside(cidr, cluster) => write!(f, "pod CIDR {cidr} is not inside cluster CIDR {cluster}"),
-            Self::Surplus(cidr) => write!(f, "pod CIDR {cidr} is one more than there are cluster CIDRs"),
+            Self::TooManyCidrs(cidr) => write!(f, "pod CIDR {cidr} is one more than there are cluster CIDRs"),
             Self::Shared(cidr, node) => write!(f, "pod CIDR {cidr} overlaps with that of node {node}"),
             Self::Service(cidr, net) => write!(f, "pod CIDR {cidr} overlaps with service network {net}"),
         }
@@ -128,29 +128,29 @@ impl PodNetwork {
     }
 }
 
-impl Ledger {
+impl CidrAllocator {
     /// Makes a ledger without nodes.
     ///
     /// # Errors
     /// When a network cannot be cut as asked.
     pub(crate) fn new(networks: &[PodNetwork], services: &[IpNet]) -> Result<Self, InvalidBlocks> {
-        let pool = |network: &PodNetwork| Pool::new(network.cluster, network.node_mask, services);
+        let pool = |network: &PodNetwork| CidrPool::new(network.cluster, network.node_mask, services);
         let pools = networks.iter().map(pool).collect::<Result<_, _>>()?;
         Ok(Self {
             pools,
             nodes: HashMap::new(),
             waiting: VecDeque::new(),
-            unsettled: BTreeSet::new(),
-            early: Some(BTreeSet::new()),
+            unconfirmed: BTreeSet::new(),
+            changed_before_start: Some(BTreeSet::new()),
         })
     }
 
     /// Takes a state of a node. Returns the nodes, others than this one, whose blocks overlap with what is new.
-    pub(crate) fn seen(&mut self, node: &NodeView) -> Vec<Arc<str>> {
+    pub(crate) fn observe_node(&mut self, node: &NodeView) -> Vec<Arc<str>> {
         if self.nodes.get(&node.name).is_some_and(|known| known.uid != node.uid) {
-            self.forget(&node.name);
+            self.remove_node(&node.name);
         }
-        let new = || Entry { uid: node.uid.clone(), ..Entry::default() };
+        let new = || NodeAllocation { uid: node.uid.clone(), ..NodeAllocation::default() };
         let entry = self.nodes.entry(node.name.clone()).or_insert_with(new);
         // Once set they never change, so what was read before the watch showed it is not taken back here.
         if node.pod_cidrs.is_empty() {
@@ -160,12 +160,12 @@ impl Ledger {
         if entry.cidrs == node.pod_cidrs {
             return Vec::new();
         }
-        let held = holds_of(&self.pools, &node.pod_cidrs);
-        let others = held.iter().flat_map(|hold| self.pools[hold.pool].others(&hold.blocks, &node.name));
+        let held = blocks_of_cidrs(&self.pools, &node.pod_cidrs);
+        let others = held.iter().flat_map(|hold| self.pools[hold.pool].other_holders(&hold.blocks, &node.name));
         let others: BTreeSet<Arc<str>> = others.cloned().collect();
         self.update(&node.name, |entry| {
             let (uid, cidrs) = (std::mem::take(&mut entry.uid), node.pod_cidrs.clone());
-            *entry = Entry { uid, cidrs, held, ..Entry::default() };
+            *entry = NodeAllocation { uid, cidrs, allocated: held, ..NodeAllocation::default() };
         });
         others.into_iter().collect()
     }
@@ -184,63 +184,63 @@ impl Ledger {
     }
 
     /// Takes that the node is not there any more. A namesake that came after it stays.
-    pub(crate) fn gone(&mut self, node: &NodeView) {
+    pub(crate) fn node_deleted(&mut self, node: &NodeView) {
         if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
-            self.forget(&node.name);
+            self.remove_node(&node.name);
         }
     }
 
     /// Notes the nodes without blocks of the first complete list: until each of them was seen to change, a request that
     /// an earlier allocator sent in its last moment may give it a block that looks free.
-    pub(crate) fn begin(&mut self, nodes: &[Arc<NodeView>]) {
-        let early = self.early.take().unwrap_or_default();
+    pub(crate) fn record_initial_nodes(&mut self, nodes: &[Arc<NodeView>]) {
+        let early = self.changed_before_start.take().unwrap_or_default();
         let without = nodes.iter().filter(|node| node.pod_cidrs.is_empty() && !early.contains(&node.name));
-        self.unsettled = without.map(|node| node.name.clone()).collect();
+        self.unconfirmed = without.map(|node| node.name.clone()).collect();
     }
 
     /// Takes that a node of the first list changed or is gone: no request that insists on its old version can land.
     /// Returns whether it was the last one.
-    pub(crate) fn moved(&mut self, node: &str) -> bool {
-        if let Some(early) = &mut self.early {
+    pub(crate) fn node_changed_since_start(&mut self, node: &str) -> bool {
+        if let Some(early) = &mut self.changed_before_start {
             early.insert(Arc::from(node));
             return false;
         }
-        self.unsettled.remove(node) && self.unsettled.is_empty()
+        self.unconfirmed.remove(node) && self.unconfirmed.is_empty()
     }
 
     /// Returns the nodes of the first list of which that is not known yet.
-    pub(crate) fn unsettled(&self) -> Vec<Arc<str>> {
-        self.unsettled.iter().cloned().collect()
+    pub(crate) fn unconfirmed_nodes(&self) -> Vec<Arc<str>> {
+        self.unconfirmed.iter().cloned().collect()
     }
 
     /// Takes the state of such a node, `None` when it is gone, that was read after every earlier allocator's request has
     /// ended.
-    pub(crate) fn settled(&mut self, name: &str, fresh: Option<&NodeView>) {
-        self.unsettled.remove(name);
-        if let Some(fresh) = fresh.filter(|fresh| self.known(name, &fresh.uid).is_some()) {
-            self.seen(fresh);
+    pub(crate) fn confirm_initial_node(&mut self, name: &str, fresh: Option<&NodeView>) {
+        self.unconfirmed.remove(name);
+        if let Some(fresh) = fresh.filter(|fresh| self.allocation(name, &fresh.uid).is_some()) {
+            self.observe_node(fresh);
         }
     }
 
     /// Tells whether no earlier allocator's request can land any more.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.unsettled.is_empty()
+    pub(crate) fn initial_nodes_confirmed(&self) -> bool {
+        self.unconfirmed.is_empty()
     }
 
     /// Tells whether a request about the node was not answered, so that it must be read before the next one.
-    pub(crate) fn is_unanswered(&self, name: &str, uid: &str) -> bool {
-        self.known(name, uid).is_some_and(|entry| entry.unanswered.is_some())
+    pub(crate) fn has_in_flight_patch(&self, name: &str, uid: &str) -> bool {
+        self.allocation(name, uid).is_some_and(|entry| entry.unanswered.is_some())
     }
 
     /// Decides what the node gets, which is what it was offered before if that is still good.
-    pub(crate) fn propose(&mut self, name: &Arc<str>, uid: &str) -> Proposal {
-        let Some(entry) = self.known(name, uid).filter(|entry| entry.cidrs.is_empty()) else {
-            return Proposal::Nothing;
+    pub(crate) fn decide(&mut self, name: &Arc<str>, uid: &str) -> AllocationDecision {
+        let Some(entry) = self.allocation(name, uid).filter(|entry| entry.cidrs.is_empty()) else {
+            return AllocationDecision::Nothing;
         };
-        let mut offer = entry.offer.clone();
+        let mut offer = entry.proposed.clone();
         // Another allocator may have given it to another node meanwhile.
-        offer.retain(|hold| self.pools[hold.pool].others(&hold.blocks, name).next().is_none());
-        let has = |offer: &[Hold], pool| offer.iter().any(|hold| hold.pool == pool);
+        offer.retain(|hold| self.pools[hold.pool].other_holders(&hold.blocks, name).next().is_none());
+        let has = |offer: &[BlockRange], pool| offer.iter().any(|hold| hold.pool == pool);
         for pool in 0..self.pools.len() {
             if !has(&offer, pool) {
                 offer.extend(self.held_before(entry, pool, name));
@@ -249,96 +249,101 @@ impl Ledger {
         let missing: Vec<usize> = (0..self.pools.len()).filter(|pool| !has(&offer, *pool)).collect();
         // Looked at before anything is taken: nothing leaks when only the second cluster CIDR is full.
         if missing.iter().any(|pool| self.pools[*pool].set().is_full()) {
-            if !entry.waits {
+            if !entry.is_waiting {
                 self.waiting.push_back(name.clone());
             }
-            self.update(name, |entry| (entry.held, entry.offer, entry.waits) = (Vec::new(), Vec::new(), true));
-            return Proposal::Full;
+            self.update(name, |entry| {
+                (entry.allocated, entry.proposed, entry.is_waiting) = (Vec::new(), Vec::new(), true);
+            });
+            return AllocationDecision::Full;
         }
         for pool in missing {
             let block = self.pools[pool].free_block();
-            offer.extend(block.map(|blocks| Hold { pool, blocks }));
+            offer.extend(block.map(|blocks| BlockRange { pool, blocks }));
         }
         offer.sort_by_key(|hold| hold.pool);
         let cidrs = offer.iter().map(|hold| self.pools[hold.pool].set().block(hold.blocks.start)).collect();
-        self.update(name, |entry| (entry.offer, entry.waits) = (offer, false));
-        Proposal::Write(cidrs)
+        self.update(name, |entry| (entry.proposed, entry.is_waiting) = (offer, false));
+        AllocationDecision::Write(cidrs)
     }
 
     /// Takes that the node has what it was offered.
-    pub(crate) fn landed(&mut self, name: &str, uid: &str) {
-        let Some(entry) = self.known(name, uid).filter(|entry| !entry.offer.is_empty()) else { return };
-        let text = |hold: &Hold| Arc::from(self.pools[hold.pool].set().block(hold.blocks.start).to_string());
-        let cidrs = entry.offer.iter().map(text).collect();
+    pub(crate) fn patch_applied(&mut self, name: &str, uid: &str) {
+        let Some(entry) = self.allocation(name, uid).filter(|entry| !entry.proposed.is_empty()) else { return };
+        let text = |hold: &BlockRange| Arc::from(self.pools[hold.pool].set().block(hold.blocks.start).to_string());
+        let cidrs = entry.proposed.iter().map(text).collect();
         self.update(name, |entry| {
-            let (uid, held) = (std::mem::take(&mut entry.uid), std::mem::take(&mut entry.offer));
-            *entry = Entry { uid, cidrs, held, ..Entry::default() };
+            let (uid, held) = (std::mem::take(&mut entry.uid), std::mem::take(&mut entry.proposed));
+            *entry = NodeAllocation { uid, cidrs, allocated: held, ..NodeAllocation::default() };
         });
     }
 
     /// Takes that a request which insists on this version of the node may have reached it, or may yet.
-    pub(crate) fn unanswered(&mut self, name: &str, uid: &str, version: &str) {
-        if self.known(name, uid).is_none() {
+    pub(crate) fn patch_unanswered(&mut self, name: &str, uid: &str, version: &str) {
+        if self.allocation(name, uid).is_none() {
             return;
         }
         self.update(name, |entry| {
             let earlier = entry.unanswered.take().filter(|known| &*known.version == version);
-            let mut holds = earlier.map(|known| known.holds).unwrap_or_default();
-            holds.extend(entry.offer.iter().cloned());
-            entry.unanswered = Some(Unanswered { version: version.into(), holds });
+            let mut holds = earlier.map(|known| known.ranges).unwrap_or_default();
+            holds.extend(entry.proposed.iter().cloned());
+            entry.unanswered = Some(InFlightPatch { version: version.into(), ranges: holds });
         });
     }
 
     /// Takes the state of a node that was read from the server after the last request about it. Returns as
-    /// [`seen`](Self::seen) does.
-    pub(crate) fn read(&mut self, name: &str, uid: &str, fresh: &NodeView) -> Vec<Arc<str>> {
+    /// [`observe_node`](Self::seen) does.
+    pub(crate) fn node_read(&mut self, name: &str, uid: &str, fresh: &NodeView) -> Vec<Arc<str>> {
         if &*fresh.uid != uid {
             // The watch brings the namesake.
-            self.discard(name, uid);
+            self.node_not_found(name, uid);
             return Vec::new();
         }
-        let Some(entry) = self.known(name, uid) else { return Vec::new() };
+        let Some(entry) = self.allocation(name, uid) else { return Vec::new() };
         if entry.unanswered.as_ref().is_some_and(|known| known.version != fresh.resource_version) {
             self.update(name, |entry| entry.unanswered = None);
         }
-        self.seen(fresh)
+        self.observe_node(fresh)
     }
 
     /// Takes that the server does not have this node any more.
-    pub(crate) fn discard(&mut self, name: &str, uid: &str) {
-        if self.known(name, uid).is_some() {
-            self.update(name, |entry| (entry.offer, entry.unanswered) = (Vec::new(), None));
+    pub(crate) fn node_not_found(&mut self, name: &str, uid: &str) {
+        if self.allocation(name, uid).is_some() {
+            self.update(name, |entry| (entry.proposed, entry.unanswered) = (Vec::new(), None));
         }
     }
 
     /// Takes that nothing more is tried for now. What surely did not reach the node is free again.
-    pub(crate) fn withdraw(&mut self, name: &str, uid: &str) {
-        if self.known(name, uid).is_some() {
-            self.update(name, |entry| entry.offer = Vec::new());
+    pub(crate) fn cancel(&mut self, name: &str, uid: &str) {
+        if self.allocation(name, uid).is_some() {
+            self.update(name, |entry| entry.proposed = Vec::new());
         }
     }
 
     /// Returns what is wrong with the pod CIDRs that the node has.
-    pub(crate) fn problems(&self, name: &str) -> Vec<Problem> {
+    pub(crate) fn problems(&self, name: &str) -> Vec<PodCidrProblem> {
         let Some(entry) = self.nodes.get(name) else { return Vec::new() };
         let mut problems = Vec::new();
         for (position, cidr) in entry.cidrs.iter().enumerate() {
             let Ok(net) = cidr.parse::<IpNet>() else {
-                problems.push(Problem::Garbage(cidr.clone()));
+                problems.push(PodCidrProblem::NotACidr(cidr.clone()));
                 continue;
             };
             match self.pools.get(position) {
-                None => problems.push(Problem::Surplus(cidr.clone())),
+                None => problems.push(PodCidrProblem::TooManyCidrs(cidr.clone())),
                 Some(pool) if pool.set().blocks_of(&net).is_none() => {
-                    problems.push(Problem::Outside(cidr.clone(), pool.set().cluster()));
+                    problems.push(PodCidrProblem::Outside(cidr.clone(), pool.set().cluster()));
                 }
                 Some(_) => {}
             }
             for pool in &self.pools {
                 let Some(blocks) = pool.set().blocks_of(&net) else { continue };
-                let others = pool.others(&blocks, name).next();
-                problems.extend(others.map(|other| Problem::Shared(cidr.clone(), other.clone())));
-                problems.extend(pool.service(&blocks).map(|service| Problem::Service(cidr.clone(), service)));
+                let others = pool.other_holders(&blocks, name).next();
+                problems.extend(others.map(|other| PodCidrProblem::Shared(cidr.clone(), other.clone())));
+                problems.extend(
+                    pool.overlapping_service_cidr(&blocks)
+                        .map(|service| PodCidrProblem::Service(cidr.clone(), service)),
+                );
             }
         }
         problems
@@ -346,15 +351,15 @@ impl Ledger {
 
     /// Returns what happened to each cluster CIDR since the last call, and for how many waiting nodes there may be
     /// something now: those nodes.
-    pub(crate) fn take_changes(&mut self) -> (Vec<Changed>, Vec<Arc<str>>) {
-        let changes: Vec<Changed> = self.pools.iter_mut().map(Pool::take_changes).collect();
+    pub(crate) fn take_changes(&mut self) -> (Vec<PoolChanges>, Vec<Arc<str>>) {
+        let changes: Vec<PoolChanges> = self.pools.iter_mut().map(CidrPool::take_changes).collect();
         let freed: u64 = changes.iter().map(|changed| changed.freed).sum();
         let mut woken = Vec::new();
         while (woken.len() as u64) < freed
             && let Some(name) = self.waiting.pop_front()
         {
-            if let Some(entry) = self.nodes.get_mut(&name).filter(|entry| entry.waits) {
-                entry.waits = false;
+            if let Some(entry) = self.nodes.get_mut(&name).filter(|entry| entry.is_waiting) {
+                entry.is_waiting = false;
                 woken.push(name);
             }
         }
@@ -362,54 +367,55 @@ impl Ledger {
     }
 
     /// Returns the cluster CIDRs.
-    pub(crate) fn pools(&self) -> &[Pool] {
+    pub(crate) fn pools(&self) -> &[CidrPool] {
         &self.pools
     }
 
-    fn known(&self, name: &str, uid: &str) -> Option<&Entry> {
+    fn allocation(&self, name: &str, uid: &str) -> Option<&NodeAllocation> {
         self.nodes.get(name).filter(|entry| &*entry.uid == uid)
     }
 
-    fn forget(&mut self, name: &str) {
-        self.update(name, |entry| *entry = Entry::default());
+    fn remove_node(&mut self, name: &str) {
+        self.update(name, |entry| *entry = NodeAllocation::default());
         if self.nodes.remove(name).is_some() {
             self.waiting.retain(|waiting| **waiting != *name);
         }
     }
 
     /// Returns a block that the node had before a backup was restored and that nobody else has.
-    fn held_before(&self, entry: &Entry, pool: usize, name: &str) -> Option<Hold> {
-        let held = entry.held.iter().filter(|hold| hold.pool == pool);
+    fn held_before(&self, entry: &NodeAllocation, pool: usize, name: &str) -> Option<BlockRange> {
+        let held = entry.allocated.iter().filter(|hold| hold.pool == pool);
         let mut blocks = held.flat_map(|hold| hold.blocks.clone()).map(|block| block..block + 1);
         let pool_of = &self.pools[pool];
-        let is_free =
-            |block: &Range<u64>| pool_of.others(block, name).next().is_none() && pool_of.service(block).is_none();
-        blocks.find(is_free).map(|blocks| Hold { pool, blocks })
+        let is_free = |block: &Range<u64>| {
+            pool_of.other_holders(block, name).next().is_none() && pool_of.overlapping_service_cidr(block).is_none()
+        };
+        blocks.find(is_free).map(|blocks| BlockRange { pool, blocks })
     }
 
     /// Changes what a node has, is offered or may get, and the pools with it.
-    fn update(&mut self, name: &str, change: impl FnOnce(&mut Entry)) {
+    fn update(&mut self, name: &str, change: impl FnOnce(&mut NodeAllocation)) {
         let Some((name, _)) = self.nodes.get_key_value(name) else { return };
         let name = name.clone();
         let Some(entry) = self.nodes.get_mut(&name) else { return };
-        let before = entry.all_holds();
+        let before = entry.all_blocks();
         change(entry);
-        let after = entry.all_holds();
+        let after = entry.all_blocks();
         for hold in after.iter().filter(|hold| !before.contains(hold)) {
-            self.pools[hold.pool].hold(&hold.blocks, &name);
+            self.pools[hold.pool].allocate_blocks(&hold.blocks, &name);
         }
         for hold in before.iter().filter(|hold| !after.contains(hold)) {
-            self.pools[hold.pool].drop_hold(&hold.blocks, &name);
+            self.pools[hold.pool].release_blocks(&hold.blocks, &name);
         }
     }
 }
 
-impl Entry {
+impl NodeAllocation {
     /// Returns what it has, is to get or may get, each once.
-    fn all_holds(&self) -> Vec<Hold> {
-        let maybe = self.unanswered.iter().flat_map(|unanswered| &unanswered.holds);
-        let mut all: Vec<Hold> = Vec::with_capacity(self.held.len());
-        for hold in self.held.iter().chain(&self.offer).chain(maybe) {
+    fn all_blocks(&self) -> Vec<BlockRange> {
+        let maybe = self.unanswered.iter().flat_map(|unanswered| &unanswered.ranges);
+        let mut all: Vec<BlockRange> = Vec::with_capacity(self.allocated.len());
+        for hold in self.allocated.iter().chain(&self.proposed).chain(maybe) {
             if !all.contains(hold) {
                 all.push(hold.clone());
             }
@@ -419,11 +425,12 @@ impl Entry {
 }
 
 /// Returns the blocks of every cluster CIDR that these networks touch, whatever their order.
-fn holds_of(pools: &[Pool], cidrs: &[Arc<str>]) -> Vec<Hold> {
+fn blocks_of_cidrs(pools: &[CidrPool], cidrs: &[Arc<str>]) -> Vec<BlockRange> {
     let nets = cidrs.iter().filter_map(|cidr| cidr.parse::<IpNet>().ok());
     let blocks = |net: IpNet| {
-        let blocks =
-            move |(index, pool): (usize, &Pool)| Some(Hold { pool: index, blocks: pool.set().blocks_of(&net)? });
+        let blocks = move |(index, pool): (usize, &CidrPool)| {
+            Some(BlockRange { pool: index, blocks: pool.set().blocks_of(&net)? })
+        };
         pools.iter().enumerate().filter_map(blocks).collect::<Vec<_>>()
     };
     nets.flat_map(blocks).collect()

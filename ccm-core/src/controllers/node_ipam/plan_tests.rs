@@ -7,10 +7,10 @@ fn net(text: &str) -> IpNet {
 }
 
 /// A ledger of clusters `network/mask by node mask`, with service networks.
-fn ledger(clusters: &[(&str, u8)], services: &[&str]) -> Ledger {
+fn ledger(clusters: &[(&str, u8)], services: &[&str]) -> CidrAllocator {
     let network = |(cluster, node_mask): &(&str, u8)| PodNetwork { cluster: net(cluster), node_mask: *node_mask };
     let networks: Vec<_> = clusters.iter().map(network).collect();
-    Ledger::new(&networks, &services.iter().map(|s| net(s)).collect::<Vec<_>>()).unwrap()
+    CidrAllocator::new(&networks, &services.iter().map(|s| net(s)).collect::<Vec<_>>()).unwrap()
 }
 
 /// A node whose UID is its name, with pod CIDRs.
@@ -20,22 +20,22 @@ fn node(name: &str, cidrs: &[&str]) -> NodeView {
 }
 
 /// What a node that has nothing is offered; empty when there is nothing for it.
-fn propose(ledger: &mut Ledger, name: &str) -> Vec<String> {
-    ledger.seen(&node(name, &[]));
-    match ledger.propose(&Arc::from(name), name) {
-        Proposal::Write(cidrs) => cidrs.iter().map(ToString::to_string).collect(),
-        Proposal::Full | Proposal::Nothing => Vec::new(),
+fn propose(ledger: &mut CidrAllocator, name: &str) -> Vec<String> {
+    ledger.observe_node(&node(name, &[]));
+    match ledger.decide(&Arc::from(name), name) {
+        AllocationDecision::Write(cidrs) => cidrs.iter().map(ToString::to_string).collect(),
+        AllocationDecision::Full | AllocationDecision::Nothing => Vec::new(),
     }
 }
 
 /// Gives a node what it is offered.
-fn give(ledger: &mut Ledger, name: &str) -> Vec<String> {
+fn give(ledger: &mut CidrAllocator, name: &str) -> Vec<String> {
     let cidrs = propose(ledger, name);
-    ledger.landed(name, name);
+    ledger.patch_applied(name, name);
     cidrs
 }
 
-fn taken(ledger: &Ledger) -> Vec<u64> {
+fn taken(ledger: &CidrAllocator) -> Vec<u64> {
     ledger.pools().iter().map(|pool| pool.set().taken()).collect()
 }
 
@@ -108,14 +108,14 @@ fn what_nodes_have_at_the_start_is_taken_and_what_is_wrong_with_it_is_told() {
     ];
     for (name, clusters, cidrs, problems, expected) in cases {
         let mut ledger = ledger(clusters, &[]);
-        ledger.seen(&node("a", cidrs));
+        ledger.observe_node(&node("a", cidrs));
         let told: Vec<String> = ledger.problems("a").iter().map(ToString::to_string).collect();
         assert_eq!(
             (told, taken(&ledger)),
             (problems.iter().map(|&p| p.to_owned()).collect(), expected.to_vec()),
             "{name}"
         );
-        ledger.gone(&node("a", cidrs));
+        ledger.node_deleted(&node("a", cidrs));
         assert!(taken(&ledger).iter().all(|count| *count == 0), "{name}");
     }
 }
@@ -156,7 +156,7 @@ fn a_node_gets_the_first_free_block_of_each_cluster_cidr() {
         let mut ledger = ledger(clusters, services);
         for _ in 0..2 {
             for cidr in *others {
-                ledger.seen(&node(cidr, &[cidr]));
+                ledger.observe_node(&node(cidr, &[cidr]));
             }
         }
         assert_eq!(propose(&mut ledger, "new"), *expected, "{name}");
@@ -169,10 +169,10 @@ fn a_released_block_is_given_again() {
     let all: Vec<String> = ["a", "b", "c", "d"].iter().flat_map(|name| give(&mut ledger, name)).collect();
     assert_eq!(all, ["127.123.234.0/30", "127.123.234.4/30", "127.123.234.8/30", "127.123.234.12/30"]);
     assert_eq!(propose(&mut ledger, "e"), [""; 0]);
-    ledger.gone(&node("b", &[]));
+    ledger.node_deleted(&node("b", &[]));
     assert_eq!(ledger.take_changes().1, [Arc::from("e")], "the one that waits is told");
     assert_eq!(propose(&mut ledger, "e"), ["127.123.234.4/30"]);
-    ledger.discard("e", "e");
+    ledger.node_not_found("e", "e");
     assert_eq!(propose(&mut ledger, "f"), ["127.123.234.4/30"]);
 }
 
@@ -181,10 +181,10 @@ fn a_node_that_is_being_deleted_keeps_its_block_until_it_is_gone() {
     for deleting in [false, true] {
         let mut ledger = ledger(&[("10.10.0.0/23", 24)], &[]);
         let first = NodeView { deleting, ..node("a", &["10.10.0.0/24"]) };
-        ledger.seen(&first);
+        ledger.observe_node(&first);
         assert_eq!(give(&mut ledger, "b"), ["10.10.1.0/24"], "{deleting}");
         assert_eq!(propose(&mut ledger, "c"), [""; 0], "{deleting}");
-        ledger.gone(&first);
+        ledger.node_deleted(&first);
         assert_eq!(propose(&mut ledger, "c"), ["10.10.0.0/24"], "{deleting}");
     }
 }
@@ -205,27 +205,27 @@ fn no_block_overlaps_with_services_wherever_they_lie() {
 #[test]
 fn two_nodes_with_one_block_are_both_told_and_the_block_is_free_only_without_both() {
     let mut ledger = ledger(SMALL, &[]);
-    assert!(ledger.seen(&node("a", &["127.123.234.0/30"])).is_empty());
-    assert_eq!(ledger.seen(&node("b", &["127.123.234.0/29"])), [Arc::from("a")]);
-    let told = |ledger: &Ledger, name| ledger.problems(name).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(ledger.observe_node(&node("a", &["127.123.234.0/30"])).is_empty());
+    assert_eq!(ledger.observe_node(&node("b", &["127.123.234.0/29"])), [Arc::from("a")]);
+    let told = |ledger: &CidrAllocator, name| ledger.problems(name).iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(told(&ledger, "a"), ["pod CIDR 127.123.234.0/30 overlaps with that of node b"]);
     assert_eq!(told(&ledger, "b"), ["pod CIDR 127.123.234.0/29 overlaps with that of node a"]);
-    ledger.gone(&node("b", &[]));
+    ledger.node_deleted(&node("b", &[]));
     assert_eq!(taken(&ledger), [1]);
     assert!(told(&ledger, "a").is_empty());
-    ledger.seen(&node("b", &["127.123.234.0/30"]));
-    ledger.gone(&node("a", &[]));
+    ledger.observe_node(&node("b", &["127.123.234.0/30"]));
+    ledger.node_deleted(&node("a", &[]));
     assert_eq!(taken(&ledger), [1]);
-    ledger.gone(&node("b", &[]));
+    ledger.node_deleted(&node("b", &[]));
     assert_eq!(taken(&ledger), [0]);
 }
 
 #[test]
 fn a_node_inside_the_services_is_told() {
     let mut ledger = ledger(SMALL, &["127.123.234.0/30"]);
-    ledger.seen(&node("a", &["127.123.234.0/30"]));
-    assert_eq!(ledger.problems("a"), [Problem::Service("127.123.234.0/30".into(), net("127.123.234.0/30"))]);
-    ledger.gone(&node("a", &[]));
+    ledger.observe_node(&node("a", &["127.123.234.0/30"]));
+    assert_eq!(ledger.problems("a"), [PodCidrProblem::Service("127.123.234.0/30".into(), net("127.123.234.0/30"))]);
+    ledger.node_deleted(&node("a", &[]));
     assert_eq!(taken(&ledger), [1], "that of the services stays");
 }
 
@@ -242,7 +242,7 @@ fn nothing_is_taken_of_one_family_when_the_other_has_nothing_left() {
     assert_eq!(taken(&ledger), [2, 2]);
     let (_, woken) = ledger.take_changes();
     assert!(woken.is_empty(), "{woken:?}");
-    ledger.gone(&node("a", &[]));
+    ledger.node_deleted(&node("a", &[]));
     assert_eq!(ledger.take_changes().1, [Arc::from("c")]);
     assert_eq!(propose(&mut ledger, "c"), ["10.0.0.32/28", "fd00::/64"]);
 }
@@ -254,23 +254,23 @@ fn an_offer_is_free_again_when_it_surely_did_not_reach_the_node() {
         assert_eq!(propose(&mut ledger, "a"), ["127.123.234.0/30"]);
         let expected = match end {
             "withdrawn" => {
-                ledger.withdraw("a", "a");
+                ledger.cancel("a", "a");
                 0
             }
             "the node is gone" => {
-                ledger.gone(&node("a", &[]));
+                ledger.node_deleted(&node("a", &[]));
                 0
             }
             "the server does not have it" => {
-                ledger.discard("a", "a");
+                ledger.node_not_found("a", "a");
                 0
             }
             "it has another" => {
-                ledger.seen(&node("a", &["127.123.234.4/30"]));
+                ledger.observe_node(&node("a", &["127.123.234.4/30"]));
                 1
             }
             _ => {
-                ledger.seen(&NodeView { uid: "new".into(), ..node("a", &[]) });
+                ledger.observe_node(&NodeView { uid: "new".into(), ..node("a", &[]) });
                 0
             }
         };
@@ -283,15 +283,15 @@ fn an_offer_whose_request_was_not_answered_stays_taken_until_it_cannot_land_any_
     let fresh = |version: &str| NodeView { resource_version: version.into(), ..node("a", &[]) };
     let mut ledger = ledger(SMALL, &[]);
     assert_eq!(propose(&mut ledger, "a"), ["127.123.234.0/30"]);
-    ledger.unanswered("a", "a", "1");
-    ledger.withdraw("a", "a");
-    assert!(ledger.is_unanswered("a", "a"));
-    ledger.read("a", "a", &fresh("1"));
-    ledger.withdraw("a", "a");
+    ledger.patch_unanswered("a", "a", "1");
+    ledger.cancel("a", "a");
+    assert!(ledger.has_in_flight_patch("a", "a"));
+    ledger.node_read("a", "a", &fresh("1"));
+    ledger.cancel("a", "a");
     assert_eq!(taken(&ledger), [1], "the same version: it may land yet");
     assert_eq!(propose(&mut ledger, "b"), ["127.123.234.4/30"]);
-    ledger.read("a", "a", &fresh("2"));
-    assert!(!ledger.is_unanswered("a", "a"));
+    ledger.node_read("a", "a", &fresh("2"));
+    assert!(!ledger.has_in_flight_patch("a", "a"));
     assert_eq!(taken(&ledger), [1], "a later version: it cannot");
 }
 
@@ -299,24 +299,24 @@ fn an_offer_whose_request_was_not_answered_stays_taken_until_it_cannot_land_any_
 fn a_request_that_was_not_answered_may_have_reached_the_node() {
     let mut ledger = ledger(SMALL, &[]);
     let cidrs = propose(&mut ledger, "a");
-    ledger.unanswered("a", "a", "1");
-    ledger.withdraw("a", "a");
-    ledger.read("a", "a", &NodeView { resource_version: "2".into(), ..node("a", &[&cidrs[0]]) });
-    assert_eq!((ledger.is_unanswered("a", "a"), taken(&ledger)), (false, vec![1]));
-    assert_eq!(ledger.propose(&Arc::from("a"), "a"), Proposal::Nothing);
+    ledger.patch_unanswered("a", "a", "1");
+    ledger.cancel("a", "a");
+    ledger.node_read("a", "a", &NodeView { resource_version: "2".into(), ..node("a", &[&cidrs[0]]) });
+    assert_eq!((ledger.has_in_flight_patch("a", "a"), taken(&ledger)), (false, vec![1]));
+    assert_eq!(ledger.decide(&Arc::from("a"), "a"), AllocationDecision::Nothing);
 }
 
 #[test]
 fn a_block_that_another_allocator_gives_away_meanwhile_is_not_offered_again() {
     let mut ledger = ledger(DUAL, &[]);
     assert_eq!(propose(&mut ledger, "a"), ["127.123.234.0/30", "ace:cab:deca::/64"]);
-    assert_eq!(ledger.seen(&node("b", &["127.123.234.0/30", "ace:cab:deca:7::/64"])), [Arc::from("a")]);
+    assert_eq!(ledger.observe_node(&node("b", &["127.123.234.0/30", "ace:cab:deca:7::/64"])), [Arc::from("a")]);
     assert_eq!(propose(&mut ledger, "a"), ["127.123.234.4/30", "ace:cab:deca::/64"], "the other family stays");
     assert_eq!(taken(&ledger), [2, 2]);
-    ledger.unanswered("a", "a", "1");
-    ledger.seen(&node("c", &["127.123.234.4/30", "ace:cab:deca:8::/64"]));
+    ledger.patch_unanswered("a", "a", "1");
+    ledger.observe_node(&node("c", &["127.123.234.4/30", "ace:cab:deca:8::/64"]));
     assert_eq!(propose(&mut ledger, "a"), ["127.123.234.8/30", "ace:cab:deca::/64"]);
-    ledger.gone(&node("c", &[]));
+    ledger.node_deleted(&node("c", &[]));
     assert_eq!(taken(&ledger), [3, 2], "the request for the first one may land yet");
 }
 
@@ -324,9 +324,9 @@ fn a_block_that_another_allocator_gives_away_meanwhile_is_not_offered_again() {
 fn what_the_server_said_is_not_taken_back_by_what_the_watch_still_shows() {
     let mut ledger = ledger(SMALL, &[]);
     give(&mut ledger, "a");
-    ledger.seen(&node("a", &[]));
+    ledger.observe_node(&node("a", &[]));
     assert_eq!(taken(&ledger), [1]);
-    assert_eq!(ledger.propose(&Arc::from("a"), "a"), Proposal::Nothing);
+    assert_eq!(ledger.decide(&Arc::from("a"), "a"), AllocationDecision::Nothing);
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -334,8 +334,8 @@ fn secs(seconds: u64) -> Duration {
 }
 
 /// Lets the cache show a node without what it has for so long that it is believed.
-fn lose(ledger: &mut Ledger, name: &str) {
-    ledger.seen(&node(name, &[]));
+fn lose(ledger: &mut CidrAllocator, name: &str) {
+    ledger.observe_node(&node(name, &[]));
     assert_eq!(ledger.missing(name, name, secs(1000)), Some(secs(60)), "{name}");
     assert_eq!(ledger.missing(name, name, secs(1060)), None, "{name}");
 }
@@ -349,21 +349,21 @@ fn a_node_without_what_it_was_given_is_believed_after_a_minute_and_offered_the_s
         assert_eq!(ledger.missing("c", "c", secs(0)), None, "it is not known");
         assert_eq!(ledger.missing("a", "a", secs(10)), Some(secs(60)));
         assert_eq!(ledger.missing("a", "a", secs(69)), Some(secs(1)));
-        assert_eq!(ledger.propose(&Arc::from("a"), "a"), Proposal::Nothing);
+        assert_eq!(ledger.decide(&Arc::from("a"), "a"), AllocationDecision::Nothing);
         assert_eq!(ledger.missing("a", "other", secs(70)), None, "a namesake has nothing");
-        assert_eq!(ledger.propose(&Arc::from("a"), "a"), Proposal::Nothing);
+        assert_eq!(ledger.decide(&Arc::from("a"), "a"), AllocationDecision::Nothing);
         assert_eq!(ledger.missing("a", "a", secs(70)), None);
         let taken_before = taken(&ledger);
         for _ in 0..2 {
             assert_eq!(propose(&mut ledger, "a"), before);
             assert_eq!(taken(&ledger), taken_before);
-            ledger.withdraw("a", "a");
+            ledger.cancel("a", "a");
             assert_eq!(taken(&ledger), taken_before, "it stays taken, for it, however often that fails");
         }
         assert!(!propose(&mut ledger, "c").contains(&before[0]));
         assert_eq!(give(&mut ledger, "a"), before);
         assert_eq!(ledger.missing("a", "a", secs(71)), Some(secs(60)), "from the beginning");
-        ledger.gone(&node("a", &[]));
+        ledger.node_deleted(&node("a", &[]));
         assert_eq!(propose(&mut ledger, "a").len(), before.len());
     }
 }
@@ -373,11 +373,15 @@ fn a_cache_that_shows_what_a_node_has_again_is_waited_for_anew() {
     let mut ledger = ledger(SMALL, &[]);
     let cidrs = give(&mut ledger, "a");
     assert_eq!(ledger.missing("a", "a", secs(0)), Some(secs(60)));
-    ledger.seen(&node("a", &[&cidrs[0]]));
+    ledger.observe_node(&node("a", &[&cidrs[0]]));
     assert_eq!(ledger.missing("a", "a", secs(3600)), Some(secs(60)));
     assert_eq!(ledger.missing("a", "a", secs(3660)), None);
-    ledger.seen(&node("a", &[&cidrs[0]]));
-    assert_eq!((ledger.propose(&Arc::from("a"), "a"), taken(&ledger)), (Proposal::Nothing, vec![1]), "it was late");
+    ledger.observe_node(&node("a", &[&cidrs[0]]));
+    assert_eq!(
+        (ledger.decide(&Arc::from("a"), "a"), taken(&ledger)),
+        (AllocationDecision::Nothing, vec![1]),
+        "it was late"
+    );
 }
 
 #[test]
@@ -388,18 +392,18 @@ fn what_another_node_has_since_a_backup_was_restored_is_not_offered_again() {
         assert_eq!(give(&mut ledger, "new"), ["127.123.234.0/30", "ace:cab:deca::/64"]);
         let old = node("old", &["127.123.234.0/30"]);
         if old_first {
-            ledger.seen(&old);
+            ledger.observe_node(&old);
             lose(&mut ledger, "new");
         } else {
             lose(&mut ledger, "new");
-            ledger.seen(&old);
+            ledger.observe_node(&old);
         }
         assert_eq!(propose(&mut ledger, "new"), ["127.123.234.4/30", "ace:cab:deca::/64"], "{old_first}");
-        ledger.withdraw("new", "new");
-        ledger.seen(&node("other", &["127.123.234.4/30"]));
+        ledger.cancel("new", "new");
+        ledger.observe_node(&node("other", &["127.123.234.4/30"]));
         assert_eq!(propose(&mut ledger, "new"), [""; 0], "nothing is left of the first cluster CIDR");
         assert_eq!(taken(&ledger), [2, 0]);
-        ledger.gone(&old);
+        ledger.node_deleted(&old);
         assert_eq!(ledger.take_changes().1, [Arc::from("new")]);
         assert_eq!(give(&mut ledger, "new").len(), 2);
     }
@@ -408,12 +412,12 @@ fn what_another_node_has_since_a_backup_was_restored_is_not_offered_again() {
 #[test]
 fn a_node_that_had_a_network_of_another_size_is_offered_a_block_of_it_that_is_its_own() {
     let mut ledger = ledger(&[("10.0.0.0/24", 28)], &["10.0.0.64/28"]);
-    ledger.seen(&node("a", &["10.0.0.64/26"]));
-    ledger.seen(&node("b", &["10.0.0.80/28"]));
+    ledger.observe_node(&node("a", &["10.0.0.64/26"]));
+    ledger.observe_node(&node("b", &["10.0.0.80/28"]));
     lose(&mut ledger, "a");
     assert_eq!(propose(&mut ledger, "a"), ["10.0.0.96/28"], "the first is of services, the second has another node");
     assert_eq!(taken(&ledger), [4]);
-    ledger.landed("a", "a");
+    ledger.patch_applied("a", "a");
     assert_eq!(taken(&ledger), [3]);
 }
 
@@ -421,35 +425,35 @@ fn a_node_that_had_a_network_of_another_size_is_offered_a_block_of_it_that_is_it
 fn nothing_is_settled_before_every_node_without_blocks_changed_or_is_gone() {
     let mut ledger = ledger(SMALL, &[]);
     let nodes = [node("a", &[]), node("b", &["127.123.234.0/30"]), node("c", &[])].map(Arc::new);
-    ledger.begin(&nodes);
-    assert!(!ledger.is_settled());
-    assert!(!ledger.moved("b"));
-    assert!(!ledger.moved("a"));
-    assert!(ledger.moved("c"));
-    assert!(ledger.is_settled());
+    ledger.record_initial_nodes(&nodes);
+    assert!(!ledger.initial_nodes_confirmed());
+    assert!(!ledger.node_changed_since_start("b"));
+    assert!(!ledger.node_changed_since_start("a"));
+    assert!(ledger.node_changed_since_start("c"));
+    assert!(ledger.initial_nodes_confirmed());
 }
 
 #[test]
 fn a_node_that_changed_between_the_first_list_and_the_start_is_settled() {
     let mut ledger = ledger(SMALL, &[]);
     let nodes = [node("a", &[]), node("b", &[])].map(Arc::new);
-    assert!(!ledger.moved("a"));
-    ledger.begin(&nodes);
-    assert_eq!(ledger.unsettled(), ["b".into()]);
-    assert!(ledger.moved("b"));
+    assert!(!ledger.node_changed_since_start("a"));
+    ledger.record_initial_nodes(&nodes);
+    assert_eq!(ledger.unconfirmed_nodes(), ["b".into()]);
+    assert!(ledger.node_changed_since_start("b"));
 }
 
 #[test]
 fn changes_are_counted_once_and_per_cluster_cidr() {
     let mut ledger = ledger(&[("10.0.0.0/24", 28), ("fd00::/60", 64)], &["10.0.0.0/28"]);
-    let changed = |taken, freed, skipped: &[u64]| Changed { taken, freed, skipped: skipped.to_vec() };
+    let changed = |taken, freed, skipped: &[u64]| PoolChanges { taken, freed, skipped: skipped.to_vec() };
     assert_eq!(ledger.take_changes().0, [changed(1, 0, &[]), changed(0, 0, &[])]);
     give(&mut ledger, "a");
-    ledger.seen(&node("b", &["10.0.0.16/28"]));
-    ledger.seen(&node("c", &["10.0.0.64/27", "fd00:0:0:1::/64"]));
+    ledger.observe_node(&node("b", &["10.0.0.16/28"]));
+    ledger.observe_node(&node("c", &["10.0.0.64/27", "fd00:0:0:1::/64"]));
     assert_eq!(ledger.take_changes().0, [changed(3, 0, &[1]), changed(2, 0, &[0])]);
     for name in ["a", "b", "c"] {
-        ledger.gone(&node(name, &[]));
+        ledger.node_deleted(&node(name, &[]));
     }
     assert_eq!(ledger.take_changes().0, [changed(0, 3, &[]), changed(0, 2, &[])]);
     assert_eq!(ledger.take_changes().0, [changed(0, 0, &[]), changed(0, 0, &[])]);

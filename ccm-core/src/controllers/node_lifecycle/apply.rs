@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     k8s::{NodeFields, NodeView, TaintEffect, well_known as wk},
-    provider::{CloudProvider, NodeClaim},
+    provider::{CloudProvider, NodeOwnership},
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
 
@@ -30,7 +30,7 @@ pub(super) async fn set_shutdown_taint(
         match api.patch_node(&node.name, Subresource::None, &patch).await {
             Ok(_) => return Ok(true),
             Err(error) if error.is_not_found() => return Ok(false),
-            Err(error) if !error.is_race() || attempt == ATTEMPTS => return Err(error),
+            Err(error) if !error.is_conflict() || attempt == ATTEMPTS => return Err(error),
             Err(_) => {}
         }
         tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
@@ -76,11 +76,11 @@ pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
 
 /// How a deletion ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Deleted {
+pub(super) enum DeleteOutcome {
     /// We deleted it.
     Yes,
     /// It is not what was proved absent any more; why.
-    Withdrawn(&'static str),
+    Aborted(&'static str),
 }
 
 /// Deletes a Node whose instance is proved gone, after reading it once more from the API server.
@@ -89,23 +89,25 @@ pub(super) async fn delete(
     provider: &Arc<dyn CloudProvider>,
     fields: &NodeFields,
     node: &NodeView,
-) -> Result<Deleted, ApiError> {
+) -> Result<DeleteOutcome, ApiError> {
     let fresh = match api.get_node(&node.name, fields).await {
         Ok(fresh) => fresh,
-        Err(error) if error.is_not_found() => return Ok(Deleted::Withdrawn("gone already")),
+        Err(error) if error.is_not_found() => return Ok(DeleteOutcome::Aborted("gone already")),
         Err(error) => return Err(error),
     };
-    if let Some(why) = objection(provider.as_ref(), node, &fresh) {
-        return Ok(Deleted::Withdrawn(why));
+    if let Some(why) = reason_not_to_delete(provider.as_ref(), node, &fresh) {
+        return Ok(DeleteOutcome::Aborted(why));
     }
     // The resource version closes the window between reading and deleting: a node that turned Ready in it is kept.
     match api.delete_node(&fresh.name, &fresh.uid, &fresh.resource_version).await {
-        Ok(()) => Ok(Deleted::Yes),
+        Ok(()) => Ok(DeleteOutcome::Yes),
         Err(error) => match error.kind() {
-            ApiErrorKind::NotFound => Ok(Deleted::Withdrawn("gone already")),
-            ApiErrorKind::Conflict => Ok(Deleted::Withdrawn("changed meanwhile")),
+            ApiErrorKind::NotFound => Ok(DeleteOutcome::Aborted("gone already")),
+            ApiErrorKind::Conflict => Ok(DeleteOutcome::Aborted("changed meanwhile")),
             // The answer was lost, not necessarily the request.
-            ApiErrorKind::Unavailable | ApiErrorKind::Timeout if is_gone(api, fields, &fresh).await => Ok(Deleted::Yes),
+            ApiErrorKind::Unavailable | ApiErrorKind::Timeout if is_gone(api, fields, &fresh).await => {
+                Ok(DeleteOutcome::Yes)
+            }
             _ => Err(error),
         },
     }
@@ -120,7 +122,7 @@ async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool 
 }
 
 /// Says why the Node as it is now must not be deleted for what was proved about the Node as it was.
-fn objection(provider: &dyn CloudProvider, asked: &NodeView, now: &NodeView) -> Option<&'static str> {
+fn reason_not_to_delete(provider: &dyn CloudProvider, asked: &NodeView, now: &NodeView) -> Option<&'static str> {
     if now.uid != asked.uid {
         Some("registered again meanwhile")
     } else if now.is_ready() {
@@ -131,7 +133,7 @@ fn objection(provider: &dyn CloudProvider, asked: &NodeView, now: &NodeView) -> 
         Some("another machine has registered under its name")
     } else if now.deleting {
         Some("being deleted already")
-    } else if provider.claims_node(now) != NodeClaim::Ours {
+    } else if provider.node_ownership(now) != NodeOwnership::Ours {
         Some("not ours any more")
     } else {
         None

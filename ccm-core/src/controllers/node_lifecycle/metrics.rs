@@ -2,9 +2,9 @@
 
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, Registry, exponential_buckets};
 
-use super::plan::Refusal;
+use super::plan::DeletionRefusal;
 use crate::{
-    provider::{CloudError, ErrorKind, Power, Presence},
+    provider::{CloudError, ErrorKind, InstanceStatus, PowerState},
     telemetry::metrics::{counters, register},
 };
 
@@ -19,13 +19,13 @@ pub(crate) struct LifecycleMetrics {
 
 /// How an intended deletion ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Deletion {
+pub(crate) enum DeletionOutcome {
     /// The Node was deleted.
     Deleted,
     /// The cloud's answer was not believed.
-    Refused(Refusal),
+    Refused(DeletionRefusal),
     /// The Node was Ready, another, or gone when it was read again.
-    Withdrawn,
+    Aborted,
     /// The API server refused, or did not answer.
     Failed,
 }
@@ -69,11 +69,13 @@ impl LifecycleMetrics {
     }
 
     /// Counts the answer about one node as upstream counts its two calls.
-    pub(crate) fn answered(&self, answer: &Result<Presence, CloudError>) {
+    pub(crate) fn record_answer(&self, answer: &Result<InstanceStatus, CloudError>) {
         let result = match answer {
             // What this controller takes for absent is counted so.
-            Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }) => "instance_not_found",
-            Ok(Presence::Found { .. }) => {
+            Ok(InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. }) => {
+                "instance_not_found"
+            }
+            Ok(InstanceStatus::Found { .. }) => {
                 self.calls.with_label_values(&["instance_shutdown", "success"]).inc();
                 "success"
             }
@@ -86,15 +88,15 @@ impl LifecycleMetrics {
         self.calls.with_label_values(&["instance_exists", result]).inc();
     }
 
-    pub(crate) fn deletion(&self, outcome: Deletion) {
+    pub(crate) fn deletion(&self, outcome: DeletionOutcome) {
         let outcome = match outcome {
-            Deletion::Deleted => "deleted",
-            Deletion::Refused(Refusal::Contradicted) => "refused_by_controls",
-            Deletion::Refused(Refusal::NoEvidence) => "refused_without_evidence",
-            Deletion::Refused(Refusal::MostGone { .. }) => "refused_most_gone",
-            Deletion::Refused(Refusal::OtherMachine) => "refused_other_machine",
-            Deletion::Withdrawn => "withdrawn",
-            Deletion::Failed => "failed",
+            DeletionOutcome::Deleted => "deleted",
+            DeletionOutcome::Refused(DeletionRefusal::Contradicted) => "refused_by_controls",
+            DeletionOutcome::Refused(DeletionRefusal::NoEvidence) => "refused_without_evidence",
+            DeletionOutcome::Refused(DeletionRefusal::MostGone { .. }) => "refused_most_gone",
+            DeletionOutcome::Refused(DeletionRefusal::OtherMachine) => "refused_other_machine",
+            DeletionOutcome::Aborted => "withdrawn",
+            DeletionOutcome::Failed => "failed",
         };
         self.deletions.with_label_values(&[outcome]).inc();
     }

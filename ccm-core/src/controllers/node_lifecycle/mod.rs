@@ -4,9 +4,9 @@
 //! What a deletion needs is written in the `plan` module. Errors never delete.
 
 pub(crate) mod apply;
+mod dry_run;
 pub(crate) mod metrics;
 mod plan;
-mod preview;
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -15,31 +15,34 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    apply::Deleted,
-    metrics::{Deletion, LifecycleMetrics},
-    plan::{Action, ClusterCount, Controls, Denied, Evidence, MAX_CONTROLS, Refusal, Safety, Seen, Tracker},
+    apply::DeleteOutcome,
+    metrics::{DeletionOutcome, LifecycleMetrics},
+    plan::{
+        Action, ClusterCount, ControlResults, DeletionEvidence, DeletionRefusal, DeletionSafety, Denied,
+        InstanceObservation, MAX_CONTROLS, NotReadyTracker,
+    },
 };
-use super::{ControllerContext, report::Reports};
+use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
     config::controllers as names,
     error::chain,
     k8s::NodeView,
-    provider::{CloudError, Coalescer, EventKind, Need, NodeClaim, NodeQuery, Presence},
+    provider::{CloudError, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope, NodeOwnership},
     runtime::events::ObjectRef,
-    telemetry::controllers::Outcome,
+    telemetry::controllers::ReconcileOutcome,
 };
 
 /// Deletions per pass, spread evenly: a mistake that passes every guard is noticed before it is complete, and each
 /// later Node is proved absent again in its own pass.
 const MAX_DELETIONS_PER_PASS: usize = 50;
 /// Pause between two deletions: at most ten a second.
-const DELETION_GAP: Duration = Duration::from_millis(100);
+const MIN_DELETION_INTERVAL: Duration = Duration::from_millis(100);
 /// Taint writes in flight at least, whatever `--concurrent-node-lifecycle-syncs` says.
 const MIN_TAINTS_AT_ONCE: usize = 8;
 
 /// Settings of the node-lifecycle controller.
 #[derive(Clone, Debug)]
-pub struct NodeLifecycleConfig {
+pub struct NodeLifecycleOptions {
     /// `--node-monitor-period`: pause between two passes.
     pub period: Duration,
     /// `--node-deletion-safety=upstream`: one negative answer deletes, as in Go's framework.
@@ -51,10 +54,10 @@ pub struct NodeLifecycleConfig {
 /// The node-lifecycle controller.
 pub struct NodeLifecycleController {
     cx: ControllerContext,
-    config: NodeLifecycleConfig,
-    instances: Coalescer,
+    config: NodeLifecycleOptions,
+    instances: InstanceBatcher,
     metrics: LifecycleMetrics,
-    reports: Reports,
+    reports: EventDeduplicator,
 }
 
 impl NodeLifecycleController {
@@ -62,58 +65,74 @@ impl NodeLifecycleController {
     ///
     /// # Errors
     /// When its metrics are registered already.
-    pub fn new(cx: ControllerContext, config: NodeLifecycleConfig, instances: Coalescer) -> prometheus::Result<Self> {
+    pub fn new(
+        cx: ControllerContext,
+        config: NodeLifecycleOptions,
+        instances: InstanceBatcher,
+    ) -> prometheus::Result<Self> {
         let metrics = LifecycleMetrics::register(&cx.metrics)?;
-        Ok(Self { cx, config, instances, metrics, reports: Reports::default() })
+        Ok(Self { cx, config, instances, metrics, reports: EventDeduplicator::default() })
     }
 
     /// Runs until `cancel`; a write that was begun is finished.
     pub async fn run(self, cancel: CancellationToken) {
-        let mut tracker = Tracker::new(self.config.period, self.safety());
+        let mut tracker = NotReadyTracker::new(self.config.period, self.safety());
         let begin = Instant::now();
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut turn = 0;
         while !cancel.is_cancelled() {
             let start = Instant::now();
             let pass = async { (self.pass(&mut tracker, begin, turn, &cancel).await, ()) };
-            self.cx.shared.reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass).await;
+            self.cx.controller_metrics.reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass).await;
             self.metrics.pass.observe(start.elapsed().as_secs_f64());
             cancel.run_until_cancelled(tokio::time::sleep(self.config.period)).await;
             turn += 1;
         }
     }
 
-    fn safety(&self) -> Safety {
-        if self.config.upstream_deletion { Safety::Upstream } else { Safety::Strict }
+    fn safety(&self) -> DeletionSafety {
+        if self.config.upstream_deletion { DeletionSafety::Upstream } else { DeletionSafety::Strict }
     }
 
     /// One pass over all nodes. What a batch of answers leads to is done before the next batch is asked about, so that no
     /// proof is old when it is used.
-    async fn pass(&self, tracker: &mut Tracker, begin: Instant, turn: usize, cancel: &CancellationToken) -> Outcome {
+    async fn pass(
+        &self,
+        tracker: &mut NotReadyTracker,
+        begin: Instant,
+        turn: usize,
+        cancel: &CancellationToken,
+    ) -> ReconcileOutcome {
         let mut ours = self.cx.nodes.list();
-        ours.retain(|node| self.cx.provider.claims_node(node) == NodeClaim::Ours);
-        let (questions, mut actions) = tracker.questions(&ours, begin.elapsed());
-        let answers = self.ask(&questions.ordinary).await;
+        ours.retain(|node| self.cx.provider.node_ownership(node) == NodeOwnership::Ours);
+        let (questions, mut actions) = tracker.plan_queries(&ours, begin.elapsed());
+        let answers = self.query_cloud(&questions.routine).await;
         let in_vain = !answers.is_empty() && answers.iter().all(Result::is_err);
-        for (node, answer) in questions.ordinary.iter().zip(answers) {
-            actions.extend(tracker.ordinary(node, Seen::of(&answer), begin.elapsed()));
+        for (node, answer) in questions.routine.iter().zip(answers) {
+            actions.extend(tracker.record_routine(node, InstanceObservation::of(&answer), begin.elapsed()));
         }
         let mut deletions_left = MAX_DELETIONS_PER_PASS;
         self.apply(actions, &mut deletions_left, cancel).await;
-        for suspects in questions.confirm.chunks(self.confirm_size()) {
+        for suspects in questions.confirmations.chunks(self.confirm_size()) {
             // With no deletion left, their proofs wait for the next pass.
             if deletions_left == 0 {
                 break;
             }
             let mut actions = Vec::new();
-            for (node, seen, evidence) in self.confirm(&ours, suspects, turn).await.0 {
-                actions.extend(tracker.confirm(&node, seen, &evidence, begin.elapsed(), self.cx.clock.now()));
+            for (node, seen, evidence) in self.query_with_controls(&ours, suspects, turn).await.0 {
+                actions.extend(tracker.record_confirmation(
+                    &node,
+                    seen,
+                    &evidence,
+                    begin.elapsed(),
+                    self.cx.clock.now(),
+                ));
             }
             self.apply(actions, &mut deletions_left, cancel).await;
         }
         self.instances.records().prune(&ours);
         self.reports.retain(|name| self.cx.nodes.get(name).is_some());
-        if in_vain { Outcome::Failed } else { Outcome::Done }
+        if in_vain { ReconcileOutcome::Failed } else { ReconcileOutcome::Done }
     }
 
     /// Returns how many suspects go into one batch beside the controls.
@@ -122,45 +141,53 @@ impl NodeLifecycleController {
         NonZeroUsize::new(batch.get().saturating_sub(MAX_CONTROLS)).unwrap_or(NonZeroUsize::MIN).get()
     }
 
-    async fn ask(&self, nodes: &[Arc<NodeView>]) -> Vec<Result<Presence, CloudError>> {
+    async fn query_cloud(&self, nodes: &[Arc<NodeView>]) -> Vec<Result<InstanceStatus, CloudError>> {
         // Upstream's one answer deletes, so it has to be fresh; otherwise it only begins a proof.
         let max_age = if self.config.upstream_deletion { Duration::ZERO } else { self.config.period };
-        let queries = nodes.iter().map(|node| NodeQuery { node: node.clone(), need: Need::Power, max_age }).collect();
+        let queries = nodes
+            .iter()
+            .map(|node| InstanceQuery { node: node.clone(), scope: MetadataScope::PowerState, max_age })
+            .collect();
         let answers = self.instances.describe_many(queries).await;
-        self.note(nodes, &answers);
+        self.record_answers(nodes, &answers);
         answers
     }
 
     /// Asks fresh about suspects and controls in one batch, so that whatever is wrong with the question shows on both.
     /// Returns what was answered about each suspect, and the evidence; and the answers themselves.
-    async fn confirm(
+    async fn query_with_controls(
         &self,
         ours: &[Arc<NodeView>],
         suspects: &[Arc<NodeView>],
         turn: usize,
-    ) -> (Vec<(Arc<NodeView>, Seen, Evidence)>, Vec<Result<Presence, CloudError>>) {
+    ) -> (Vec<(Arc<NodeView>, InstanceObservation, DeletionEvidence)>, Vec<Result<InstanceStatus, CloudError>>) {
         let records = self.instances.records();
         let controls = plan::choose_controls(ours, suspects, records, turn);
         let before: Vec<_> = controls.iter().map(|node| records.of(node)).collect();
-        let query = |node: &Arc<NodeView>| NodeQuery { node: node.clone(), need: Need::Power, max_age: Duration::ZERO };
+        let query = |node: &Arc<NodeView>| InstanceQuery {
+            node: node.clone(),
+            scope: MetadataScope::PowerState,
+            max_age: Duration::ZERO,
+        };
         let queries = suspects.iter().chain(&controls).map(query).collect();
-        let mut answers = self.instances.describe_together(queries).await;
+        let mut answers = self.instances.describe_exclusive(queries).await;
         let of_controls = answers.split_off(suspects.len());
-        self.note(suspects, &answers);
+        self.record_answers(suspects, &answers);
 
         // The records hold the new answers by now.
-        let tally = Controls::tally(of_controls.iter().map(Seen::of).zip(before));
+        let tally = ControlResults::from_answers(of_controls.iter().map(InstanceObservation::of).zip(before));
         let (cluster, denied) = (ClusterCount::of(ours, records), Denied::of(ours, records));
         let judged = suspects.iter().zip(&answers).map(|(node, answer)| {
-            let evidence = Evidence { controls: tally, cluster, denied: denied.near(node), record: records.of(node) };
-            (node.clone(), Seen::of(answer), evidence)
+            let evidence =
+                DeletionEvidence { controls: tally, cluster, denied: denied.near(node), record: records.of(node) };
+            (node.clone(), InstanceObservation::of(answer), evidence)
         });
         (judged.collect(), answers)
     }
 
-    fn note(&self, nodes: &[Arc<NodeView>], answers: &[Result<Presence, CloudError>]) {
+    fn record_answers(&self, nodes: &[Arc<NodeView>], answers: &[Result<InstanceStatus, CloudError>]) {
         for (node, answer) in nodes.iter().zip(answers) {
-            self.metrics.answered(answer);
+            self.metrics.record_answer(answer);
             if let Err(error) = answer {
                 tracing::warn!(node = %node.name, error = error.chain(), "instance not checked");
             }
@@ -178,7 +205,7 @@ impl NodeLifecycleController {
             }
             *deletions_left -= 1;
             self.apply_one(action).await;
-            cancel.run_until_cancelled(tokio::time::sleep(DELETION_GAP)).await;
+            cancel.run_until_cancelled(tokio::time::sleep(MIN_DELETION_INTERVAL)).await;
         }
     }
 
@@ -187,12 +214,12 @@ impl NodeLifecycleController {
             Action::Taint(node) => self.taint(&node, true).await,
             Action::Untaint(node) => self.taint(&node, false).await,
             Action::Delete(node) => self.delete(&node).await,
-            Action::Refuse { node, why, first } => self.refuse(&node, why, first),
+            Action::RefuseDeletion { node, reason: why, first } => self.report_refused_deletion(&node, why, first),
         }
     }
 
     async fn taint(&self, node: &NodeView, wanted: bool) {
-        match apply::set_shutdown_taint(&self.cx.api, &self.cx.fields, node, wanted).await {
+        match apply::set_shutdown_taint(&self.cx.api, &self.cx.node_fields, node, wanted).await {
             Ok(true) => tracing::info!(node = %node.name, tainted = wanted, "shutdown taint changed"),
             Ok(false) => {}
             Err(error) => {
@@ -203,30 +230,30 @@ impl NodeLifecycleController {
 
     async fn delete(&self, node: &NodeView) {
         let object = ObjectRef::node(node.name.clone(), &*node.uid);
-        match apply::delete(&self.cx.api, &self.cx.provider, &self.cx.fields, node).await {
-            Ok(Deleted::Yes) => {
-                self.metrics.deletion(Deletion::Deleted);
+        match apply::delete(&self.cx.api, &self.cx.provider, &self.cx.node_fields, node).await {
+            Ok(DeleteOutcome::Yes) => {
+                self.metrics.deletion(DeletionOutcome::Deleted);
                 tracing::info!(node = %node.name, provider_id = node.provider_id.as_deref(), "node deleted: its instance is gone");
                 let note = format!("Deleting node {} because it does not exist in the cloud provider", node.name);
-                self.cx.events.event(&object, EventKind::Normal, "DeletingNode", &note);
+                self.cx.events.event(&object, EventType::Normal, "DeletingNode", &note);
                 self.reports.clear(&node.name);
             }
-            Ok(Deleted::Withdrawn(why)) => {
-                self.metrics.deletion(Deletion::Withdrawn);
+            Ok(DeleteOutcome::Aborted(why)) => {
+                self.metrics.deletion(DeletionOutcome::Aborted);
                 tracing::info!(node = %node.name, why, "node not deleted");
             }
             Err(error) => {
-                self.metrics.deletion(Deletion::Failed);
+                self.metrics.deletion(DeletionOutcome::Failed);
                 let error = chain(&error);
                 tracing::warn!(node = %node.name, error, "node not deleted");
                 let note = format!("Failed deleting node {}: {error}", node.name);
-                self.reports.warn(&self.cx.events, node, "DeletingNodeFailed", &note);
+                self.reports.warn_once(&self.cx.events, node, "DeletingNodeFailed", &note);
             }
         }
     }
 
-    fn refuse(&self, node: &NodeView, why: Refusal, first: bool) {
-        self.metrics.deletion(Deletion::Refused(why));
+    fn report_refused_deletion(&self, node: &NodeView, why: DeletionRefusal, first: bool) {
+        self.metrics.deletion(DeletionOutcome::Refused(why));
         if !first {
             return;
         }
@@ -234,7 +261,7 @@ impl NodeLifecycleController {
         tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not deleted: {note}");
         self.cx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),
-            EventKind::Warning,
+            EventType::Warning,
             "NodeDeletionRefused",
             &note,
         );

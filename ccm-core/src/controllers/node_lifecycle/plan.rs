@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     k8s::{MachineId, NodeView},
     provider::{
-        Power, Presence,
+        InstanceStatus, PowerState,
         instance_records::{InstanceRecord, InstanceRecords},
     },
 };
@@ -27,19 +27,19 @@ use crate::{
 pub(crate) const MAX_CONTROLS: usize = 5;
 /// How old a node that was never initialised must be, and how long the cloud must have answered that it is not there: a
 /// cloud may take minutes to show a new instance.
-pub(crate) const LONG_PROOF: Duration = Duration::from_secs(300);
+pub(crate) const LONG_CONFIRMATION: Duration = Duration::from_secs(300);
 /// How many of the controls are Ready nodes that were not found last time.
 const LOST_CONTROLS: usize = 2;
 /// How long a Ready node whose instance is not found any more speaks against the cloud's answers.
 const DENIAL_COUNTS: Duration = Duration::from_secs(3600);
 /// A cluster of so many nodes does not lose most of them at once.
-const LEAST_NODES_FOR_MOST: usize = 3;
+const MIN_NODES_FOR_MASS_LOSS: usize = 3;
 /// A node that stays as it is, is asked about less and less often, up to every so many periods.
-const MAX_PERIODS_BETWEEN_QUESTIONS: u32 = 6;
+const MAX_PERIODS_BETWEEN_QUERIES: u32 = 6;
 
 /// How much proof a deletion needs (`--node-deletion-safety`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Safety {
+pub(crate) enum DeletionSafety {
     /// Confirmed and controlled, as described at the top.
     Strict,
     /// One negative answer is enough, as in Go's framework.
@@ -48,58 +48,58 @@ pub(crate) enum Safety {
 
 /// What is known about nodes that are not Ready. Time is counted from the start of the controller.
 #[derive(Debug)]
-pub(crate) struct Tracker {
+pub(crate) struct NotReadyTracker {
     period: Duration,
-    safety: Safety,
-    suspects: HashMap<Arc<str>, Track>,
+    safety: DeletionSafety,
+    tracked: HashMap<Arc<str>, TrackedNode>,
 }
 
 #[derive(Clone, Debug)]
-struct Track {
+struct TrackedNode {
     uid: Box<str>,
     /// When this controller first saw the node not Ready.
     since: Duration,
     /// The machine that the node reported then.
     machine: Option<MachineId>,
     /// How far the proof of absence has come; `None` while the instance is there.
-    proof: Option<Proof>,
+    absence: Option<AbsenceConfirmation>,
     /// When to ask next.
-    next: Duration,
+    next_query: Duration,
     /// Periods between the last question and the next.
-    wait: u32,
+    periods_between_queries: u32,
     /// Why the last deletion was refused, if it was.
-    refused: Option<Refusal>,
+    last_refusal: Option<DeletionRefusal>,
 }
 
 /// A proof of absence. Only answers count: while the cloud answers with errors it stands still.
 #[derive(Clone, Copy, Debug)]
-struct Proof {
+struct AbsenceConfirmation {
     /// For how long the cloud has answered "not found".
-    lasted: Duration,
+    duration: Duration,
     /// When the last "not found" came; `None` after an error.
     last_answer: Option<Duration>,
 }
 
-impl Proof {
-    fn begin(now: Duration) -> Self {
-        Self { lasted: Duration::ZERO, last_answer: Some(now) }
+impl AbsenceConfirmation {
+    fn start(now: Duration) -> Self {
+        Self { duration: Duration::ZERO, last_answer: Some(now) }
     }
 
-    fn absent_again(&mut self, now: Duration) {
+    fn confirm_again(&mut self, now: Duration) {
         if let Some(last) = self.last_answer {
-            self.lasted += now.saturating_sub(last);
+            self.duration += now.saturating_sub(last);
         }
         self.last_answer = Some(now);
     }
 
-    fn pause(&mut self) {
+    fn interrupt(&mut self) {
         self.last_answer = None;
     }
 }
 
 /// Why a Node is not deleted although the cloud answers that its instance is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum DeletionRefusal {
     /// Instances of other nodes that the cloud found before are not found either: the answers are wrong.
     Contradicted,
     /// Nothing shows that the cloud is asked rightly: it has found neither this instance before nor another one now.
@@ -115,7 +115,7 @@ pub(crate) enum Refusal {
     OtherMachine,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for DeletionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contradicted => f.write_str(
@@ -141,20 +141,20 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl Refusal {
+impl DeletionRefusal {
     /// Whether two refusals are for the same reason, whatever their numbers.
-    fn is_like(self, other: Self) -> bool {
+    fn same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
 /// Questions of one pass.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Questions {
+pub(crate) struct PlannedQueries {
     /// Nodes to ask about for the first time, or again.
-    pub(crate) ordinary: Vec<Arc<NodeView>>,
+    pub(crate) routine: Vec<Arc<NodeView>>,
     /// Nodes whose absence is to be confirmed.
-    pub(crate) confirm: Vec<Arc<NodeView>>,
+    pub(crate) confirmations: Vec<Arc<NodeView>>,
 }
 
 /// What to do about one node.
@@ -167,11 +167,11 @@ pub(crate) enum Action {
     /// Delete the Node object.
     Delete(Arc<NodeView>),
     /// A deletion was refused.
-    Refuse {
+    RefuseDeletion {
         /// The node.
         node: Arc<NodeView>,
         /// Why.
-        why: Refusal,
+        reason: DeletionRefusal,
         /// Whether it is the first refusal in a row for this reason, worth an event.
         first: bool,
     },
@@ -179,40 +179,42 @@ pub(crate) enum Action {
 
 /// What the cloud said about a node, as far as this controller cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    Absent,
+pub(crate) enum InstanceObservation {
+    NotFound,
     /// It has ended for good, and the cloud still says so: as good as absent, and proof that the question is right.
     Terminated,
-    Stopped,
+    ShutDown,
     Running,
     /// Between states or unknown: nothing is done, but it is there.
-    Present,
+    OtherState,
     /// An error: nothing is learnt.
-    Doubt,
+    Error,
 }
 
-impl Seen {
-    pub(crate) fn of<E>(answer: &Result<Presence, E>) -> Self {
+impl InstanceObservation {
+    pub(crate) fn of<E>(answer: &Result<InstanceStatus, E>) -> Self {
         match answer {
-            Err(_) => Self::Doubt,
-            Ok(Presence::NotFound) => Self::Absent,
-            Ok(Presence::Found { power: Power::Terminated, .. }) => Self::Terminated,
-            Ok(Presence::Found { power: Power::Stopped, .. }) => Self::Stopped,
-            Ok(Presence::Found { power: Power::Running, .. }) => Self::Running,
-            Ok(Presence::Found { power: Power::Transitional | Power::Unknown, .. }) => Self::Present,
+            Err(_) => Self::Error,
+            Ok(InstanceStatus::NotFound) => Self::NotFound,
+            Ok(InstanceStatus::Found { power_state: PowerState::Terminated, .. }) => Self::Terminated,
+            Ok(InstanceStatus::Found { power_state: PowerState::Stopped, .. }) => Self::ShutDown,
+            Ok(InstanceStatus::Found { power_state: PowerState::Running, .. }) => Self::Running,
+            Ok(InstanceStatus::Found { power_state: PowerState::Transitional | PowerState::Unknown, .. }) => {
+                Self::OtherState
+            }
         }
     }
 }
 
-impl Tracker {
-    pub(crate) fn new(period: Duration, safety: Safety) -> Self {
-        Self { period, safety, suspects: HashMap::new() }
+impl NotReadyTracker {
+    pub(crate) fn new(period: Duration, safety: DeletionSafety) -> Self {
+        Self { period, safety, tracked: HashMap::new() }
     }
 
     /// Begins a pass over all nodes of ours: forgets nodes that are Ready or gone, and says whom to ask about.
-    pub(crate) fn questions(&mut self, ours: &[Arc<NodeView>], now: Duration) -> (Questions, Vec<Action>) {
+    pub(crate) fn plan_queries(&mut self, ours: &[Arc<NodeView>], now: Duration) -> (PlannedQueries, Vec<Action>) {
         let mut actions = Vec::new();
-        let mut questions = Questions::default();
+        let mut questions = PlannedQueries::default();
         let mut known = HashSet::new();
         for node in ours {
             if node.is_ready() {
@@ -226,34 +228,37 @@ impl Tracker {
             }
             known.insert(node.name.clone());
             let track = self.track(node, now);
-            if now < track.next {
+            if now < track.next_query {
                 continue;
             }
-            match track.proof {
-                Some(_) => questions.confirm.push(node.clone()),
-                None => questions.ordinary.push(node.clone()),
+            match track.absence {
+                Some(_) => questions.confirmations.push(node.clone()),
+                None => questions.routine.push(node.clone()),
             }
         }
-        self.suspects.retain(|name, _| known.contains(name));
+        self.tracked.retain(|name, _| known.contains(name));
         (questions, actions)
     }
 
     /// Returns the nodes whose absence is being proved. One for which that was refused is none of them.
-    pub(crate) fn doubted(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.suspects.iter().filter(|(_, track)| track.proof.is_some() && track.refused.is_none()).map(|(name, _)| name)
+    pub(crate) fn suspected_gone(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.tracked
+            .iter()
+            .filter(|(_, track)| track.absence.is_some() && track.last_refusal.is_none())
+            .map(|(name, _)| name)
     }
 
-    fn track(&mut self, node: &NodeView, now: Duration) -> &mut Track {
-        let fresh = || Track {
+    fn track(&mut self, node: &NodeView, now: Duration) -> &mut TrackedNode {
+        let fresh = || TrackedNode {
             uid: node.uid.clone(),
             since: now,
             machine: node.machine,
-            proof: None,
-            next: now,
-            wait: 1,
-            refused: None,
+            absence: None,
+            next_query: now,
+            periods_between_queries: 1,
+            last_refusal: None,
         };
-        let track = self.suspects.entry(node.name.clone()).or_insert_with(fresh);
+        let track = self.tracked.entry(node.name.clone()).or_insert_with(fresh);
         if track.uid != node.uid {
             // Deleted and registered again: what was known is about another machine.
             *track = fresh();
@@ -262,93 +267,100 @@ impl Tracker {
     }
 
     /// Takes an answer to an ordinary question.
-    pub(crate) fn ordinary(&mut self, node: &Arc<NodeView>, seen: Seen, now: Duration) -> Option<Action> {
+    pub(crate) fn record_routine(
+        &mut self,
+        node: &Arc<NodeView>,
+        seen: InstanceObservation,
+        now: Duration,
+    ) -> Option<Action> {
         let (period, safety) = (self.period, self.safety);
         let track = self.track(node, now);
         match seen {
-            Seen::Absent | Seen::Terminated if safety == Safety::Upstream => {
-                track.next = now;
+            InstanceObservation::NotFound | InstanceObservation::Terminated if safety == DeletionSafety::Upstream => {
+                track.next_query = now;
                 return Some(Action::Delete(node.clone()));
             }
             // Neither ID nor taint: no cloud-controller-manager has ever claimed it, so it is not ours to delete.
-            Seen::Absent | Seen::Terminated if node.provider_id.is_none() && !node.is_uninitialized() => {
-                track.wait = (track.wait * 2).min(MAX_PERIODS_BETWEEN_QUESTIONS);
+            InstanceObservation::NotFound | InstanceObservation::Terminated
+                if node.provider_id.is_none() && !node.is_uninitialized() =>
+            {
+                track.periods_between_queries = (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
             }
-            Seen::Absent | Seen::Terminated => {
-                track.proof = Some(Proof::begin(now));
-                track.wait = 1;
+            InstanceObservation::NotFound | InstanceObservation::Terminated => {
+                track.absence = Some(AbsenceConfirmation::start(now));
+                track.periods_between_queries = 1;
             }
             // Learning nothing keeps the pace: the next answer may matter.
-            Seen::Doubt => track.wait = 1,
-            Seen::Stopped | Seen::Running | Seen::Present => {
-                track.wait = (track.wait * 2).min(MAX_PERIODS_BETWEEN_QUESTIONS);
+            InstanceObservation::Error => track.periods_between_queries = 1,
+            InstanceObservation::ShutDown | InstanceObservation::Running | InstanceObservation::OtherState => {
+                track.periods_between_queries = (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
             }
         }
-        track.next = now + period * track.wait;
-        (seen == Seen::Stopped && !node.has_shutdown_taint()).then(|| Action::Taint(node.clone()))
+        track.next_query = now + period * track.periods_between_queries;
+        (seen == InstanceObservation::ShutDown && !node.has_shutdown_taint()).then(|| Action::Taint(node.clone()))
     }
 
     /// Takes an answer to a confirming question, asked fresh and together with controls.
-    pub(crate) fn confirm(
+    pub(crate) fn record_confirmation(
         &mut self,
         node: &Arc<NodeView>,
-        seen: Seen,
-        evidence: &Evidence,
+        seen: InstanceObservation,
+        evidence: &DeletionEvidence,
         now: Duration,
         wall: Timestamp,
     ) -> Option<Action> {
         let period = self.period;
         let track = self.track(node, now);
-        track.next = now + period;
-        track.wait = 1;
+        track.next_query = now + period;
+        track.periods_between_queries = 1;
         let proof = match seen {
-            Seen::Absent | Seen::Terminated => {
-                let proof = track.proof.get_or_insert(Proof::begin(now));
-                proof.absent_again(now);
+            InstanceObservation::NotFound | InstanceObservation::Terminated => {
+                let proof = track.absence.get_or_insert(AbsenceConfirmation::start(now));
+                proof.confirm_again(now);
                 *proof
             }
-            Seen::Doubt => {
-                track.proof.iter_mut().for_each(Proof::pause);
+            InstanceObservation::Error => {
+                track.absence.iter_mut().for_each(AbsenceConfirmation::interrupt);
                 return None;
             }
-            Seen::Stopped | Seen::Running | Seen::Present => {
+            InstanceObservation::ShutDown | InstanceObservation::Running | InstanceObservation::OtherState => {
                 // The first answer was wrong, or the instance came back: everything starts over.
-                track.proof = None;
-                track.refused = None;
+                track.absence = None;
+                track.last_refusal = None;
                 track.machine = node.machine;
-                let taint = seen == Seen::Stopped && !node.has_shutdown_taint();
+                let taint = seen == InstanceObservation::ShutDown && !node.has_shutdown_taint();
                 return taint.then(|| Action::Taint(node.clone()));
             }
         };
-        if proof.lasted < period || is_too_young(node, proof, now.saturating_sub(track.since), wall) {
+        if proof.duration < period || is_too_new(node, proof, now.saturating_sub(track.since), wall) {
             return None;
         }
-        let Some(why) = evidence.objection(node, seen, proof, track.machine) else {
+        let Some(why) = evidence.refusal(node, seen, proof, track.machine) else {
             return Some(Action::Delete(node.clone()));
         };
-        if why == Refusal::Contradicted {
+        if why == DeletionRefusal::Contradicted {
             // What was "proved" was the wrong question; the proof starts over.
-            track.proof = Some(Proof::begin(now));
+            track.absence = Some(AbsenceConfirmation::start(now));
         }
-        let first = track.refused.replace(why).is_none_or(|before| !before.is_like(why));
-        Some(Action::Refuse { node: node.clone(), why, first })
+        let first = track.last_refusal.replace(why).is_none_or(|before| !before.same_kind(why));
+        Some(Action::RefuseDeletion { node: node.clone(), reason: why, first })
     }
 }
 
 /// A node that was never initialised may belong to an instance that the cloud does not show yet. Its age must hold by the
 /// wall clock and by what this controller has itself watched, because the wall clock may be wrong.
-fn is_too_young(node: &NodeView, proof: Proof, watched: Duration, wall: Timestamp) -> bool {
+fn is_too_new(node: &NodeView, proof: AbsenceConfirmation, watched: Duration, wall: Timestamp) -> bool {
     let age = wall.duration_since(node.created);
-    let limit = SignedDuration::try_from(LONG_PROOF).unwrap_or(SignedDuration::MAX);
+    let limit = SignedDuration::try_from(LONG_CONFIRMATION).unwrap_or(SignedDuration::MAX);
     let never_initialised = node.is_uninitialized() || node.provider_id.is_none();
-    never_initialised && (age < limit || watched < LONG_PROOF || proof.lasted < LONG_PROOF)
+    never_initialised && (age < limit || watched < LONG_CONFIRMATION || proof.duration < LONG_CONFIRMATION)
 }
 
 /// What speaks for and against a deletion, beside the answers about the instance itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Evidence {
+pub(crate) struct DeletionEvidence {
     /// Answers about the controls of the same batch.
-    pub(crate) controls: Controls,
+    pub(crate) controls: ControlResults,
     /// How much of the cluster is gone.
     pub(crate) cluster: ClusterCount,
     /// Ready nodes near this one whose instances the cloud found until lately and does not find any more.
@@ -357,39 +369,45 @@ pub(crate) struct Evidence {
     pub(crate) record: Option<InstanceRecord>,
 }
 
-impl Evidence {
+impl DeletionEvidence {
     /// Returns why a node must not be deleted whose instance is not found. `machine`: the one that it reported when its
     /// proof began.
-    fn objection(&self, node: &NodeView, seen: Seen, proof: Proof, machine: Option<MachineId>) -> Option<Refusal> {
+    fn refusal(
+        &self,
+        node: &NodeView,
+        seen: InstanceObservation,
+        proof: AbsenceConfirmation,
+        machine: Option<MachineId>,
+    ) -> Option<DeletionRefusal> {
         let record = self.record.unwrap_or_default();
         // First the machine: whatever the cloud answers about an ID, it is about another machine than the node's.
         let reported = record.machine.or(machine);
         if reported.is_some() && node.machine.is_some() && reported != node.machine {
-            return Some(Refusal::OtherMachine);
+            return Some(DeletionRefusal::OtherMachine);
         }
         // The cloud knows the instance and says that it has ended: nothing else has to be asked.
-        if seen == Seen::Terminated {
+        if seen == InstanceObservation::Terminated {
             return None;
         }
         // Next what shows that the answers are wrong.
         let ClusterCount { gone, all } = self.cluster;
-        if self.cluster.is_mostly_gone() {
-            return Some(Refusal::MostGone { gone, all });
+        if self.cluster.is_mass_loss() {
+            return Some(DeletionRefusal::MostGone { gone, all });
         }
-        let Controls { found, lost, still_lost } = self.controls;
+        let ControlResults { found, lost, still_lost } = self.controls;
         if lost > 0 || self.denied > 0 || (found == 0 && still_lost > 0) {
-            return Some(Refusal::Contradicted);
+            return Some(DeletionRefusal::Contradicted);
         }
         // Last what shows that they are right.
-        let seen_before = record.was_found && (all >= LEAST_NODES_FOR_MOST || proof.lasted >= LONG_PROOF);
-        (found == 0 && !seen_before).then_some(Refusal::NoEvidence)
+        let seen_before = record.was_found && (all >= MIN_NODES_FOR_MASS_LOSS || proof.duration >= LONG_CONFIRMATION);
+        (found == 0 && !seen_before).then_some(DeletionRefusal::NoEvidence)
     }
 }
 
 /// Answers about the controls of one batch. An error about one says nothing, nor does it that one is not found that never
 /// was: this cloud may not have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Controls {
+pub(crate) struct ControlResults {
     /// Those that the cloud finds.
     pub(crate) found: usize,
     /// Those that the cloud found when it was last asked, and does not find now.
@@ -398,17 +416,22 @@ pub(crate) struct Controls {
     pub(crate) still_lost: usize,
 }
 
-impl Controls {
+impl ControlResults {
     /// Counts answers: what the cloud says of each control, and what was known of it before.
-    pub(crate) fn tally(answers: impl IntoIterator<Item = (Seen, Option<InstanceRecord>)>) -> Self {
+    pub(crate) fn from_answers(
+        answers: impl IntoIterator<Item = (InstanceObservation, Option<InstanceRecord>)>,
+    ) -> Self {
         let mut controls = Self::default();
         for (seen, before) in answers {
             let before = before.unwrap_or_default();
             match seen {
-                Seen::Stopped | Seen::Running | Seen::Present | Seen::Terminated => controls.found += 1,
-                Seen::Absent if before.is_found() => controls.lost += 1,
-                Seen::Absent if before.was_found => controls.still_lost += 1,
-                Seen::Absent | Seen::Doubt => {}
+                InstanceObservation::ShutDown
+                | InstanceObservation::Running
+                | InstanceObservation::OtherState
+                | InstanceObservation::Terminated => controls.found += 1,
+                InstanceObservation::NotFound if before.is_found() => controls.lost += 1,
+                InstanceObservation::NotFound if before.was_found => controls.still_lost += 1,
+                InstanceObservation::NotFound | InstanceObservation::Error => {}
             }
         }
         controls
@@ -425,8 +448,8 @@ pub(crate) struct ClusterCount {
 }
 
 impl ClusterCount {
-    fn is_mostly_gone(self) -> bool {
-        self.all >= LEAST_NODES_FOR_MOST && self.gone * 2 > self.all
+    fn is_mass_loss(self) -> bool {
+        self.all >= MIN_NODES_FOR_MASS_LOSS && self.gone * 2 > self.all
     }
 
     /// Counts `ours`. A Ready node that was never found is left out: this cloud may not have it, as it does not have virtual
@@ -513,7 +536,7 @@ pub(crate) fn choose_controls(
         let start = turn.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
         nodes.rotate_left(start);
     }
-    let first = if ClusterCount::of(ours, records).is_mostly_gone() { MAX_CONTROLS } else { LOST_CONTROLS };
+    let first = if ClusterCount::of(ours, records).is_mass_loss() { MAX_CONTROLS } else { LOST_CONTROLS };
     let others = lost.split_off(lost.len().min(first));
     let chosen = lost.into_iter().chain(by_rank.into_iter().flatten()).chain(others);
     chosen.take(MAX_CONTROLS).cloned().collect()

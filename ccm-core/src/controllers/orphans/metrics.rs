@@ -8,17 +8,17 @@ use crate::telemetry::metrics::{counters, register};
 #[derive(Clone, Debug)]
 pub(crate) struct OrphanMetrics {
     orphans: IntGauge,
-    looks: IntCounterVec,
+    scans: IntCounterVec,
     collected: IntCounterVec,
 }
 
 /// What became of an orphan that was old enough to be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Collected {
+pub(crate) enum CollectResult {
     Deleted,
     Pending,
-    Wanted,
-    Doubted,
+    StillInUse,
+    Refused,
     Failed,
 }
 
@@ -33,7 +33,7 @@ impl OrphanMetrics {
         let collected = ["deleted", "doubted", "failed", "pending", "wanted"];
         Ok(Self {
             orphans: register(registry, orphans)?,
-            looks: counters(
+            scans: counters(
                 registry,
                 "ccm_orphan_looks_total",
                 "Looks for orphaned cloud objects by outcome.",
@@ -49,22 +49,22 @@ impl OrphanMetrics {
     }
 
     pub(crate) fn failed(&self) {
-        self.looks.with_label_values(&["failed"]).inc();
+        self.scans.with_label_values(&["failed"]).inc();
     }
 
     /// Shows how many a look found.
-    pub(crate) fn found(&self, orphans: usize) {
-        self.looks.with_label_values(&["success"]).inc();
+    pub(crate) fn set_orphans(&self, orphans: usize) {
+        self.scans.with_label_values(&["success"]).inc();
         self.orphans.set(i64::try_from(orphans).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn collected(&self, outcome: Collected) {
+    pub(crate) fn collected(&self, outcome: CollectResult) {
         let label = match outcome {
-            Collected::Deleted => "deleted",
-            Collected::Pending => "pending",
-            Collected::Wanted => "wanted",
-            Collected::Doubted => "doubted",
-            Collected::Failed => "failed",
+            CollectResult::Deleted => "deleted",
+            CollectResult::Pending => "pending",
+            CollectResult::StillInUse => "wanted",
+            CollectResult::Refused => "doubted",
+            CollectResult::Failed => "failed",
         };
         self.collected.with_label_values(&[label]).inc();
     }

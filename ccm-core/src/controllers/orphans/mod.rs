@@ -9,7 +9,7 @@
 pub(crate) mod metrics;
 mod plan;
 pub(crate) mod report;
-pub(crate) mod survey;
+pub(crate) mod scanner;
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -21,44 +21,44 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    metrics::{Collected, OrphanMetrics},
-    survey::{Survey, object_ref},
+    metrics::{CollectResult, OrphanMetrics},
+    scanner::{OrphanScanner, object_ref},
 };
 pub use self::{
-    plan::{Cause, Orphan, Standing, doubt, orphans},
-    report::{Report, Treatment},
-    survey::{Fate, Look, SurveyError},
+    plan::{LiveOwners, Orphan, OrphanReason, find_orphans, refuse_collection},
+    report::{OrphanAction, OrphanReport},
+    scanner::{CollectOutcome, OrphanScan, OrphanScanError},
 };
 use crate::{
     config::OrphansConfig,
     error::chain,
-    provider::{EventKind, OwnedObject},
+    provider::{EventType, OwnedObject},
     runtime::events::WallClock,
 };
 
 /// When the first look is made, unless the period is shorter: what the last leader began is ended by then.
-const FIRST_LOOK: Duration = Duration::from_secs(600);
+const FIRST_SCAN_DELAY: Duration = Duration::from_secs(600);
 /// Pause after a look that failed, unless the period is shorter.
-const AGAIN: Duration = Duration::from_secs(600);
+const RETRY_INTERVAL: Duration = Duration::from_secs(600);
 /// How long the cloud is given to delete one object; what takes longer is looked at again next time.
-const PATIENCE: Duration = Duration::from_secs(600);
+const DELETE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// An object by kind and ID.
 type Key = (Arc<str>, Box<str>);
 
 /// Looks for orphans once per period.
 pub(crate) struct OrphanController {
-    survey: Survey,
-    settings: OrphansConfig,
+    scanner: OrphanScanner,
+    config: OrphansConfig,
     metrics: OrphanMetrics,
     clock: WallClock,
 }
 
 /// What is remembered between two looks.
 #[derive(Default)]
-struct Memory {
+struct OrphanHistory {
     /// Since when each orphan has been seen.
-    seen: HashMap<Key, Instant>,
+    first_seen: HashMap<Key, Instant>,
 }
 
 impl OrphanController {
@@ -67,32 +67,32 @@ impl OrphanController {
     /// # Errors
     /// When its metrics are registered already.
     pub(crate) fn new(
-        survey: Survey,
+        survey: OrphanScanner,
         settings: OrphansConfig,
         registry: &prometheus::Registry,
         clock: WallClock,
     ) -> prometheus::Result<Self> {
-        Ok(Self { survey, settings, metrics: OrphanMetrics::register(registry)?, clock })
+        Ok(Self { scanner: survey, config: settings, metrics: OrphanMetrics::register(registry)?, clock })
     }
 
     /// Runs until `cancel`; then ends when the changes that were requested have their answers.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let synced = async {
-            self.survey.services.synced().await;
-            self.survey.nodes.synced().await;
+            self.scanner.services.synced().await;
+            self.scanner.nodes.synced().await;
         };
         cancel.run_until_cancelled(synced).await;
-        let mut memory = Memory::default();
-        let mut pause = self.settings.report_period.min(FIRST_LOOK);
+        let mut memory = OrphanHistory::default();
+        let mut pause = self.config.report_period.min(FIRST_SCAN_DELAY);
         while cancel.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
-            let period = self.settings.report_period;
-            pause = if self.pass(&mut memory).await { period } else { period.min(AGAIN) };
+            let period = self.config.report_period;
+            pause = if self.scan_and_collect(&mut memory).await { period } else { period.min(RETRY_INTERVAL) };
         }
     }
 
     /// Looks once, and deletes if that is asked for. Returns whether the look succeeded.
-    async fn pass(&self, memory: &mut Memory) -> bool {
-        let look = match self.survey.look().await {
+    async fn scan_and_collect(&self, memory: &mut OrphanHistory) -> bool {
+        let look = match self.scanner.scan().await {
             Ok(look) => look,
             Err(error) => {
                 self.metrics.failed();
@@ -100,51 +100,51 @@ impl OrphanController {
                 return false;
             }
         };
-        self.tell(memory, &look);
-        if self.settings.collect {
+        self.report_new(memory, &look);
+        if self.config.collect {
             self.collect(memory, look).await;
         }
         true
     }
 
     /// Tells what is new.
-    fn tell(&self, memory: &mut Memory, look: &Look) {
-        self.metrics.found(look.orphans.len());
+    fn report_new(&self, memory: &mut OrphanHistory, look: &OrphanScan) {
+        self.metrics.set_orphans(look.orphans.len());
         let now = Instant::now();
         let current: HashSet<Key> = look.orphans.iter().map(|orphan| key(&orphan.object)).collect();
-        memory.seen.retain(|key, _| current.contains(key));
+        memory.first_seen.retain(|key, _| current.contains(key));
         for orphan in &look.orphans {
-            if let Entry::Vacant(place) = memory.seen.entry(key(&orphan.object)) {
+            if let Entry::Vacant(place) = memory.first_seen.entry(key(&orphan.object)) {
                 place.insert(now);
-                self.tell_of(orphan);
+                self.report_orphan(orphan);
             }
         }
         tracing::debug!(owned = look.owned, orphans = look.orphans.len(), "looked for orphans");
     }
 
-    fn tell_of(&self, orphan: &Orphan) {
-        let Orphan { object, cause } = orphan;
+    fn report_orphan(&self, orphan: &Orphan) {
+        let Orphan { object, reason: cause } = orphan;
         let owner = report::owner(&object.owner);
         tracing::warn!(kind = %object.kind, id = %object.id, owner, %cause, "cloud object is an orphan");
         if let Some(about) = object_ref(&object.owner) {
             let note = format!("{} {} was made for this object, but {cause}", object.kind, object.id);
-            self.survey.events.event(&about, EventKind::Warning, "OrphanedCloudObject", &note);
+            self.scanner.events.event(&about, EventType::Warning, "OrphanedCloudObject", &note);
         }
     }
 
     /// Deletes what is old enough, one after the other.
-    async fn collect(&self, memory: &Memory, look: Look) {
+    async fn collect(&self, memory: &OrphanHistory, look: OrphanScan) {
         let old_enough = |orphan: &&Orphan| {
-            let seen_for = memory.seen.get(&key(&orphan.object)).map(Instant::elapsed).unwrap_or_default();
-            orphan.age(self.clock.now(), seen_for) >= self.settings.minimum_age
+            let seen_for = memory.first_seen.get(&key(&orphan.object)).map(Instant::elapsed).unwrap_or_default();
+            orphan.age(self.clock.now(), seen_for) >= self.config.minimum_age
         };
         let due: Vec<&Orphan> = look.orphans.iter().filter(old_enough).collect();
         if due.is_empty() {
             return;
         }
-        if let Some(why) = doubt(look.orphans.len(), look.made_for_somebody, &look.standing) {
+        if let Some(why) = refuse_collection(look.orphans.len(), look.in_use, &look.live_owners) {
             for _ in &due {
-                self.metrics.collected(Collected::Doubted);
+                self.metrics.collected(CollectResult::Refused);
             }
             tracing::error!(
                 orphans = look.orphans.len(),
@@ -154,7 +154,7 @@ impl OrphanController {
             return;
         }
         for orphan in due {
-            if self.survey.op.is_cancelled() {
+            if self.scanner.op.is_cancelled() {
                 return;
             }
             self.collect_one(orphan).await;
@@ -164,22 +164,22 @@ impl OrphanController {
     async fn collect_one(&self, orphan: &Orphan) {
         let OwnedObject { kind, id, owner, .. } = &orphan.object;
         let owner = report::owner(owner);
-        let outcome = match self.survey.collect(orphan, Instant::now() + PATIENCE).await {
-            Ok(Fate::Deleted) => {
+        let outcome = match self.scanner.collect(orphan, Instant::now() + DELETE_TIMEOUT).await {
+            Ok(CollectOutcome::Deleted) => {
                 tracing::warn!(%kind, %id, owner, "orphan was deleted");
-                Collected::Deleted
+                CollectResult::Deleted
             }
-            Ok(Fate::Waits(why)) => {
+            Ok(CollectOutcome::Pending(why)) => {
                 tracing::info!(%kind, %id, owner, %why, "orphan is not deleted yet");
-                Collected::Pending
+                CollectResult::Pending
             }
-            Ok(Fate::Wanted) => {
+            Ok(CollectOutcome::StillInUse) => {
                 tracing::info!(%kind, %id, owner, "is no orphan any more");
-                Collected::Wanted
+                CollectResult::StillInUse
             }
             Err(error) => {
                 tracing::warn!(%kind, %id, owner, error = chain(&error), "orphan could not be deleted");
-                Collected::Failed
+                CollectResult::Failed
             }
         };
         self.metrics.collected(outcome);

@@ -15,17 +15,17 @@ use crate::{
 };
 
 /// As many orphans at once are more likely a mistake about the cluster than leaks, if they are more than half of all.
-const MANY: usize = 3;
+const MASS_ORPHAN_THRESHOLD: usize = 3;
 
 /// What the cluster has that cloud objects can have been made for.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct LiveOwners {
     /// UIDs of Services that are of type LoadBalancer or carry its finalizer, by `namespace/name`.
     services: HashMap<Arc<str>, Box<str>>,
     nodes: HashSet<Arc<str>>,
 }
 
-impl Standing {
+impl LiveOwners {
     /// Makes it of the Services and Nodes that there are. Services that neither are of type LoadBalancer nor carry its
     /// finalizer ask for nothing and are left out.
     pub fn new<S, N>(services: impl IntoIterator<Item = S>, nodes: impl IntoIterator<Item = N>) -> Self
@@ -46,23 +46,23 @@ impl Standing {
 
     /// Tells why nobody asks for what was made for this owner; `None` when somebody does, or when that cannot be said: what
     /// belongs to the cluster as a whole is needed as long as there is one.
-    pub fn cause(&self, owner: &Owner) -> Option<Cause> {
+    pub fn orphan_reason(&self, owner: &Owner) -> Option<OrphanReason> {
         match owner {
             Owner::Cluster => None,
             Owner::Service { namespace, name, uid } => {
                 let Some(found) = self.services.get(&*format!("{namespace}/{name}")) else {
-                    return Some(Cause::NoService);
+                    return Some(OrphanReason::NoService);
                 };
-                uid.as_ref().is_some_and(|uid| uid != found).then_some(Cause::OtherService)
+                uid.as_ref().is_some_and(|uid| uid != found).then_some(OrphanReason::OtherService)
             }
-            Owner::Node { name } => (!self.nodes.contains(&**name)).then_some(Cause::NoNode),
+            Owner::Node { name } => (!self.nodes.contains(&**name)).then_some(OrphanReason::NoNode),
         }
     }
 }
 
 /// Why an object is an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum OrphanReason {
     /// There is no such Service, or it is not of type LoadBalancer and does not wait for a balancer to be deleted.
     NoService,
     /// There is a Service of this name, but another one: its UID differs.
@@ -71,7 +71,7 @@ pub enum Cause {
     NoNode,
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for OrphanReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoService => "no Service asks for it",
@@ -87,7 +87,7 @@ pub struct Orphan {
     /// What the cloud holds.
     pub object: OwnedObject,
     /// Why nobody asks for it.
-    pub cause: Cause,
+    pub reason: OrphanReason,
 }
 
 impl Orphan {
@@ -100,10 +100,10 @@ impl Orphan {
 }
 
 /// Sorts out what nobody asks for, ordered by kind and ID.
-pub fn orphans(owned: impl IntoIterator<Item = OwnedObject>, standing: &Standing) -> Vec<Orphan> {
+pub fn find_orphans(owned: impl IntoIterator<Item = OwnedObject>, standing: &LiveOwners) -> Vec<Orphan> {
     let orphan = |object: OwnedObject| {
-        let cause = standing.cause(&object.owner)?;
-        Some(Orphan { object, cause })
+        let cause = standing.orphan_reason(&object.owner)?;
+        Some(Orphan { object, reason: cause })
     };
     let mut orphans: Vec<_> = owned.into_iter().filter_map(orphan).collect();
     orphans.sort_by(|a, b| (&a.object.kind, &a.object.id).cmp(&(&b.object.kind, &b.object.id)));
@@ -114,11 +114,11 @@ pub fn orphans(owned: impl IntoIterator<Item = OwnedObject>, standing: &Standing
 /// was restored empty, or a manager that was pointed at another cluster, makes orphans of everything.
 ///
 /// `made_for_somebody` counts the objects that were made for a Service or a Node.
-pub fn doubt(orphans: usize, made_for_somebody: usize, standing: &Standing) -> Option<&'static str> {
+pub fn refuse_collection(orphans: usize, made_for_somebody: usize, standing: &LiveOwners) -> Option<&'static str> {
     if standing.services.is_empty() {
         return Some("the cluster has no Service of type LoadBalancer at all");
     }
-    let most = orphans >= MANY && orphans * 2 > made_for_somebody;
+    let most = orphans >= MASS_ORPHAN_THRESHOLD && orphans * 2 > made_for_somebody;
     most.then_some("more than half of what the cluster owns would go")
 }
 
@@ -140,13 +140,13 @@ mod tests {
         OwnedObject { kind: kind.into(), id: id.into(), owner, created: None }
     }
 
-    fn standing() -> Standing {
+    fn standing() -> LiveOwners {
         let plain = ServiceView { is_load_balancer: false, ..ServiceView::named("default", "plain") };
         let mut ending = plain.clone();
         ending.name = "ending".into();
         ending.finalizers = Box::new([crate::k8s::well_known::FINALIZER_LOAD_BALANCER.into()]);
         let services = [service("web", "u1"), Arc::new(plain), Arc::new(ending)];
-        Standing::new(services, [Arc::new(NodeView::named("n1"))])
+        LiveOwners::new(services, [Arc::new(NodeView::named("n1"))])
     }
 
     #[test]
@@ -158,20 +158,20 @@ mod tests {
             owner("ending", None),
             Owner::Node { name: "n1".into() },
         ] {
-            assert_eq!(standing().cause(&owner), None, "{owner:?}");
+            assert_eq!(standing().orphan_reason(&owner), None, "{owner:?}");
         }
     }
 
     #[test]
     fn what_nobody_asks_for_is_an_orphan_and_says_why() {
         for (owner, cause) in [
-            (owner("gone", None), Cause::NoService),
-            (owner("plain", None), Cause::NoService),
-            (owner("web", Some("u0")), Cause::OtherService),
-            (Owner::Node { name: "n2".into() }, Cause::NoNode),
-            (Owner::Service { namespace: "other".into(), name: "web".into(), uid: None }, Cause::NoService),
+            (owner("gone", None), OrphanReason::NoService),
+            (owner("plain", None), OrphanReason::NoService),
+            (owner("web", Some("u0")), OrphanReason::OtherService),
+            (Owner::Node { name: "n2".into() }, OrphanReason::NoNode),
+            (Owner::Service { namespace: "other".into(), name: "web".into(), uid: None }, OrphanReason::NoService),
         ] {
-            assert_eq!(standing().cause(&owner), Some(cause), "{owner:?}");
+            assert_eq!(standing().orphan_reason(&owner), Some(cause), "{owner:?}");
         }
     }
 
@@ -185,7 +185,8 @@ mod tests {
         ];
         let mut reversed = owned.clone();
         reversed.reverse();
-        let ids = |owned| orphans(owned, &standing()).iter().map(|orphan| orphan.object.id.clone()).collect::<Vec<_>>();
+        let ids =
+            |owned| find_orphans(owned, &standing()).iter().map(|orphan| orphan.object.id.clone()).collect::<Vec<_>>();
         assert_eq!(ids(owned), [Box::from("a"), "z".into(), "b".into()]);
         assert_eq!(ids(reversed), [Box::from("a"), "z".into(), "b".into()]);
     }
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn the_age_is_the_clouds_and_else_how_long_it_was_seen() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let mut orphan = Orphan { object: object("k", "i", owner("gone", None)), cause: Cause::NoService };
+        let mut orphan = Orphan { object: object("k", "i", owner("gone", None)), reason: OrphanReason::NoService };
         let seen = Duration::from_secs(7);
         assert_eq!(orphan.age(at(1000), seen), seen);
         orphan.object.created = Some(at(900));
@@ -204,11 +205,11 @@ mod tests {
 
     #[test]
     fn a_cluster_that_looks_like_another_is_doubted() {
-        assert_eq!(doubt(2, 10, &standing()), None);
-        assert_eq!(doubt(2, 2, &standing()), None, "two may well leak");
-        assert_eq!(doubt(5, 10, &standing()), None);
-        assert!(doubt(6, 10, &standing()).is_some());
-        assert!(doubt(1, 10, &Standing::default()).is_some(), "without Services everything is an orphan");
+        assert_eq!(refuse_collection(2, 10, &standing()), None);
+        assert_eq!(refuse_collection(2, 2, &standing()), None, "two may well leak");
+        assert_eq!(refuse_collection(5, 10, &standing()), None);
+        assert!(refuse_collection(6, 10, &standing()).is_some());
+        assert!(refuse_collection(1, 10, &LiveOwners::default()).is_some(), "without Services everything is an orphan");
     }
 
     fn any_owner() -> impl Strategy<Value = Owner> {
@@ -235,7 +236,7 @@ mod tests {
         #[test]
         fn what_is_asked_for_is_never_an_orphan_and_the_rest_is(owned in any_owned(), shuffled in any::<prop::sample::Index>()) {
             let standing = standing();
-            let found = orphans(owned.clone(), &standing);
+            let found = find_orphans(owned.clone(), &standing);
             for object in &owned {
                 let is_orphan = found.iter().any(|orphan| orphan.object == *object);
                 let needed = match &object.owner {
@@ -250,10 +251,10 @@ mod tests {
             // Another order of the same.
             let mut turned = owned.clone();
             turned.rotate_left(shuffled.index(owned.len().max(1)).min(owned.len()));
-            prop_assert_eq!(orphans(turned, &standing), found.clone());
+            prop_assert_eq!(find_orphans(turned, &standing), found.clone());
             // Once they are deleted there are no more.
             let left = owned.into_iter().filter(|object| found.iter().all(|orphan| orphan.object != *object));
-            prop_assert_eq!(orphans(left, &standing), []);
+            prop_assert_eq!(find_orphans(left, &standing), []);
         }
     }
 }

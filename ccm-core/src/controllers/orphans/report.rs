@@ -7,49 +7,49 @@ use serde_json::{Value, json};
 
 use super::{
     plan::Orphan,
-    survey::{Fate, SurveyError},
+    scanner::{CollectOutcome, OrphanScanError},
 };
 use crate::{config::duration, error::chain, provider::Owner};
 
 /// What the cloud holds that nobody asks for, and what was done about it.
 #[derive(Debug)]
-pub struct Report {
+pub struct OrphanReport {
     /// `--cluster-name`.
     pub cluster: String,
     /// The cluster as the cloud has it, which is confirmed to have orphans deleted.
-    pub identity: Box<str>,
+    pub cluster_id: Box<str>,
     /// How many objects the cluster owns.
     pub owned: usize,
     /// When this was found.
     pub at: Timestamp,
     /// The orphans, each with what became of it.
-    pub orphans: Vec<(Orphan, Treatment)>,
+    pub orphans: Vec<(Orphan, OrphanAction)>,
 }
 
 /// What was done about an orphan.
 #[derive(Debug)]
-pub enum Treatment {
+pub enum OrphanAction {
     /// Nothing, because nothing was asked for.
     Listed,
     /// Nothing, because it is younger than the minimum age, or its age is not known.
     TooYoung,
     /// It was to be deleted.
-    Collected(Result<Fate, SurveyError>),
+    Collected(Result<CollectOutcome, OrphanScanError>),
 }
 
-impl Treatment {
+impl OrphanAction {
     /// Tells whether the orphan is still there.
-    fn is_left(&self) -> bool {
-        !matches!(self, Self::Collected(Ok(Fate::Deleted | Fate::Wanted)))
+    fn is_remaining(&self) -> bool {
+        !matches!(self, Self::Collected(Ok(CollectOutcome::Deleted | CollectOutcome::StillInUse)))
     }
 
-    fn word(&self) -> &'static str {
+    fn as_str(&self) -> &'static str {
         match self {
             Self::Listed => "left",
             Self::TooYoung => "too-young",
-            Self::Collected(Ok(Fate::Deleted)) => "deleted",
-            Self::Collected(Ok(Fate::Waits(_))) => "pending",
-            Self::Collected(Ok(Fate::Wanted)) => "wanted",
+            Self::Collected(Ok(CollectOutcome::Deleted)) => "deleted",
+            Self::Collected(Ok(CollectOutcome::Pending(_))) => "pending",
+            Self::Collected(Ok(CollectOutcome::StillInUse)) => "wanted",
             Self::Collected(Err(_)) => "failed",
         }
     }
@@ -57,22 +57,22 @@ impl Treatment {
     /// Says more than the word, where there is more to say.
     fn detail(&self) -> Option<String> {
         match self {
-            Self::Collected(Ok(Fate::Waits(why))) => Some(why.to_string()),
+            Self::Collected(Ok(CollectOutcome::Pending(why))) => Some(why.to_string()),
             Self::Collected(Err(error)) => Some(chain(error)),
             _ => None,
         }
     }
 }
 
-impl Report {
+impl OrphanReport {
     /// Counts the orphans that are still there.
-    pub fn left(&self) -> usize {
-        self.orphans.iter().filter(|(_, treatment)| treatment.is_left()).count()
+    pub fn remaining(&self) -> usize {
+        self.orphans.iter().filter(|(_, treatment)| treatment.is_remaining()).count()
     }
 
     /// Counts those that could not be deleted.
     pub fn failed(&self) -> usize {
-        self.orphans.iter().filter(|(_, treatment)| matches!(treatment, Treatment::Collected(Err(_)))).count()
+        self.orphans.iter().filter(|(_, treatment)| matches!(treatment, OrphanAction::Collected(Err(_)))).count()
     }
 
     /// Writes it as a table with a summary below.
@@ -90,9 +90,9 @@ impl Report {
                 text.push('\n');
             }
         }
-        let known = match *self.identity == *self.cluster {
+        let known = match *self.cluster_id == *self.cluster {
             true => String::new(),
-            false => format!(", in the cloud {:?}", self.identity),
+            false => format!(", in the cloud {:?}", self.cluster_id),
         };
         // Writing to a text does not fail.
         let _ = writeln!(
@@ -101,26 +101,26 @@ impl Report {
             self.cluster,
             self.orphans.len(),
             self.owned,
-            self.left()
+            self.remaining()
         );
-        if self.orphans.iter().any(|(_, treatment)| matches!(treatment, Treatment::Listed)) {
-            let _ = writeln!(text, "to delete those that are old enough, add --delete --confirm={}", self.identity);
+        if self.orphans.iter().any(|(_, treatment)| matches!(treatment, OrphanAction::Listed)) {
+            let _ = writeln!(text, "to delete those that are old enough, add --delete --confirm={}", self.cluster_id);
         }
         text
     }
 
-    fn row(&self, Orphan { object, cause }: &Orphan, treatment: &Treatment) -> [String; 6] {
+    fn row(&self, Orphan { object, reason: cause }: &Orphan, treatment: &OrphanAction) -> [String; 6] {
         let age = object.created.map_or_else(|| "unknown".to_owned(), |created| age(self.at, created));
         let state = match treatment.detail() {
-            Some(detail) => format!("{}: {detail}", treatment.word()),
-            None => treatment.word().to_owned(),
+            Some(detail) => format!("{}: {detail}", treatment.as_str()),
+            None => treatment.as_str().to_owned(),
         };
         [object.kind.to_string(), object.id.to_string(), owner(&object.owner), age, cause.to_string(), state]
     }
 
     /// Makes it a JSON document.
     pub fn json(&self) -> Value {
-        let orphans = self.orphans.iter().map(|(Orphan { object, cause }, treatment)| {
+        let orphans = self.orphans.iter().map(|(Orphan { object, reason: cause }, treatment)| {
             let made_for = match &object.owner {
                 Owner::Cluster => json!({"kind": "Cluster"}),
                 Owner::Service { namespace, name, uid } => {
@@ -134,16 +134,16 @@ impl Report {
                 "madeFor": made_for,
                 "created": object.created,
                 "why": cause.to_string(),
-                "state": treatment.word(),
+                "state": treatment.as_str(),
                 "detail": treatment.detail(),
             })
         });
         json!({
             "cluster": self.cluster,
-            "identity": self.identity,
+            "identity": self.cluster_id,
             "at": self.at,
             "owned": self.owned,
-            "left": self.left(),
+            "left": self.remaining(),
             "orphans": orphans.collect::<Vec<_>>(),
         })
     }
@@ -168,7 +168,7 @@ fn age(now: Timestamp, created: Timestamp) -> String {
 mod tests {
     use super::*;
     use crate::{
-        controllers::orphans::Cause,
+        controllers::orphans::OrphanReason,
         provider::{CloudError, OwnedObject},
     };
 
@@ -176,7 +176,7 @@ mod tests {
         let created = created.map(|second| Timestamp::from_second(second).unwrap());
         Orphan {
             object: OwnedObject { kind: "load balancer".into(), id: id.into(), owner, created },
-            cause: Cause::NoService,
+            reason: OrphanReason::NoService,
         }
     }
 
@@ -184,22 +184,22 @@ mod tests {
         Owner::Service { namespace: "default".into(), name: "web".into(), uid: Some("u1".into()) }
     }
 
-    fn report(treatments: Vec<Treatment>) -> Report {
+    fn report(treatments: Vec<OrphanAction>) -> OrphanReport {
         let orphans = treatments
             .into_iter()
             .enumerate()
             .map(|(index, treatment)| (orphan(&format!("lb-{index}"), web(), (index == 0).then_some(100)), treatment));
         let at = Timestamp::from_second(3820).unwrap();
-        Report { cluster: "blue".into(), identity: "blue-7".into(), owned: 9, at, orphans: orphans.collect() }
+        OrphanReport { cluster: "blue".into(), cluster_id: "blue-7".into(), owned: 9, at, orphans: orphans.collect() }
     }
 
-    fn failed() -> Treatment {
-        Treatment::Collected(Err(CloudError::transient("no answer").into()))
+    fn failed() -> OrphanAction {
+        OrphanAction::Collected(Err(CloudError::transient("no answer").into()))
     }
 
     #[test]
     fn a_person_reads_a_table() {
-        let text = report(vec![Treatment::Listed, failed()]).table();
+        let text = report(vec![OrphanAction::Listed, failed()]).table();
         let expected = "\
 KIND           ID    MADE FOR             AGE      WHY                     STATE
 load balancer  lb-0  Service default/web  1h2m0s   no Service asks for it  left
@@ -208,13 +208,13 @@ cluster \"blue\", in the cloud \"blue-7\": 2 of 9 cloud objects are orphans, 2 l
 to delete those that are old enough, add --delete --confirm=blue-7
 ";
         assert_eq!(text, expected);
-        let plain = Report { identity: "blue".into(), ..report(Vec::new()) };
+        let plain = OrphanReport { cluster_id: "blue".into(), ..report(Vec::new()) };
         assert_eq!(plain.table(), "cluster \"blue\": 0 of 9 cloud objects are orphans, 0 left\n");
     }
 
     #[test]
     fn a_program_reads_json() {
-        let json = report(vec![Treatment::Collected(Ok(Fate::Waits("it is busy".into())))]).json();
+        let json = report(vec![OrphanAction::Collected(Ok(CollectOutcome::Pending("it is busy".into())))]).json();
         assert_eq!((&json["identity"], &json["owned"]), (&json!("blue-7"), &json!(9)));
         assert_eq!(json["left"], 1);
         let orphan = &json["orphans"][0];
@@ -225,15 +225,15 @@ to delete those that are old enough, add --delete --confirm=blue-7
 
     #[test]
     fn what_is_gone_or_wanted_is_not_left() {
-        let gone = |fate| Treatment::Collected(Ok(fate));
+        let gone = |fate| OrphanAction::Collected(Ok(fate));
         let report = report(vec![
-            gone(Fate::Deleted),
-            gone(Fate::Wanted),
-            gone(Fate::Waits("busy".into())),
+            gone(CollectOutcome::Deleted),
+            gone(CollectOutcome::StillInUse),
+            gone(CollectOutcome::Pending("busy".into())),
             failed(),
-            Treatment::Listed,
-            Treatment::TooYoung,
+            OrphanAction::Listed,
+            OrphanAction::TooYoung,
         ]);
-        assert_eq!((report.left(), report.failed()), (4, 1));
+        assert_eq!((report.remaining(), report.failed()), (4, 1));
     }
 }

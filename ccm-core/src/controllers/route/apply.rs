@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::{CALL_TIMEOUT, RouteController, metrics::Trigger};
+use super::{CALL_TIMEOUT, RouteController, metrics::SyncTrigger};
 use crate::{
     provider::{CloudError, ErrorKind, Op, RouteChange},
     telemetry::controllers::call_span,
@@ -18,28 +18,28 @@ const MAX_BATCH: usize = 100;
 const MAX_CALLS: usize = 4;
 
 /// What became of a change.
-pub(super) struct Answer {
+pub(super) struct ChangeResult {
     pub(super) change: RouteChange,
     /// `None`: it was not sent.
     pub(super) result: Option<Result<(), CloudError>>,
     /// How long the call took that it was part of.
-    pub(super) took: Duration,
+    pub(super) duration: Duration,
 }
 
 impl RouteController {
     /// Makes changes that do not depend on each other. Those in front are sent first.
-    pub(super) async fn apply(&self, trigger: Trigger, changes: Vec<RouteChange>) -> Vec<Answer> {
+    pub(super) async fn apply(&self, trigger: SyncTrigger, changes: Vec<RouteChange>) -> Vec<ChangeResult> {
         let calls = stream::iter(batches(changes)).map(|batch| self.apply_batch(trigger, batch)).buffered(MAX_CALLS);
         calls.flat_map(stream::iter).collect().await
     }
 
-    async fn apply_batch(&self, trigger: Trigger, batch: Vec<RouteChange>) -> Vec<Answer> {
+    async fn apply_batch(&self, trigger: SyncTrigger, batch: Vec<RouteChange>) -> Vec<ChangeResult> {
         let started = Instant::now();
         let generation = {
             let throttle = self.throttle.lock();
             // Asked when its turn comes: a call before it may have been told to slow down.
             if throttle.until().is_some_and(|until| until > started) || self.op.is_cancelled() {
-                let unsent = |change| Answer { change, result: None, took: Duration::ZERO };
+                let unsent = |change| ChangeResult { change, result: None, duration: Duration::ZERO };
                 return batch.into_iter().map(unsent).collect();
             }
             throttle.generation()
@@ -48,12 +48,12 @@ impl RouteController {
         let results = self.call_apply(&op, &batch).await;
         let took = started.elapsed();
         let error = |kind| results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind() == kind);
-        self.throttle.lock().note(generation, error(ErrorKind::Throttled));
+        self.throttle.lock().record(generation, error(ErrorKind::Throttled));
         // The call as such failed when nothing of it succeeded.
         let failed =
             results.iter().all(Result::is_err).then(|| results.iter().find_map(|result| result.as_ref().err()));
         self.cloud.observe_batch("apply_routes", batch.len(), took, failed.flatten());
-        batch.into_iter().zip(results).map(|(change, result)| self.answer(change, result, took)).collect()
+        batch.into_iter().zip(results).map(|(change, result)| self.record_result(change, result, took)).collect()
     }
 
     /// Calls the provider; one answer per change, whatever it does.
@@ -71,25 +71,25 @@ impl RouteController {
             Err(CloudError::transient(format!("provider answered {got} of {want} route changes")))
         });
         let results = answers.unwrap_or_else(|error| vec![Err(error); batch.len()]);
-        results.into_iter().map(|result| result.map_err(|error| op.uncanceled(error, no_answer))).collect()
+        results.into_iter().map(|result| result.map_err(|error| op.as_timeout(error, no_response_error))).collect()
     }
 
-    fn answer(&self, change: RouteChange, result: Result<(), CloudError>, took: Duration) -> Answer {
+    fn record_result(&self, change: RouteChange, result: Result<(), CloudError>, took: Duration) -> ChangeResult {
         let result = match (&change, result) {
             // What is to be deleted is gone.
             (RouteChange::Delete(_), Err(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
             (_, Err(error)) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
-                return Answer { change, result: None, took };
+                return ChangeResult { change, result: None, duration: took };
             }
             (_, result) => result,
         };
         self.metrics.change(&change, result.as_ref().err());
-        Answer { change, result: Some(result), took }
+        ChangeResult { change, result: Some(result), duration: took }
     }
 }
 
 /// What is missing when a call was given up.
-pub(super) fn no_answer() -> String {
+pub(super) fn no_response_error() -> String {
     "no answer about routes".to_owned()
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct RouteMetrics {
 
 /// How a comparison with the cloud ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sync {
+pub(crate) enum SyncOutcome {
     /// At least one change was made.
     Changed,
     Noop,
@@ -29,14 +29,14 @@ pub(crate) enum Sync {
 
 /// Why it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trigger {
+pub(crate) enum SyncTrigger {
     /// The time had come, for all or for a change that failed.
     Periodic,
     /// A node changed.
     NodeChange,
 }
 
-impl Trigger {
+impl SyncTrigger {
     /// The reason in words.
     pub(crate) fn reason(self) -> &'static str {
         match self {
@@ -85,15 +85,15 @@ impl RouteMetrics {
     }
 
     /// Counts one comparison.
-    pub(crate) fn sync(&self, outcome: Sync, trigger: Trigger) {
+    pub(crate) fn sync(&self, outcome: SyncOutcome, trigger: SyncTrigger) {
         let outcome = match outcome {
-            Sync::Changed => "changed",
-            Sync::Noop => "noop",
-            Sync::Error => "error",
+            SyncOutcome::Changed => "changed",
+            SyncOutcome::Noop => "noop",
+            SyncOutcome::Error => "error",
         };
         let trigger = match trigger {
-            Trigger::Periodic => "periodic",
-            Trigger::NodeChange => "node_change",
+            SyncTrigger::Periodic => "periodic",
+            SyncTrigger::NodeChange => "node_change",
         };
         self.syncs.with_label_values(&[outcome, trigger]).inc();
     }

@@ -5,12 +5,12 @@
 //! by itself. Each node's condition `NetworkUnavailable` says whether all its routes are there.
 
 mod apply;
-mod conditions;
-mod failures;
+mod backoff;
+mod dry_run;
 pub(crate) mod metrics;
+mod network_condition;
 mod observe;
 mod plan;
-mod preview;
 mod reconcile;
 mod schedule;
 
@@ -21,19 +21,19 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::conditions::NetworkReady;
-pub(crate) use self::conditions::Writing;
+pub(crate) use self::network_condition::ConditionPatch;
+pub use self::network_condition::NetworkConditions;
 use self::{
     metrics::RouteMetrics,
-    reconcile::{Flow, State},
-    schedule::{News, Signals},
+    reconcile::{RouteSyncState, SyncControl},
+    schedule::{NodeChangeKind, PendingNodeChanges},
 };
 use super::ControllerContext;
 use crate::{
     config::controllers as names,
     k8s::NodeView,
-    provider::{CloudProvider, NodeClaim, Op, Throttle},
-    runtime::{cache::Change, queue::WorkQueue},
+    provider::{CloudProvider, NodeOwnership, Op, Throttle},
+    runtime::{cache::Change, work_queue::WorkQueue},
     telemetry::metrics::CloudMetrics,
 };
 
@@ -60,12 +60,12 @@ pub struct RouteController {
     op: Op,
     cloud: CloudMetrics,
     metrics: RouteMetrics,
-    network: NetworkReady,
+    network: NetworkConditions,
     /// Nodes whose condition may have to be written.
     conditions: WorkQueue<Arc<str>>,
-    signals: Arc<Signals>,
+    signals: Arc<PendingNodeChanges>,
     throttle: Mutex<Throttle>,
-    began: Instant,
+    started_at: Instant,
 }
 
 impl RouteController {
@@ -79,38 +79,42 @@ impl RouteController {
         config: RouteControllerConfig,
         op: Op,
         cloud: CloudMetrics,
-        network: NetworkReady,
+        network: NetworkConditions,
     ) -> prometheus::Result<Self> {
         let metrics = RouteMetrics::register(&cx.metrics)?;
-        let signals = Arc::new(Signals::default());
-        let conditions = WorkQueue::named("Routes", &cx.shared.queues);
-        let watcher =
-            Watcher { provider: cx.provider.clone(), network: network.clone(), signals: signals.clone(), conditions };
+        let signals = Arc::new(PendingNodeChanges::default());
+        let conditions = WorkQueue::named("Routes", &cx.controller_metrics.queues);
+        let watcher = NodeWatcher {
+            provider: cx.provider.clone(),
+            network: network.clone(),
+            signals: signals.clone(),
+            conditions,
+        };
         let conditions = watcher.conditions.clone();
-        cx.nodes.on_change(move |change| watcher.see(change));
+        cx.nodes.on_change(move |change| watcher.on_node_change(change));
         let (throttle, began) = (Mutex::default(), Instant::now());
-        Ok(Self { cx, config, op, cloud, metrics, network, conditions, signals, throttle, began })
+        Ok(Self { cx, config, op, cloud, metrics, network, conditions, signals, throttle, started_at: began })
     }
 
     /// Runs until `cancel`; then begins nothing new, gives up what only asks, and ends when the changes that were requested
     /// have their answers.
     pub async fn run(self, cancel: CancellationToken) {
-        tokio::join!(self.follow(&cancel), self.write_conditions(&cancel));
+        tokio::join!(self.run_reconcile_loop(&cancel), self.write_conditions(&cancel));
     }
 
     /// Compares whenever there is a reason to.
-    async fn follow(&self, cancel: &CancellationToken) {
+    async fn run_reconcile_loop(&self, cancel: &CancellationToken) {
         // A node that is not in the cache yet is not one that is gone.
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
-        let mut state = State::new(Instant::now());
+        let mut state = RouteSyncState::new(Instant::now());
         while !cancel.is_cancelled() {
-            let (at, trigger) = state.schedule.next(self.signals.pending(), self.pause(&state));
+            let (at, trigger) = state.schedule.next(self.signals.pending(), self.backoff_until(&state));
             tokio::select! {
                 () = cancel.cancelled() => return,
                 () = self.signals.changed() => {}
                 () = tokio::time::sleep_until(at) => {
-                    let pass = self.observed(trigger, &mut state);
-                    if self.cx.shared.reconcile(names::NODE_ROUTE, "routes", pass).await == Flow::Stop {
+                    let pass = self.sync_with_outcome(trigger, &mut state);
+                    if self.cx.controller_metrics.reconcile(names::NODE_ROUTE, "routes", pass).await == SyncControl::Stop {
                         break;
                     }
                 }
@@ -122,27 +126,29 @@ impl RouteController {
 }
 
 /// Sees the changes of the node cache.
-struct Watcher {
+struct NodeWatcher {
     provider: Arc<dyn CloudProvider>,
-    network: NetworkReady,
-    signals: Arc<Signals>,
+    network: NetworkConditions,
+    signals: Arc<PendingNodeChanges>,
     conditions: WorkQueue<Arc<str>>,
 }
 
-impl Watcher {
-    fn see(&self, change: &Change<NodeView>) {
+impl NodeWatcher {
+    fn on_node_change(&self, change: &Change<NodeView>) {
         match change {
             // Without pod networks nothing is missing; a route that is left over can wait for its time.
-            Change::Added(node) if !node.pod_cidrs.is_empty() => self.signals.add(&node.name, News::Routes),
+            Change::Added(node) if !node.pod_cidrs.is_empty() => {
+                self.signals.record(&node.name, NodeChangeKind::Routes);
+            }
             Change::Added(_) => {}
-            Change::Deleted(node) => self.signals.add(&node.name, News::Routes),
+            Change::Deleted(node) => self.signals.record(&node.name, NodeChangeKind::Routes),
             Change::Updated { old, new } => {
-                let news = self.news(old, new);
+                let news = self.change_of(old, new);
                 if let Some(news) = news {
-                    self.signals.add(&new.name, news);
+                    self.signals.record(&new.name, news);
                 }
                 // For example because it waited for the addresses that are there now.
-                if !self.network.is_settled(new) {
+                if !self.network.is_up_to_date(new) {
                     self.conditions.add(new.name.clone());
                 }
             }
@@ -150,16 +156,16 @@ impl Watcher {
     }
 
     /// Tells what an update means. Heartbeats and our own writes mean nothing.
-    fn news(&self, old: &NodeView, new: &NodeView) -> Option<News> {
-        let claim = |node| self.provider.claims_node(node) == NodeClaim::Ours;
+    fn change_of(&self, old: &NodeView, new: &NodeView) -> Option<NodeChangeKind> {
+        let claim = |node| self.provider.node_ownership(node) == NodeOwnership::Ours;
         let routes = old.pod_cidrs != new.pod_cidrs
             || old.addresses != new.addresses
             || old.provider_id != new.provider_id
             || claim(old) != claim(new);
-        let condition = old.network_unavailable != new.network_unavailable && !self.network.is_settled(new);
+        let condition = old.network_unavailable != new.network_unavailable && !self.network.is_up_to_date(new);
         match (routes && !(old.pod_cidrs.is_empty() && new.pod_cidrs.is_empty()), condition) {
-            (true, _) => Some(News::Routes),
-            (false, true) => Some(News::Condition),
+            (true, _) => Some(NodeChangeKind::Routes),
+            (false, true) => Some(NodeChangeKind::NetworkCondition),
             (false, false) => None,
         }
     }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::{CALL_TIMEOUT, RouteController, apply::no_answer};
+use super::{CALL_TIMEOUT, RouteController, apply::no_response_error};
 use crate::{
     k8s::NodeView,
-    provider::{CloudError, ErrorKind, NodeClaim, Route},
+    provider::{CloudError, ErrorKind, NodeOwnership, Route},
     runtime::api::ApiError,
     telemetry::controllers::call_span,
 };
 
 /// All nodes.
-pub(super) struct Nodes {
+pub(super) struct ClusterNodes {
     /// Those that the provider claims.
     pub(super) ours: Vec<Arc<NodeView>>,
     /// All others.
@@ -23,24 +23,24 @@ pub(super) struct Nodes {
 
 impl RouteController {
     /// The nodes as the cache has them.
-    pub(super) fn nodes(&self) -> Nodes {
-        self.divide(self.cx.nodes.list())
+    pub(super) fn cached_nodes(&self) -> ClusterNodes {
+        self.split_by_ownership(self.cx.nodes.list())
     }
 
     /// The nodes as the API server has them.
-    pub(super) async fn fresh_nodes(&self) -> Result<Nodes, ApiError> {
-        let nodes = self.cx.api.list_nodes(&self.cx.fields).await?;
-        Ok(self.divide(nodes.into_iter().map(Arc::new).collect()))
+    pub(super) async fn nodes_from_api_server(&self) -> Result<ClusterNodes, ApiError> {
+        let nodes = self.cx.api.list_nodes(&self.cx.node_fields).await?;
+        Ok(self.split_by_ownership(nodes.into_iter().map(Arc::new).collect()))
     }
 
-    fn divide(&self, nodes: Vec<Arc<NodeView>>) -> Nodes {
-        let is_ours = |node: &Arc<NodeView>| self.cx.provider.claims_node(node) == NodeClaim::Ours;
+    fn split_by_ownership(&self, nodes: Vec<Arc<NodeView>>) -> ClusterNodes {
+        let is_ours = |node: &Arc<NodeView>| self.cx.provider.node_ownership(node) == NodeOwnership::Ours;
         let (ours, foreign) = nodes.into_iter().partition(is_ours);
-        Nodes { ours, foreign }
+        ClusterNodes { ours, foreign }
     }
 
     /// The routes of the cloud.
-    pub(super) async fn list_routes(&self, nodes: &Nodes) -> Result<Vec<Route>, CloudError> {
+    pub(super) async fn list_routes(&self, nodes: &ClusterNodes) -> Result<Vec<Route>, CloudError> {
         let Some(routes) = self.cx.provider.routes() else {
             return Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes"));
         };
@@ -52,9 +52,9 @@ impl RouteController {
             .run(routes.list(&op, nodes))
             .instrument(call_span("list_routes"))
             .await
-            .map_err(|error| op.uncanceled(error, no_answer));
+            .map_err(|error| op.as_timeout(error, no_response_error));
         let error = result.as_ref().err();
-        self.throttle.lock().note(generation, error.filter(|error| error.kind() == ErrorKind::Throttled));
+        self.throttle.lock().record(generation, error.filter(|error| error.kind() == ErrorKind::Throttled));
         self.cloud.observe_batch("list_routes", nodes.len(), started.elapsed(), error);
         result
     }

@@ -12,20 +12,20 @@ use tokio::time::Instant;
 
 use super::{
     RouteController,
-    apply::Answer,
-    failures::{ChangeKey, Failures},
-    metrics::{Sync, Trigger},
-    observe::Nodes,
-    plan::{self, Created, Plan, Refusal, World},
+    apply::ChangeResult,
+    backoff::{ChangeBackoff, ChangeKey},
+    metrics::{SyncOutcome, SyncTrigger},
+    observe::ClusterNodes,
+    plan::{self, CreateResult, PlanInput, RejectReason, RoutePlan},
     schedule::Schedule,
 };
 use crate::{
     config,
     error::chain,
     k8s::NodeView,
-    provider::{CloudError, ErrorKind, EventKind, Route, RouteChange},
-    runtime::{events::ObjectRef, queue::Backoff},
-    telemetry::controllers::{Outcome, Write, because},
+    provider::{CloudError, ErrorKind, EventType, Route, RouteChange},
+    runtime::{events::ObjectRef, work_queue::Backoff},
+    telemetry::controllers::{ReconcileOutcome, SkippedWrite, record_reason},
 };
 
 /// Time between two comparisons without a reason when the gate is on; lengthened by up to a tenth at random.
@@ -34,44 +34,44 @@ const WATCH_BASED_PERIOD: Duration = Duration::from_secs(3600);
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
 
 /// What is remembered from one comparison to the next.
-pub(super) struct State {
+pub(super) struct RouteSyncState {
     pub(super) schedule: Schedule,
-    failures: Failures,
+    failures: ChangeBackoff,
     /// Lists that failed in a row, and until when none is tried again.
     failed_lists: u32,
-    list_again: Option<Instant>,
-    told: HashSet<Told>,
+    list_retry_at: Option<Instant>,
+    reported: HashSet<ReportedCidr>,
 }
 
 /// A pod network that gets no route and whose node has been told: UID, network, why.
-type Told = (Box<str>, Arc<str>, Refusal);
+type ReportedCidr = (Box<str>, Arc<str>, RejectReason);
 
-impl State {
+impl RouteSyncState {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             schedule: Schedule::new(now),
-            failures: Failures::default(),
+            failures: ChangeBackoff::default(),
             failed_lists: 0,
-            list_again: None,
-            told: HashSet::new(),
+            list_retry_at: None,
+            reported: HashSet::new(),
         }
     }
 
-    fn note_failed_list(&mut self, error: &SyncError) {
+    fn record_list_failure(&mut self, error: &RouteSyncError) {
         self.failed_lists += 1;
         let delay = match error {
-            SyncError::Routes(error) => error.retry_after(),
-            SyncError::Nodes(error) => error.retry_after(),
+            RouteSyncError::Routes(error) => error.retry_after(),
+            RouteSyncError::Nodes(error) => error.retry_after(),
         };
         let delay = delay.unwrap_or_else(|| BACKOFF.delay(self.failed_lists));
-        self.list_again = Some(Instant::now() + delay);
+        self.list_retry_at = Some(Instant::now() + delay);
         tracing::warn!(error = chain(error), failures = self.failed_lists, "routes not compared with the cloud");
     }
 }
 
 /// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum SyncControl {
     Continue,
     /// The provider has no routes after all.
     Stop,
@@ -79,7 +79,7 @@ pub(super) enum Flow {
 
 /// Why a comparison came to nothing.
 #[derive(Debug, thiserror::Error)]
-enum SyncError {
+enum RouteSyncError {
     #[error("routes cannot be listed")]
     Routes(#[source] CloudError),
     #[error("nodes cannot be read again before many routes are deleted")]
@@ -88,47 +88,53 @@ enum SyncError {
 
 impl RouteController {
     /// Returns until when no comparison may start.
-    pub(super) fn pause(&self, state: &State) -> Option<Instant> {
-        self.throttle.lock().until().max(state.list_again)
+    pub(super) fn backoff_until(&self, state: &RouteSyncState) -> Option<Instant> {
+        self.throttle.lock().until().max(state.list_retry_at)
     }
 
     /// Compares once; tells how it ended, too.
-    pub(super) async fn observed(&self, trigger: Trigger, state: &mut State) -> (Outcome, Flow) {
-        because(trigger.reason());
+    pub(super) async fn sync_with_outcome(
+        &self,
+        trigger: SyncTrigger,
+        state: &mut RouteSyncState,
+    ) -> (ReconcileOutcome, SyncControl) {
+        record_reason(trigger.reason());
         let before = state.failed_lists;
         let flow = self.pass(trigger, state).await;
         let failed = state.failed_lists > before || state.failures.len() > 0;
-        (if failed { Outcome::Failed } else { Outcome::Done }, flow)
+        (if failed { ReconcileOutcome::Failed } else { ReconcileOutcome::Done }, flow)
     }
 
-    async fn pass(&self, trigger: Trigger, state: &mut State) -> Flow {
+    async fn pass(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> SyncControl {
         let news = self.signals.take();
         for name in news {
             if let Some(node) = self.cx.nodes.get(&name) {
-                state.failures.wake(&node.uid);
+                state.failures.retry_now(&node.uid);
             }
         }
         state.schedule.started(Instant::now(), self.period());
         let outcome = match self.reconcile(trigger, state).await {
             Ok(outcome) => outcome,
-            Err(SyncError::Routes(error)) if error.kind() == ErrorKind::NotImplemented => {
+            Err(RouteSyncError::Routes(error)) if error.kind() == ErrorKind::NotImplemented => {
                 tracing::warn!(error = error.chain(), "cloud provider does not implement routes; none are made");
-                return Flow::Stop;
+                return SyncControl::Stop;
             }
             // The process is stopping.
-            Err(SyncError::Routes(error)) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
-                return Flow::Continue;
+            Err(RouteSyncError::Routes(error))
+                if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) =>
+            {
+                return SyncControl::Continue;
             }
             Err(error) => {
-                state.note_failed_list(&error);
-                Sync::Error
+                state.record_list_failure(&error);
+                SyncOutcome::Error
             }
         };
         self.metrics.sync(outcome, trigger);
         self.metrics.failing.set(i64::try_from(state.failures.len()).unwrap_or(i64::MAX));
-        let retry = state.failures.next_due().map(|due| self.began + due);
-        state.schedule.retry = [state.schedule.retry, retry, state.list_again].into_iter().flatten().min();
-        Flow::Continue
+        let retry = state.failures.next_retry().map(|due| self.started_at + due);
+        state.schedule.retry = [state.schedule.retry, retry, state.list_retry_at].into_iter().flatten().min();
+        SyncControl::Continue
     }
 
     fn period(&self) -> Duration {
@@ -138,57 +144,57 @@ impl RouteController {
         }
     }
 
-    async fn reconcile(&self, trigger: Trigger, state: &mut State) -> Result<Sync, SyncError> {
-        let routes = self.list_routes(&self.nodes()).await.map_err(SyncError::Routes)?;
+    async fn reconcile(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> Result<SyncOutcome, RouteSyncError> {
+        let routes = self.list_routes(&self.cached_nodes()).await.map_err(RouteSyncError::Routes)?;
         // Looked at after the routes: what was created since they were listed is created again, which does no harm, and what
         // belongs to a node that is new is not deleted.
-        let mut plan = self.plan(&self.nodes(), &routes, &state.failures);
+        let mut plan = self.plan(&self.cached_nodes(), &routes, &state.failures);
         let mut nodes_unread = None;
-        if plan.is_drastic() {
-            match self.fresh_nodes().await {
+        if plan.deletes_most_routes() {
+            match self.nodes_from_api_server().await {
                 Ok(nodes) => {
                     // The provider names nodes by those that it is given: routes of the missing ones had no name.
-                    let routes = self.list_routes(&nodes).await.map_err(SyncError::Routes)?;
+                    let routes = self.list_routes(&nodes).await.map_err(RouteSyncError::Routes)?;
                     plan = self.plan(&nodes, &routes, &state.failures);
                 }
                 Err(error) => {
-                    plan.spare_unwanted();
-                    nodes_unread = Some(SyncError::Nodes(error));
+                    plan.keep_unclaimed();
+                    nodes_unread = Some(RouteSyncError::Nodes(error));
                 }
             }
         }
-        state.failures.retain(&plan.needed());
-        self.complain(&plan, &mut state.told);
-        let changed = self.carry_out(&plan, trigger, state).await;
+        state.failures.retain(&plan.required_changes());
+        self.report_rejected_cidrs(&plan, &mut state.reported);
+        let changed = self.apply_plan(&plan, trigger, state).await;
         if let Some(error) = nodes_unread {
             return Err(error);
         }
-        (state.failed_lists, state.list_again) = (0, None);
-        Ok(if changed { Sync::Changed } else { Sync::Noop })
+        (state.failed_lists, state.list_retry_at) = (0, None);
+        Ok(if changed { SyncOutcome::Changed } else { SyncOutcome::Noop })
     }
 
-    pub(super) fn plan(&self, nodes: &Nodes, routes: &[Route], failures: &Failures) -> Plan {
-        let (cluster, now) = (&*self.config.cluster_cidrs, self.began.elapsed());
-        plan::plan(&World { ours: &nodes.ours, foreign: &nodes.foreign, routes, cluster, failures, now })
+    pub(super) fn plan(&self, nodes: &ClusterNodes, routes: &[Route], failures: &ChangeBackoff) -> RoutePlan {
+        let (cluster, now) = (&*self.config.cluster_cidrs, self.started_at.elapsed());
+        plan::plan(&PlanInput { ours: &nodes.ours, foreign: &nodes.foreign, routes, cluster, failures, now })
     }
 
     /// Tells each node once why a network of its pods gets no route.
-    fn complain(&self, plan: &Plan, told: &mut HashSet<Told>) {
-        let key = |c: &plan::Complaint| (c.node.uid.clone(), c.cidr.clone(), c.why.clone());
-        for complaint in plan.complaints.iter().filter(|complaint| !told.contains(&key(complaint))) {
+    fn report_rejected_cidrs(&self, plan: &RoutePlan, told: &mut HashSet<ReportedCidr>) {
+        let key = |c: &plan::RejectedPodCidr| (c.node.uid.clone(), c.cidr.clone(), c.reject_reason.clone());
+        for complaint in plan.rejected_cidrs.iter().filter(|complaint| !told.contains(&key(complaint))) {
             let note = complaint.note(&self.config.cluster_cidrs);
             tracing::warn!(node = %complaint.node.name, cidr = %complaint.cidr, "{note}");
             self.warn(&complaint.node, complaint.reason(), &note);
         }
-        *told = plan.complaints.iter().map(key).collect();
+        *told = plan.rejected_cidrs.iter().map(key).collect();
     }
 
     fn warn(&self, node: &NodeView, reason: &'static str, note: &str) {
-        self.cx.events.event(&ObjectRef::node(node.name.clone(), &*node.uid), EventKind::Warning, reason, note);
+        self.cx.events.event(&ObjectRef::node(node.name.clone(), &*node.uid), EventType::Warning, reason, note);
     }
 
     /// Makes the changes of a plan and decides the conditions. Returns whether anything changed in the cloud.
-    async fn carry_out(&self, plan: &Plan, trigger: Trigger, state: &mut State) -> bool {
+    async fn apply_plan(&self, plan: &RoutePlan, trigger: SyncTrigger, state: &mut RouteSyncState) -> bool {
         let deletes = plan.steps.iter().flat_map(|step| step.delete.iter().cloned().map(RouteChange::Delete));
         let creates = |waits: bool| {
             let steps = plan.steps.iter().filter(move |step| step.delete.is_empty() != waits);
@@ -197,34 +203,34 @@ impl RouteController {
         let create = |(node, destination)| RouteChange::Create { node, destination };
         // Deletions in front: they make room where the table is full.
         let first = self.apply(trigger, deletes.chain(creates(false).map(create)).collect()).await;
-        let not_deleted: HashSet<IpNet> = first.iter().filter_map(undeleted).collect();
+        let not_deleted: HashSet<IpNet> = first.iter().filter_map(failed_deletion).collect();
         let free = creates(true).filter(|(_, destination)| !not_deleted.contains(destination));
         let second = self.apply(trigger, free.map(create).collect()).await;
-        let answers: Vec<Answer> = first.into_iter().chain(second).collect();
-        let created = self.record(&answers, state);
-        self.decide(plan, &created);
+        let answers: Vec<ChangeResult> = first.into_iter().chain(second).collect();
+        let created = self.record_results(&answers, state);
+        self.set_network_status(plan, &created);
         answers.iter().any(|answer| matches!(answer.result, Some(Ok(()))))
     }
 
     /// Learns from the answers, tells of failures, and returns how the creations ended.
-    fn record(&self, answers: &[Answer], state: &mut State) -> HashMap<IpNet, Created> {
-        let now = self.began.elapsed();
-        let unsent = if self.op.may_write().is_ok() { Created::No } else { Created::Unknown };
+    fn record_results(&self, answers: &[ChangeResult], state: &mut RouteSyncState) -> HashMap<IpNet, CreateResult> {
+        let now = self.started_at.elapsed();
+        let unsent = if self.op.may_write().is_ok() { CreateResult::No } else { CreateResult::Unknown };
         let mut created = HashMap::new();
         let mut failed: Option<(usize, &CloudError)> = None;
-        for Answer { change, result, took } in answers {
+        for ChangeResult { change, result, duration: took } in answers {
             let key = match change {
                 RouteChange::Create { node, destination } => ChangeKey::create(node, *destination),
                 RouteChange::Delete(route) => ChangeKey::delete(route),
             };
             match result {
-                Some(Ok(())) => state.failures.succeeded(&key),
+                Some(Ok(())) => state.failures.record_success(&key),
                 Some(Err(error)) => {
-                    if !is_new(change) {
+                    if !is_uninitialized_node(change) {
                         failed = Some((failed.map_or(1, |(count, _)| count + 1), error));
                     }
-                    let reason = state.failures.failed(key, error, now);
-                    self.tell_failure(change, error, *took, reason);
+                    let reason = state.failures.record_failure(key, error, now);
+                    self.report_failure(change, error, *took, reason);
                 }
                 // Its turn comes when the cloud may be called again.
                 None => state.schedule.retry = Some(Instant::now()),
@@ -232,19 +238,19 @@ impl RouteController {
             if let RouteChange::Create { node, destination } = change {
                 let outcome = match result {
                     // Bad news that is true for a moment would be a write, and then another for the good ones.
-                    None if node.network_unavailable.is_none() => Created::Unknown,
-                    Some(Ok(())) => Created::Yes,
-                    Some(Err(_)) => Created::No,
+                    None if node.network_unavailable.is_none() => CreateResult::Unknown,
+                    Some(Ok(())) => CreateResult::Yes,
+                    Some(Err(_)) => CreateResult::No,
                     None => unsent,
                 };
                 created.insert(*destination, outcome);
             }
         }
-        summarize(answers, failed);
+        log_summary(answers, failed);
         created
     }
 
-    fn tell_failure(&self, change: &RouteChange, error: &CloudError, took: Duration, reason: Option<&'static str>) {
+    fn report_failure(&self, change: &RouteChange, error: &CloudError, took: Duration, reason: Option<&'static str>) {
         let RouteChange::Create { node, destination } = change else { return };
         let (uid, name, error) = (&node.uid, &node.name, error.chain());
         tracing::debug!(node = %name, %destination, error, "route not created");
@@ -257,14 +263,14 @@ impl RouteController {
     }
 
     /// Decides the condition of every node that has or had pod networks.
-    fn decide(&self, plan: &Plan, created: &HashMap<IpNet, Created>) {
+    fn set_network_status(&self, plan: &RoutePlan, created: &HashMap<IpNet, CreateResult>) {
         // A creation that is not in the answers waits for a deletion that failed.
-        let outcome = |destination| created.get(&destination).copied().unwrap_or(Created::No);
+        let outcome = |destination| created.get(&destination).copied().unwrap_or(CreateResult::No);
         for node in &plan.nodes {
-            let Some(network) = plan::judge(node, outcome) else { continue };
+            let Some(network) = plan::network_status(node, outcome) else { continue };
             match self.network.decide(&node.node, network) {
                 true => self.conditions.add(node.node.name.clone()),
-                false => self.cx.shared.saved(Write::NodeCondition),
+                false => self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeCondition),
             }
         }
         let known: HashSet<&str> = plan.nodes.iter().map(|node| &*node.node.name).collect();
@@ -274,12 +280,12 @@ impl RouteController {
 
 /// Tells whether a route is wanted for a node that has no address yet: it comes as soon as the node is initialised, and no
 /// person has to act.
-fn is_new(change: &RouteChange) -> bool {
+fn is_uninitialized_node(change: &RouteChange) -> bool {
     matches!(change, RouteChange::Create { node, .. } if node.addresses.is_empty())
 }
 
 /// Returns the destination of a deletion that did not succeed.
-fn undeleted(answer: &Answer) -> Option<IpNet> {
+fn failed_deletion(answer: &ChangeResult) -> Option<IpNet> {
     match &answer.change {
         RouteChange::Delete(route) if !matches!(answer.result, Some(Ok(()))) => Some(route.destination.trunc()),
         _ => None,
@@ -287,7 +293,7 @@ fn undeleted(answer: &Answer) -> Option<IpNet> {
 }
 
 /// One line for all changes of a comparison.
-fn summarize(answers: &[Answer], failed: Option<(usize, &CloudError)>) {
+fn log_summary(answers: &[ChangeResult], failed: Option<(usize, &CloudError)>) {
     let count = |is_create: bool| {
         let done = answers.iter().filter(|answer| matches!(answer.result, Some(Ok(()))));
         done.filter(|answer| matches!(answer.change, RouteChange::Create { .. }) == is_create).count()

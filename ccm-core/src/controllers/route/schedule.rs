@@ -5,47 +5,47 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
-use super::metrics::Trigger;
+use super::metrics::SyncTrigger;
 
 /// Shortest time from one comparison to the next: changes that come close together share one. Upstream lets each wait 10 s
 /// for every one before it (W16).
-const GAP: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The same when only a condition was changed by somebody else, so that two who disagree about one do not keep the
 /// cloud busy.
-const CONDITION_GAP: Duration = Duration::from_secs(10);
+const MIN_CONDITION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a change of a node means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum NodeChangeKind {
     /// Its routes may not be right any more.
     Routes,
     /// Somebody else has changed its condition.
-    Condition,
+    NetworkCondition,
 }
 
 /// Changes of nodes since the last comparison.
 #[derive(Debug, Default)]
-pub(super) struct Signals {
-    pending: Mutex<Pending>,
+pub(super) struct PendingNodeChanges {
+    pending: Mutex<NodeChangeSet>,
     wake: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Pending {
+struct NodeChangeSet {
     /// Names of the nodes whose routes may not be right any more.
     nodes: HashSet<Arc<str>>,
     condition: bool,
 }
 
-impl Signals {
-    pub(super) fn add(&self, node: &Arc<str>, news: News) {
+impl PendingNodeChanges {
+    pub(super) fn record(&self, node: &Arc<str>, news: NodeChangeKind) {
         let mut pending = self.pending.lock();
-        let was = pending.news();
+        let was = pending.most_urgent();
         match news {
-            News::Routes => drop(pending.nodes.insert(node.clone())),
-            News::Condition => pending.condition = true,
+            NodeChangeKind::Routes => drop(pending.nodes.insert(node.clone())),
+            NodeChangeKind::NetworkCondition => pending.condition = true,
         }
-        if pending.news() != was {
+        if pending.most_urgent() != was {
             self.wake.notify_one();
         }
     }
@@ -59,8 +59,8 @@ impl Signals {
     }
 
     /// Returns the most urgent news.
-    pub(super) fn pending(&self) -> Option<News> {
-        self.pending.lock().news()
+    pub(super) fn pending(&self) -> Option<NodeChangeKind> {
+        self.pending.lock().most_urgent()
     }
 
     /// Takes all news; returns the nodes whose routes may not be right any more.
@@ -69,11 +69,11 @@ impl Signals {
     }
 }
 
-impl Pending {
-    fn news(&self) -> Option<News> {
+impl NodeChangeSet {
+    fn most_urgent(&self) -> Option<NodeChangeKind> {
         match (self.nodes.is_empty(), self.condition) {
-            (false, _) => Some(News::Routes),
-            (true, true) => Some(News::Condition),
+            (false, _) => Some(NodeChangeKind::Routes),
+            (true, true) => Some(NodeChangeKind::NetworkCondition),
             (true, false) => None,
         }
     }
@@ -101,18 +101,18 @@ impl Schedule {
     }
 
     /// Returns when the next comparison is to start, and why. None starts before `pause` is over.
-    pub(super) fn next(&self, news: Option<News>, pause: Option<Instant>) -> (Instant, Trigger) {
+    pub(super) fn next(&self, news: Option<NodeChangeKind>, pause: Option<Instant>) -> (Instant, SyncTrigger) {
         let after = |gap: Duration| self.last.map_or(self.periodic, |last| last + gap);
         let by_news = news.map(|news| match news {
-            News::Routes => after(GAP),
-            News::Condition => after(CONDITION_GAP),
+            NodeChangeKind::Routes => after(MIN_INTERVAL),
+            NodeChangeKind::NetworkCondition => after(MIN_CONDITION_INTERVAL),
         });
         // A period of less than the gap is what the operator asked for.
-        let by_time = self.retry.map_or(self.periodic, |retry| retry.max(after(GAP)).min(self.periodic));
+        let by_time = self.retry.map_or(self.periodic, |retry| retry.max(after(MIN_INTERVAL)).min(self.periodic));
         let (at, trigger) = match by_news {
             // The first is due in any case.
-            Some(at) if at <= by_time && self.last.is_some() => (at, Trigger::NodeChange),
-            _ => (by_time, Trigger::Periodic),
+            Some(at) if at <= by_time && self.last.is_some() => (at, SyncTrigger::NodeChange),
+            _ => (by_time, SyncTrigger::Periodic),
         };
         (pause.map_or(at, |pause| at.max(pause)), trigger)
     }
@@ -130,14 +130,17 @@ mod tests {
     fn the_first_change_acts_at_once_and_followers_within_a_second() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        assert_eq!(schedule.next(Some(News::Routes), None), (start, Trigger::Periodic));
+        assert_eq!(schedule.next(Some(NodeChangeKind::Routes), None), (start, SyncTrigger::Periodic));
         schedule.started(start, secs(3600));
-        let news = Some(News::Routes);
+        let news = Some(NodeChangeKind::Routes);
         // Long after: at once, for the time is over.
-        assert_eq!(schedule.next(news, None), (start + GAP, Trigger::NodeChange));
-        assert_eq!(schedule.next(Some(News::Condition), None), (start + secs(10), Trigger::NodeChange));
-        assert_eq!(schedule.next(None, None), (start + secs(3600), Trigger::Periodic));
-        assert_eq!(schedule.next(news, Some(start + secs(30))), (start + secs(30), Trigger::NodeChange));
+        assert_eq!(schedule.next(news, None), (start + MIN_INTERVAL, SyncTrigger::NodeChange));
+        assert_eq!(
+            schedule.next(Some(NodeChangeKind::NetworkCondition), None),
+            (start + secs(10), SyncTrigger::NodeChange)
+        );
+        assert_eq!(schedule.next(None, None), (start + secs(3600), SyncTrigger::Periodic));
+        assert_eq!(schedule.next(news, Some(start + secs(30))), (start + secs(30), SyncTrigger::NodeChange));
     }
 
     #[test]
@@ -146,24 +149,24 @@ mod tests {
         let mut schedule = Schedule::new(start);
         schedule.started(start, secs(10));
         schedule.retry = Some(start + secs(4));
-        assert_eq!(schedule.next(None, None), (start + secs(4), Trigger::Periodic));
+        assert_eq!(schedule.next(None, None), (start + secs(4), SyncTrigger::Periodic));
         schedule.retry = Some(start);
-        assert_eq!(schedule.next(None, None), (start + GAP, Trigger::Periodic));
+        assert_eq!(schedule.next(None, None), (start + MIN_INTERVAL, SyncTrigger::Periodic));
         schedule.retry = Some(start + secs(60));
-        assert_eq!(schedule.next(None, None), (start + secs(10), Trigger::Periodic));
+        assert_eq!(schedule.next(None, None), (start + secs(10), SyncTrigger::Periodic));
         schedule.started(start + secs(4), secs(10));
-        assert_eq!(schedule.next(None, None), (start + secs(14), Trigger::Periodic));
+        assert_eq!(schedule.next(None, None), (start + secs(14), SyncTrigger::Periodic));
     }
 
     #[tokio::test(start_paused = true)]
     async fn news_wake_once_and_are_taken_together() {
-        let signals = Signals::default();
-        signals.add(&"a".into(), News::Condition);
-        assert_eq!(signals.pending(), Some(News::Condition));
+        let signals = PendingNodeChanges::default();
+        signals.record(&"a".into(), NodeChangeKind::NetworkCondition);
+        assert_eq!(signals.pending(), Some(NodeChangeKind::NetworkCondition));
         signals.changed().await;
-        signals.add(&"b".into(), News::Routes);
+        signals.record(&"b".into(), NodeChangeKind::Routes);
         signals.changed().await;
-        signals.add(&"c".into(), News::Routes);
+        signals.record(&"c".into(), NodeChangeKind::Routes);
         let again = tokio::time::timeout(secs(60), signals.changed()).await;
         assert!(again.is_err(), "more of the same is no news");
         let mut taken: Vec<_> = signals.take().into_iter().collect();

@@ -26,31 +26,31 @@ pub(crate) struct ServiceMetrics {
 
 /// What was done for a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum ServiceOperationKind {
     Ensure,
     UpdateBackends,
-    Compare,
-    Publish,
+    CheckDrift,
+    PublishStatus,
     Delete,
-    Refuse,
+    Reject,
 }
 
-impl Work {
+impl ServiceOperationKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Ensure => "ensure",
             Self::UpdateBackends => "update_backends",
-            Self::Compare => "compare",
-            Self::Publish => "publish",
+            Self::CheckDrift => "compare",
+            Self::PublishStatus => "publish",
             Self::Delete => "delete",
-            Self::Refuse => "refuse",
+            Self::Reject => "refuse",
         }
     }
 }
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ServiceOutcome {
     Done,
     Pending,
     Failed,
@@ -64,12 +64,19 @@ impl ServiceMetrics {
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
             register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
         };
-        let works = [Work::Ensure, Work::UpdateBackends, Work::Compare, Work::Publish, Work::Delete, Work::Refuse];
+        let works = [
+            ServiceOperationKind::Ensure,
+            ServiceOperationKind::UpdateBackends,
+            ServiceOperationKind::CheckDrift,
+            ServiceOperationKind::PublishStatus,
+            ServiceOperationKind::Delete,
+            ServiceOperationKind::Reject,
+        ];
         let outcomes = counters(
             registry,
             "ccm_service_syncs_total",
             "Work on services by kind and outcome.",
-            &[("work", &works.map(Work::as_str)), ("outcome", &["done", "pending", "failed"])],
+            &[("work", &works.map(ServiceOperationKind::as_str)), ("outcome", &["done", "pending", "failed"])],
         )?;
         Ok(Self {
             host_updates: counter(
@@ -108,11 +115,11 @@ impl ServiceMetrics {
         })
     }
 
-    pub(crate) fn count(&self, work: Work, outcome: Outcome) {
+    pub(crate) fn count(&self, work: ServiceOperationKind, outcome: ServiceOutcome) {
         let outcome = match outcome {
-            Outcome::Done => "done",
-            Outcome::Pending => "pending",
-            Outcome::Failed => "failed",
+            ServiceOutcome::Done => "done",
+            ServiceOutcome::Pending => "pending",
+            ServiceOutcome::Failed => "failed",
         };
         self.outcomes.with_label_values(&[work.as_str(), outcome]).inc();
     }

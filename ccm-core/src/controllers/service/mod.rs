@@ -7,17 +7,17 @@
 //! RBAC: `list` and `watch` on `services`, `patch` on `services/status`, `list` and `watch` on `nodes`; with endpoints
 //! as backends `list` and `watch` on `endpointslices`.
 
-mod cloud;
-mod lanes;
+mod backend_node_cache;
+mod backend_nodes;
+mod concurrency;
+mod endpoint_slices;
+mod error;
 pub(crate) mod metrics;
-mod node_set;
-mod nodes;
-mod pace;
+mod node_change_batch;
+pub(crate) mod patches;
 mod plan;
-mod slices;
+mod provider_calls;
 mod sync;
-mod trouble;
-pub(crate) mod writes;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,24 +31,24 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-pub use self::slices::Slices;
+pub use self::endpoint_slices::EndpointSliceIndex;
 use self::{
-    cloud::Cloud,
+    backend_node_cache::BackendNodeCache,
+    backend_nodes::Urgency,
     metrics::ServiceMetrics,
-    node_set::Urgency,
-    nodes::NodeSets,
-    pace::Pacer,
-    plan::{Applied, Known},
-    sync::Next,
+    node_change_batch::NodeChangeBatcher,
+    plan::{AppliedState, ServiceSyncState},
+    provider_calls::LoadBalancerCalls,
+    sync::SyncResult,
 };
 use super::ControllerContext;
 use crate::{
     error::chain,
     k8s::{ServiceFields, ServiceView},
-    provider::{Backends, LabelRequirement, Op},
+    provider::{BackendKind, LabelRequirement, Op},
     runtime::{
         cache::{Cache, Change},
-        queue::WorkQueue,
+        work_queue::WorkQueue,
     },
     telemetry::metrics::CloudMetrics,
 };
@@ -57,7 +57,7 @@ use crate::{
 /// other (kubernetes-sigs/cloud-provider-azure#5909).
 const DEFAULT_WORKERS: usize = 8;
 /// Pause before the balancers are looked at again when the nodes were in doubt.
-const DOUBT_PAUSE: Duration = Duration::from_secs(5);
+const UNCONFIRMED_RETRY: Duration = Duration::from_secs(5);
 
 /// Settings of the service controller.
 #[derive(Clone, Copy, Debug)]
@@ -83,32 +83,32 @@ pub struct ServiceController {
     config: ServiceControllerConfig,
     services: Cache<ServiceView>,
     fields: ServiceFields,
-    slices: Option<Slices>,
-    sets: NodeSets,
-    cloud: Cloud,
+    slices: Option<EndpointSliceIndex>,
+    backend_nodes: BackendNodeCache,
+    cloud: LoadBalancerCalls,
     /// Template of the operations of provider calls.
     op: Op,
     metrics: ServiceMetrics,
     queue: WorkQueue<Arc<str>>,
     /// What is known of each Service that was looked at and is still there, or whose balancer is.
-    known: Mutex<HashMap<Arc<str>, Known>>,
-    news: Arc<News>,
-    pass: Mutex<Pass>,
+    states: Mutex<HashMap<Arc<str>, ServiceSyncState>>,
+    node_changes: Arc<NodeChanges>,
+    node_sync: Mutex<NodeSyncPass>,
     began: Instant,
 }
 
 /// Changes of nodes that balancers should see.
-struct News {
-    pacer: Mutex<Pacer>,
+struct NodeChanges {
+    batcher: Mutex<NodeChangeBatcher>,
     wake: Notify,
     began: Instant,
 }
 
 /// What the last pass over the balancers put in line and is not done yet, with the time of the change.
 #[derive(Default)]
-struct Pass {
-    began: Option<Instant>,
-    left: HashMap<Arc<str>, Duration>,
+struct NodeSyncPass {
+    started_at: Option<Instant>,
+    remaining: HashMap<Arc<str>, Duration>,
 }
 
 impl ServiceController {
@@ -121,12 +121,12 @@ impl ServiceController {
         config: ServiceControllerConfig,
         services: Cache<ServiceView>,
         fields: ServiceFields,
-        slices: Option<Slices>,
+        slices: Option<EndpointSliceIndex>,
         op: Op,
         cloud: CloudMetrics,
     ) -> prometheus::Result<Self> {
         let metrics = ServiceMetrics::register(&cx.metrics)?;
-        let (queue, began) = (WorkQueue::named("service", &cx.shared.queues), Instant::now());
+        let (queue, began) = (WorkQueue::named("service", &cx.controller_metrics.queues), Instant::now());
         let sender = queue.clone();
         services.on_change(move |change: &Change<ServiceView>| match change {
             // Also echoes of our own writes: looking costs nothing where nothing differs.
@@ -135,15 +135,30 @@ impl ServiceController {
             }
         });
         if let Some(slices) = &slices {
-            slices.follow(&services, queue.clone());
+            slices.watch(&services, queue.clone());
         }
-        let news = Arc::new(News { pacer: Mutex::default(), wake: Notify::new(), began });
-        let sets = NodeSets::new(cx.clone());
+        let news = Arc::new(NodeChanges { batcher: Mutex::default(), wake: Notify::new(), began });
+        let sets = BackendNodeCache::new(cx.clone());
         let listener = news.clone();
-        sets.follow(move |urgency| listener.note(urgency));
-        let cloud = Cloud::new(cx.provider.clone(), cloud, config.workers());
+        sets.watch_nodes(move |urgency| listener.record(urgency));
+        let cloud = LoadBalancerCalls::new(cx.provider.clone(), cloud, config.workers());
         let (known, pass) = (Mutex::default(), Mutex::default());
-        Ok(Self { cx, config, services, fields, slices, sets, cloud, op, metrics, queue, known, news, pass, began })
+        Ok(Self {
+            cx,
+            config,
+            services,
+            fields,
+            slices,
+            backend_nodes: sets,
+            cloud,
+            op,
+            metrics,
+            queue,
+            states: known,
+            node_changes: news,
+            node_sync: pass,
+            began,
+        })
     }
 
     /// Runs until `cancel`; then begins nothing new, gives up what only asks, and ends when the changes that were requested
@@ -155,8 +170,8 @@ impl ServiceController {
         };
         cancel.run_until_cancelled(synced).await;
         // Whatever came until now is in the sets that are made from now on.
-        self.news.pacer.lock().pass(self.now());
-        tokio::join!(self.work(&cancel), self.follow_nodes(&cancel));
+        self.node_changes.batcher.lock().start_pass(self.now());
+        tokio::join!(self.work(&cancel), self.sync_node_changes(&cancel));
     }
 
     /// Works on keys, many at a time, in one task: the work is waiting, not computing.
@@ -166,22 +181,22 @@ impl ServiceController {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 Some(()) = working.next(), if !working.is_empty() => {}
-                key = self.queue.get(), if working.len() < self.cloud.lanes() => working.push(self.process(key)),
+                key = self.queue.get(), if working.len() < self.cloud.concurrency() => working.push(self.process(key)),
             }
         }
         while working.next().await.is_some() {}
     }
 
     async fn process(&self, key: Arc<str>) {
-        let known = self.known.lock().get(&key).cloned().unwrap_or_default();
+        let known = self.states.lock().get(&key).cloned().unwrap_or_default();
         let (known, next) = self.sync(&key, known).await;
         match next {
-            Next::Forget => {
-                self.known.lock().remove(&key);
+            SyncResult::Forget => {
+                self.states.lock().remove(&key);
                 self.queue.forget(&key);
             }
-            Next::Rest { until, settled } => {
-                self.known.lock().insert(key.clone(), known);
+            SyncResult::RequeueAt { until, resets_failures: settled } => {
+                self.states.lock().insert(key.clone(), known);
                 if settled {
                     // Delays stay: one may be from a change that came while the key was worked on.
                     self.queue.succeeded(&key);
@@ -190,20 +205,20 @@ impl ServiceController {
                     self.queue.add_after(key.clone(), until.saturating_sub(self.now()));
                 }
             }
-            Next::Again => {
-                self.known.lock().insert(key.clone(), known);
+            SyncResult::RequeueNow => {
+                self.states.lock().insert(key.clone(), known);
                 self.queue.add(key.clone());
             }
         }
-        self.passed(&key);
+        self.finish_node_sync(&key);
         self.queue.done(&key);
     }
 
     /// Brings changes of nodes to the balancers that they concern.
-    async fn follow_nodes(&self, cancel: &CancellationToken) {
+    async fn sync_node_changes(&self, cancel: &CancellationToken) {
         while !cancel.is_cancelled() {
-            let woken = self.news.wake.notified();
-            let due = self.news.pacer.lock().due();
+            let woken = self.node_changes.wake.notified();
+            let due = self.node_changes.batcher.lock().due();
             let wait = async {
                 match due {
                     Some(due) => tokio::time::sleep_until(self.began + due).await,
@@ -213,60 +228,61 @@ impl ServiceController {
             tokio::select! {
                 () = cancel.cancelled() => {}
                 () = woken => {}
-                () = wait => self.look_at_all().await,
+                () = wait => self.queue_changed_backends().await,
             }
         }
     }
 
     /// Puts those Services in line whose backends are not those that were last applied. Costs no request, unless most
     /// nodes seem to be gone.
-    async fn look_at_all(&self) {
-        let since = self.news.pacer.lock().pass(self.now());
+    async fn queue_changed_backends(&self) {
+        let since = self.node_changes.batcher.lock().start_pass(self.now());
         // What is in flight may end with older backends than it will say that it has, and is not known at all the first
         // time. To look at it again costs nothing.
-        self.queue.owned().into_iter().for_each(|key| self.queue.add(key));
+        self.queue.in_progress().into_iter().for_each(|key| self.queue.add(key));
         let mut used: HashMap<Vec<LabelRequirement>, Vec<_>> = HashMap::new();
-        for (key, known) in &*self.known.lock() {
-            if let Some(Backends::Nodes(requirements)) = &known.takes {
+        for (key, known) in &*self.states.lock() {
+            if let Some(BackendKind::Nodes(requirements)) = &known.backend_kind {
                 used.entry(requirements.clone()).or_default().push((key.clone(), known.applied));
             }
         }
         let mut changed = HashSet::new();
         for (requirements, services) in &used {
-            match self.sets.get(requirements).await {
+            match self.backend_nodes.get(requirements).await {
                 Ok(set) => changed.extend(services.iter().filter_map(|(key, applied)| {
-                    let current = applied.is_some_and(|applied: Applied| applied.backends == Some(set.fingerprint));
+                    let current = applied
+                        .is_some_and(|applied: AppliedState| applied.backend_fingerprint == Some(set.fingerprint));
                     (!current).then(|| key.clone())
                 })),
                 Err(doubt) => {
                     tracing::error!(error = chain(&doubt), "backends of load balancers are not changed");
-                    self.news.pacer.lock().again(self.now() + DOUBT_PAUSE);
+                    self.node_changes.batcher.lock().schedule_by(self.now() + UNCONFIRMED_RETRY);
                 }
             }
         }
-        self.sets.retain(|requirements| used.contains_key(requirements));
-        let mut pass = self.pass.lock();
+        self.backend_nodes.retain(|requirements| used.contains_key(requirements));
+        let mut pass = self.node_sync.lock();
         if !changed.is_empty() {
-            pass.began.get_or_insert_with(Instant::now);
+            pass.started_at.get_or_insert_with(Instant::now);
         }
         for key in changed {
-            pass.left.entry(key.clone()).or_insert(since.unwrap_or_else(|| self.now()));
+            pass.remaining.entry(key.clone()).or_insert(since.unwrap_or_else(|| self.now()));
             self.queue.add(key);
         }
     }
 
     /// Tells whether a pass is to come that this Service was not put in line by: what makes it be looked at before, an echo
     /// of our own write for instance, is no reason to bring it half of the changes.
-    fn awaits_pass(&self, key: &str) -> bool {
-        self.news.pacer.lock().due().is_some() && !self.pass.lock().left.contains_key(key)
+    fn node_sync_scheduled(&self, key: &str) -> bool {
+        self.node_changes.batcher.lock().due().is_some() && !self.node_sync.lock().remaining.contains_key(key)
     }
 
     /// Takes note that a Service was looked at after the last pass.
-    fn passed(&self, key: &str) {
-        let mut pass = self.pass.lock();
-        if pass.left.remove(key).is_some()
-            && pass.left.is_empty()
-            && let Some(began) = pass.began.take()
+    fn finish_node_sync(&self, key: &str) {
+        let mut pass = self.node_sync.lock();
+        if pass.remaining.remove(key).is_some()
+            && pass.remaining.is_empty()
+            && let Some(began) = pass.started_at.take()
         {
             self.metrics.node_sync.observe(began.elapsed().as_secs_f64());
         }
@@ -277,9 +293,9 @@ impl ServiceController {
     }
 }
 
-impl News {
-    fn note(&self, urgency: Urgency) {
-        self.pacer.lock().note(urgency, self.began.elapsed());
+impl NodeChanges {
+    fn record(&self, urgency: Urgency) {
+        self.batcher.lock().record(urgency, self.began.elapsed());
         self.wake.notify_one();
     }
 }

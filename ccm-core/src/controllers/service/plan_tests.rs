@@ -42,71 +42,71 @@ fn with_class(class: &str, service: ServiceView) -> ServiceView {
     ServiceView { class: Some(class.into()), ..service }
 }
 
-fn fresh() -> Known {
-    Known { uid: "u".into(), ..Known::default() }
+fn fresh() -> ServiceSyncState {
+    ServiceSyncState { uid: "u".into(), ..ServiceSyncState::default() }
 }
 
 /// What is known of a Service that is served.
-fn served() -> Known {
-    Known {
-        may_exist: true,
-        attempted: true,
-        applied: Some(Applied { digest: WISHED, backends: Some(7), verify_at: HOUR }),
-        announced: Some(Subject::Serve(WISHED)),
-        published: Some(status("1.2.3.4")),
+fn served() -> ServiceSyncState {
+    ServiceSyncState {
+        may_exist_in_cloud: true,
+        has_attempted: true,
+        applied: Some(AppliedState { digest: WISHED, backend_fingerprint: Some(7), verify_at: HOUR }),
+        announced_attempt: Some(Attempt::Serve(WISHED)),
+        desired_status: Some(status("1.2.3.4")),
         ..fresh()
     }
 }
 
-fn held(subject: Subject, known: Known) -> Known {
-    Known { hold: Some(Hold { until: secs(300), subject, backends: None }), ..known }
+fn held(subject: Attempt, known: ServiceSyncState) -> ServiceSyncState {
+    ServiceSyncState { deferred: Some(DeferredAttempt { until: secs(300), subject, backends: None }), ..known }
 }
 
-const fn wish(digest: Digest, backends: u64) -> Wish {
-    Wish::Serve { digest, backends }
+const fn wish(digest: Digest, backends: u64) -> DesiredState {
+    DesiredState::Serve { digest, backends }
 }
 
-const WISH: Wish = wish(WISHED, 7);
+const WISH: DesiredState = wish(WISHED, 7);
 
-fn at(now: Duration, service: Option<&ServiceView>, known: &Known, wish: &Wish) -> Step {
+fn at(now: Duration, service: Option<&ServiceView>, known: &ServiceSyncState, wish: &DesiredState) -> ServiceAction {
     let fields = ServiceFields { classes: vec!["ours".into()] };
-    decide(Facts { service, known, fields: &fields, wish: Some(wish), pass_awaited: false, now })
+    plan(PlanInput { service, state: known, fields: &fields, desired: Some(wish), node_sync_scheduled: false, now })
 }
 
-fn step(service: &ServiceView, known: &Known, wish: &Wish) -> Step {
+fn step(service: &ServiceView, known: &ServiceSyncState, wish: &DesiredState) -> ServiceAction {
     at(secs(100), Some(service), known, wish)
 }
 
-fn ensure(depth: Depth, announce: bool) -> Step {
-    Step::Ensure { depth, announce }
+fn ensure(depth: ReadMode, announce: bool) -> ServiceAction {
+    ServiceAction::Ensure { depth, announce }
 }
 
-const RESTS: Step = Step::Rest { until: Some(HOUR) };
+const RESTS: ServiceAction = ServiceAction::Wait { until: Some(HOUR) };
 
 #[test]
 fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
-    let new_digest = Known { announced: Some(Subject::Serve(WISHED)), ..served() };
-    let failed = Known { applied: None, ..served() };
-    let unsure = Applied { digest: WISHED, backends: None, verify_at: HOUR };
+    let new_digest = ServiceSyncState { announced_attempt: Some(Attempt::Serve(WISHED)), ..served() };
+    let failed = ServiceSyncState { applied: None, ..served() };
+    let unsure = AppliedState { digest: WISHED, backend_fingerprint: None, verify_at: HOUR };
     let only_status = ServiceView { status: status("1.2.3.4"), ..service() };
     let only_finalizer = carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
     for (name, service, known, wish, expected) in [
-        ("new", service(), fresh(), WISH, ensure(Depth::Verify, true)),
-        ("finished by an earlier process", served_service(), fresh(), WISH, Step::Compare { drift: false }),
-        ("begun by an earlier process", only_finalizer, fresh(), WISH, ensure(Depth::Verify, true)),
-        ("its finalizer was stripped meanwhile", only_status, fresh(), WISH, ensure(Depth::Verify, true)),
+        ("new", service(), fresh(), WISH, ensure(ReadMode::Fresh, true)),
+        ("finished by an earlier process", served_service(), fresh(), WISH, ServiceAction::CheckDrift { drift: false }),
+        ("begun by an earlier process", only_finalizer, fresh(), WISH, ensure(ReadMode::Fresh, true)),
+        ("its finalizer was stripped meanwhile", only_status, fresh(), WISH, ensure(ReadMode::Fresh, true)),
         ("nothing changed", served_service(), served(), WISH, RESTS),
-        ("the desired state changed", served_service(), new_digest, wish(OTHER, 7), ensure(Depth::Trust, true)),
-        ("and the backends too", served_service(), served(), wish(OTHER, 8), ensure(Depth::Trust, true)),
-        ("the backends changed", served_service(), served(), wish(WISHED, 8), Step::UpdateBackends),
+        ("the desired state changed", served_service(), new_digest, wish(OTHER, 7), ensure(ReadMode::Cached, true)),
+        ("and the backends too", served_service(), served(), wish(OTHER, 8), ensure(ReadMode::Cached, true)),
+        ("the backends changed", served_service(), served(), wish(WISHED, 8), ServiceAction::UpdateBackends),
         (
             "an update of them failed",
             served_service(),
-            Known { applied: Some(unsure), ..served() },
+            ServiceSyncState { applied: Some(unsure), ..served() },
             WISH,
-            Step::UpdateBackends,
+            ServiceAction::UpdateBackends,
         ),
-        ("an ensure failed", served_service(), failed, WISH, ensure(Depth::Verify, false)),
+        ("an ensure failed", served_service(), failed, WISH, ensure(ReadMode::Fresh, false)),
     ] {
         assert_eq!(step(&service, &known, &wish), expected, "{name}");
     }
@@ -115,9 +115,9 @@ fn a_balancer_is_made_or_compared_or_left_alone_by_what_is_known_of_it() {
 #[test]
 fn a_balancer_is_compared_when_its_time_has_come_and_changes_come_first() {
     let service = served_service();
-    assert_eq!(at(HOUR, Some(&service), &served(), &WISH), Step::Compare { drift: true });
+    assert_eq!(at(HOUR, Some(&service), &served(), &WISH), ServiceAction::CheckDrift { drift: true });
     assert_eq!(at(secs(3599), Some(&service), &served(), &WISH), RESTS);
-    assert_eq!(at(HOUR, Some(&service), &served(), &wish(WISHED, 8)), Step::UpdateBackends);
+    assert_eq!(at(HOUR, Some(&service), &served(), &wish(WISHED, 8)), ServiceAction::UpdateBackends);
 }
 
 #[test]
@@ -126,37 +126,41 @@ fn what_somebody_changed_on_the_service_is_written_again() {
     let cleared = ServiceView { status: LbStatus::default(), ..served_service() };
     let stripped = carrying(&["other"], served_service());
     for (name, service) in [("status", other_ip), ("status cleared", cleared), ("finalizer", stripped)] {
-        assert_eq!(step(&service, &served(), &WISH), Step::Publish, "{name}");
+        assert_eq!(step(&service, &served(), &WISH), ServiceAction::RestoreStatus, "{name}");
     }
 }
 
 #[test]
 fn an_observation_from_before_our_own_write_is_no_change_by_somebody_else() {
-    let written = Some(Written { version: 11, finalizer: true, at: secs(90) });
+    let written = Some(LastWrite { version: 11, finalizer: true, at: secs(90) });
     let before = service();
-    assert_eq!(step(&before, &Known { written, ..served() }, &WISH), RESTS);
+    assert_eq!(step(&before, &ServiceSyncState { last_write: written, ..served() }, &WISH), RESTS);
     let after = ServiceView { resource_version: "11".into(), ..service() };
-    assert_eq!(step(&after, &Known { written, ..served() }, &WISH), Step::Publish);
+    assert_eq!(
+        step(&after, &ServiceSyncState { last_write: written, ..served() }, &WISH),
+        ServiceAction::RestoreStatus
+    );
 }
 
 #[test]
 fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
-    let delete = Step::Delete { then: Then::Release, announce: true };
+    let delete = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: true };
     let with_ours = || carrying(&[wk::FINALIZER_LOAD_BALANCER], service());
-    let gone_service = Known { written: Some(Written { version: 11, finalizer: false, at: secs(90) }), ..fresh() };
-    let foreign = Known { foreign: true, ..fresh() };
+    let gone_service =
+        ServiceSyncState { last_write: Some(LastWrite { version: 11, finalizer: false, at: secs(90) }), ..fresh() };
+    let foreign = ServiceSyncState { other_controller: true, ..fresh() };
     for (name, service, known, expected) in [
-        ("no finalizer", cluster_ip(service()), fresh(), Step::Forget),
+        ("no finalizer", cluster_ip(service()), fresh(), ServiceAction::Forget),
         ("finalizer and NodePort", cluster_ip(with_ours()), fresh(), delete.clone()),
         ("finalizer and deleted", deleting(with_ours()), fresh(), delete.clone()),
-        ("deleted, without finalizer", deleting(service()), fresh(), Step::Forget),
+        ("deleted, without finalizer", deleting(service()), fresh(), ServiceAction::Forget),
         ("finalizer stripped, balancer known", deleting(service()), served(), delete.clone()),
         ("type changed", cluster_ip(served_service()), served(), delete.clone()),
-        ("released, the cache lags", cluster_ip(with_ours()), gone_service, Step::Rest { until: None }),
+        ("released, the cache lags", cluster_ip(with_ours()), gone_service, ServiceAction::Wait { until: None }),
         ("a class of ours", deleting(with_class("ours", with_ours())), fresh(), delete.clone()),
-        ("a class of another", deleting(with_class("other", with_ours())), fresh(), Step::LeaveAlone),
+        ("a class of another", deleting(with_class("other", with_ours())), fresh(), ServiceAction::Ignore),
         ("changed to another's class", with_class("other", served_service()), served(), delete),
-        ("was another's until its type changed", cluster_ip(with_ours()), foreign, Step::LeaveAlone),
+        ("was another's until its type changed", cluster_ip(with_ours()), foreign, ServiceAction::Ignore),
     ] {
         assert_eq!(step(&service, &known, &WISH), expected, "{name}");
     }
@@ -164,10 +168,13 @@ fn who_wants_no_balancer_loses_it_if_there_is_or_may_be_one() {
 
 #[test]
 fn a_class_is_served_only_if_it_is_claimed() {
-    let made = ensure(Depth::Verify, true);
-    for (class, expected) in
-        [(Some("ours"), made.clone()), (Some("other"), Step::LeaveAlone), (Some(""), Step::LeaveAlone), (None, made)]
-    {
+    let made = ensure(ReadMode::Fresh, true);
+    for (class, expected) in [
+        (Some("ours"), made.clone()),
+        (Some("other"), ServiceAction::Ignore),
+        (Some(""), ServiceAction::Ignore),
+        (None, made),
+    ] {
         let service = ServiceView { class: class.map(Arc::from), ..service() };
         assert_eq!(step(&service, &fresh(), &WISH), expected, "{class:?}");
     }
@@ -175,30 +182,30 @@ fn a_class_is_served_only_if_it_is_claimed() {
 
 #[test]
 fn a_service_that_is_gone_or_replaced_by_a_namesake_loses_its_balancer_first() {
-    let delete = |then| Step::Delete { then, announce: true };
-    assert_eq!(at(secs(1), None, &fresh(), &WISH), Step::Forget);
-    assert_eq!(at(secs(1), None, &served(), &WISH), delete(Then::Forget));
+    let delete = |then| ServiceAction::Delete { then, announce: true };
+    assert_eq!(at(secs(1), None, &fresh(), &WISH), ServiceAction::Forget);
+    assert_eq!(at(secs(1), None, &served(), &WISH), delete(AfterDelete::Forget));
     let namesake = ServiceView { uid: "v".into(), ..service() };
-    assert_eq!(step(&namesake, &served(), &WISH), delete(Then::LookAgain));
-    assert_eq!(step(&cluster_ip(namesake), &served(), &WISH), delete(Then::LookAgain));
+    assert_eq!(step(&namesake, &served(), &WISH), delete(AfterDelete::Requeue));
+    assert_eq!(step(&cluster_ip(namesake), &served(), &WISH), delete(AfterDelete::Requeue));
 }
 
 #[test]
 fn a_failure_holds_back_the_same_attempt_and_no_other() {
-    let waits = Step::Rest { until: Some(secs(300)) };
-    let failed = Known { applied: None, ..served() };
-    let serving = held(Subject::Serve(WISHED), failed.clone());
+    let waits = ServiceAction::Wait { until: Some(secs(300)) };
+    let failed = ServiceSyncState { applied: None, ..served() };
+    let serving = held(Attempt::Serve(WISHED), failed.clone());
     assert_eq!(step(&served_service(), &serving, &WISH), waits);
     assert_eq!(step(&served_service(), &serving, &wish(WISHED, 8)), waits, "new backends are the same attempt");
-    assert_eq!(step(&served_service(), &serving, &wish(OTHER, 7)), ensure(Depth::Verify, true));
-    assert_eq!(at(secs(300), Some(&served_service()), &serving, &WISH), ensure(Depth::Verify, false));
-    let delete = Step::Delete { then: Then::Release, announce: true };
+    assert_eq!(step(&served_service(), &serving, &wish(OTHER, 7)), ensure(ReadMode::Fresh, true));
+    assert_eq!(at(secs(300), Some(&served_service()), &serving, &WISH), ensure(ReadMode::Fresh, false));
+    let delete = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: true };
     assert_eq!(step(&deleting(served_service()), &serving, &WISH), delete);
-    let known = Known { last_seen: Some(Arc::new(served_service())), ..failed };
-    let removing = held(Subject::delete(Some(&served_service()), &known, Then::Release), known);
+    let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..failed };
+    let removing = held(Attempt::plan_delete(Some(&served_service()), &known, AfterDelete::RemoveFinalizer), known);
     assert_eq!(step(&deleting(served_service()), &removing, &WISH), waits);
     assert_eq!(at(secs(100), None, &removing, &WISH), waits);
-    assert_eq!(step(&served_service(), &removing, &WISH), ensure(Depth::Verify, false), "it is wanted again");
+    assert_eq!(step(&served_service(), &removing, &WISH), ensure(ReadMode::Fresh, false), "it is wanted again");
 }
 
 #[test]
@@ -208,14 +215,14 @@ fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
         service.annotations.insert("example.com/protected".into(), value.into());
         service
     };
-    let known = Known { last_seen: Some(Arc::new(served_service())), ..served() };
-    let subject = Subject::delete(Some(&annotated("true")), &known, Then::Release);
-    let refused = Known { announced: Some(subject), ..held(subject, known) };
-    let waits = Step::Rest { until: Some(secs(300)) };
+    let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..served() };
+    let subject = Attempt::plan_delete(Some(&annotated("true")), &known, AfterDelete::RemoveFinalizer);
+    let refused = ServiceSyncState { announced_attempt: Some(subject), ..held(subject, known) };
+    let waits = ServiceAction::Wait { until: Some(secs(300)) };
     assert_eq!(step(&annotated("true"), &refused, &WISH), waits);
     let touched = ServiceView { status: status("5.6.7.8"), resource_version: "99".into(), ..annotated("true") };
     assert_eq!(step(&touched, &refused, &WISH), waits, "an echo of a write");
-    let again = Step::Delete { then: Then::Release, announce: false };
+    let again = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: false };
     assert_eq!(step(&annotated("false"), &refused, &WISH), again);
     assert_eq!(step(&deleting(served_service()), &refused, &WISH), again);
 }
@@ -223,85 +230,101 @@ fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
 #[test]
 fn a_mistake_is_told_once_and_a_new_one_again() {
     let mistake =
-        |message: &str| Wish::Refused { mistakes: vec![InvalidInput::new("spec.ports", message)], served: None };
-    let tells = |known: &Known, wish: &Wish| match step(&service(), known, wish) {
-        Step::Refuse { .. } => true,
-        Step::Rest { until: None } => false,
+        |message: &str| DesiredState::Invalid { errors: vec![FieldError::new("spec.ports", message)], served: None };
+    let tells = |known: &ServiceSyncState, wish: &DesiredState| match step(&service(), known, wish) {
+        ServiceAction::ReportInvalid { .. } => true,
+        ServiceAction::Wait { until: None } => false,
         other => panic!("{other:?}"),
     };
-    let Wish::Refused { mistakes, .. } = mistake("a") else { unreachable!() };
-    let told = Known { refused: Some(digest_of(&mistakes)), ..fresh() };
+    let DesiredState::Invalid { errors: mistakes, .. } = mistake("a") else { unreachable!() };
+    let told = ServiceSyncState { reported_invalid_digest: Some(invalid_digest(&mistakes)), ..fresh() };
     assert!(tells(&fresh(), &mistake("a")));
     assert!(!tells(&told, &mistake("a")));
     assert!(tells(&told, &mistake("b")));
-    assert_eq!(step(&service(), &told, &WISH), ensure(Depth::Verify, true), "mended");
-    assert_eq!(step(&service(), &fresh(), &Wish::Elsewhere), Step::LeaveAlone);
+    assert_eq!(step(&service(), &told, &WISH), ensure(ReadMode::Fresh, true), "mended");
+    assert_eq!(step(&service(), &fresh(), &DesiredState::ImplementedElsewhere), ServiceAction::Ignore);
 }
 
 #[test]
 fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
-    let mistakes = vec![InvalidInput::new("spec.ports", "a")];
-    let refused =
-        |backends| Wish::Refused { mistakes: mistakes.clone(), served: Some(Served { digest: Digest(1), backends }) };
-    let applied = |backends| Some(Applied { digest: Digest(1), backends: Some(backends), verify_at: secs(9000) });
-    let known = Known { refused: Some(digest_of(&mistakes)), applied: applied(7), ..fresh() };
-    assert_eq!(step(&service(), &known, &refused(7)), Step::Rest { until: None });
-    assert_eq!(step(&service(), &known, &refused(8)), Step::UpdateBackends);
-    let untold = Known { refused: None, ..known.clone() };
-    assert!(matches!(step(&service(), &untold, &refused(8)), Step::Refuse { .. }), "it is told first");
-    let nothing = Wish::Refused { mistakes: mistakes.clone(), served: None };
-    assert_eq!(step(&service(), &Known { applied: None, ..known }, &nothing), Step::Rest { until: None });
+    let mistakes = vec![FieldError::new("spec.ports", "a")];
+    let refused = |backends| DesiredState::Invalid {
+        errors: mistakes.clone(),
+        served: Some(Served { digest: Digest(1), backends }),
+    };
+    let applied =
+        |backends| Some(AppliedState { digest: Digest(1), backend_fingerprint: Some(backends), verify_at: secs(9000) });
+    let known =
+        ServiceSyncState { reported_invalid_digest: Some(invalid_digest(&mistakes)), applied: applied(7), ..fresh() };
+    assert_eq!(step(&service(), &known, &refused(7)), ServiceAction::Wait { until: None });
+    assert_eq!(step(&service(), &known, &refused(8)), ServiceAction::UpdateBackends);
+    let untold = ServiceSyncState { reported_invalid_digest: None, ..known.clone() };
+    assert!(matches!(step(&service(), &untold, &refused(8)), ServiceAction::ReportInvalid { .. }), "it is told first");
+    let nothing = DesiredState::Invalid { errors: mistakes.clone(), served: None };
+    assert_eq!(
+        step(&service(), &ServiceSyncState { applied: None, ..known }, &nothing),
+        ServiceAction::Wait { until: None }
+    );
 }
 
 /// After a restart nothing is known of it but that it shows a load balancer.
 #[test]
 fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_mended() {
-    let mistakes = vec![InvalidInput::new("spec.ports", "a")];
-    let refused =
-        |backends| Wish::Refused { mistakes: mistakes.clone(), served: Some(Served { digest: Digest(5), backends }) };
-    let told = Known { refused: Some(digest_of(&mistakes)), ..fresh() };
-    assert_eq!(step(&served_service(), &told, &refused(7)), Step::UpdateBackends);
-    let applied = Some(Applied { digest: Digest(5), backends: Some(7), verify_at: secs(9000) });
-    let followed = Known { applied, may_exist: true, ..told };
-    assert_eq!(step(&served_service(), &followed, &refused(7)), Step::Rest { until: None });
-    assert_eq!(step(&served_service(), &followed, &refused(8)), Step::UpdateBackends);
-    let hold = Hold { until: secs(400), subject: Subject::Serve(Digest(5)), backends: None };
-    let failed = Known { hold: Some(hold), ..followed.clone() };
-    assert_eq!(step(&served_service(), &failed, &refused(8)), Step::Rest { until: Some(secs(400)) });
-    assert_eq!(step(&served_service(), &followed, &WISH), Step::Compare { drift: false }, "mended");
+    let mistakes = vec![FieldError::new("spec.ports", "a")];
+    let refused = |backends| DesiredState::Invalid {
+        errors: mistakes.clone(),
+        served: Some(Served { digest: Digest(5), backends }),
+    };
+    let told = ServiceSyncState { reported_invalid_digest: Some(invalid_digest(&mistakes)), ..fresh() };
+    assert_eq!(step(&served_service(), &told, &refused(7)), ServiceAction::UpdateBackends);
+    let applied = Some(AppliedState { digest: Digest(5), backend_fingerprint: Some(7), verify_at: secs(9000) });
+    let followed = ServiceSyncState { applied, may_exist_in_cloud: true, ..told };
+    assert_eq!(step(&served_service(), &followed, &refused(7)), ServiceAction::Wait { until: None });
+    assert_eq!(step(&served_service(), &followed, &refused(8)), ServiceAction::UpdateBackends);
+    let hold = DeferredAttempt { until: secs(400), subject: Attempt::Serve(Digest(5)), backends: None };
+    let failed = ServiceSyncState { deferred: Some(hold), ..followed.clone() };
+    assert_eq!(step(&served_service(), &failed, &refused(8)), ServiceAction::Wait { until: Some(secs(400)) });
+    assert_eq!(step(&served_service(), &followed, &WISH), ServiceAction::CheckDrift { drift: false }, "mended");
 }
 
 #[test]
 fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
-    let applied = Some(Applied { digest: Digest(1), backends: None, verify_at: secs(9000) });
-    let hold = |backends| Hold { until: secs(400), subject: Subject::Serve(Digest(1)), backends };
+    let applied = Some(AppliedState { digest: Digest(1), backend_fingerprint: None, verify_at: secs(9000) });
+    let hold = |backends| DeferredAttempt { until: secs(400), subject: Attempt::Serve(Digest(1)), backends };
     let decided = |now, hold| {
-        let known = Known { uid: "u".into(), may_exist: true, attempted: true, applied, hold: Some(hold), ..fresh() };
-        let wish = Wish::Serve { digest: Digest(1), backends: 8 };
+        let known = ServiceSyncState {
+            uid: "u".into(),
+            may_exist_in_cloud: true,
+            has_attempted: true,
+            applied,
+            deferred: Some(hold),
+            ..fresh()
+        };
+        let wish = DesiredState::Serve { digest: Digest(1), backends: 8 };
         let service = service();
-        let known = Known { uid: service.uid.clone(), ..known };
+        let known = ServiceSyncState { uid: service.uid.clone(), ..known };
         let fields = ServiceFields::default();
-        decide(Facts {
+        plan(PlanInput {
             service: Some(&service),
-            known: &known,
+            state: &known,
             fields: &fields,
-            wish: Some(&wish),
-            pass_awaited: false,
+            desired: Some(&wish),
+            node_sync_scheduled: false,
             now: secs(now),
         })
     };
     let same = hold(Some((secs(100), 8)));
-    assert_eq!(decided(131, same), Step::Rest { until: Some(secs(400)) });
+    assert_eq!(decided(131, same), ServiceAction::Wait { until: Some(secs(400)) });
     let other = hold(Some((secs(100), 7)));
-    assert_eq!(decided(129, other), Step::Rest { until: Some(secs(130)) });
-    assert_eq!(decided(130, other), Step::UpdateBackends);
-    assert_eq!(decided(130, hold(None)), Step::Rest { until: Some(secs(400)) }, "an ensure waits");
+    assert_eq!(decided(129, other), ServiceAction::Wait { until: Some(secs(130)) });
+    assert_eq!(decided(130, other), ServiceAction::UpdateBackends);
+    assert_eq!(decided(130, hold(None)), ServiceAction::Wait { until: Some(secs(400)) }, "an ensure waits");
 }
 
 #[test]
 fn a_write_that_never_comes_back_is_not_believed_for_ever() {
-    let written = Some(Written { version: u64::MAX, finalizer: true, at: secs(10) });
-    let known = Known { written, ..fresh() };
+    let written = Some(LastWrite { version: u64::MAX, finalizer: true, at: secs(10) });
+    let known = ServiceSyncState { last_write: written, ..fresh() };
     assert!(has_finalizer(&service(), &known, secs(69)));
     assert!(!has_finalizer(&service(), &known, secs(70)), "etcd may have been restored");
 }
@@ -357,8 +380,8 @@ prop_compose! {
     }
 }
 
-fn any_subject() -> impl Strategy<Value = Subject> {
-    prop_oneof![Just(Subject::Delete(Digest(1))), Just(Subject::Serve(WISHED)), Just(Subject::Serve(OTHER))]
+fn any_subject() -> impl Strategy<Value = Attempt> {
+    prop_oneof![Just(Attempt::Delete(Digest(1))), Just(Attempt::Serve(WISHED)), Just(Attempt::Serve(OTHER))]
 }
 
 prop_compose! {
@@ -371,62 +394,74 @@ prop_compose! {
         announced in prop::option::of(any_subject()),
         published in any::<bool>(),
         written in prop::option::of((9_u64..12, any::<bool>())),
-    ) -> Known {
-        Known {
-            may_exist,
-            foreign,
-            attempted,
-            applied: applied.filter(|_| may_exist).map(|(wished, backends, verify_at)| Applied {
+    ) -> ServiceSyncState {
+        ServiceSyncState {
+            may_exist_in_cloud: may_exist,
+            other_controller: foreign,
+            has_attempted: attempted,
+            applied: applied.filter(|_| may_exist).map(|(wished, backends, verify_at)| AppliedState {
                 digest: if wished { WISHED } else { OTHER },
-                backends,
+                backend_fingerprint: backends,
                 verify_at: secs(verify_at),
             }),
-            hold: hold.map(|(until, subject)| Hold { until: secs(until), subject, backends: None }),
-            announced,
-            published: published.then(|| status("1.2.3.4")),
-            written: written.map(|(version, finalizer)| Written { version, finalizer, at: secs(90) }),
+            deferred: hold.map(|(until, subject)| DeferredAttempt { until: secs(until), subject, backends: None }),
+            announced_attempt: announced,
+            desired_status: published.then(|| status("1.2.3.4")),
+            last_write: written.map(|(version, finalizer)| LastWrite { version, finalizer, at: secs(90) }),
             ..fresh()
         }
     }
 }
 
 /// What doing a step, with success, makes of the world; `None` when the Service is forgotten.
-fn done(step: &Step, service: &mut Option<ServiceView>, known: &Known, now: Duration) -> Option<Known> {
+fn done(
+    step: &ServiceAction,
+    service: &mut Option<ServiceView>,
+    known: &ServiceSyncState,
+    now: Duration,
+) -> Option<ServiceSyncState> {
     let mut known = known.clone();
     let wished = status("1.2.3.4");
-    let settled = Some(Applied { digest: WISHED, backends: Some(7), verify_at: now + HOUR });
-    let publish = |service: &mut Option<ServiceView>, known: &mut Known| {
+    let settled = Some(AppliedState { digest: WISHED, backend_fingerprint: Some(7), verify_at: now + HOUR });
+    let publish = |service: &mut Option<ServiceView>, known: &mut ServiceSyncState| {
         let Some(service) = service else { return };
         service.resource_version = "20".into();
         *service =
             ServiceView { status: wished.clone(), ..carrying(&["x", wk::FINALIZER_LOAD_BALANCER], service.clone()) };
-        (known.published, known.written) =
-            (Some(wished.clone()), Some(Written { version: 20, finalizer: true, at: secs(90) }));
+        (known.desired_status, known.last_write) =
+            (Some(wished.clone()), Some(LastWrite { version: 20, finalizer: true, at: secs(90) }));
     };
     match step {
-        Step::Forget | Step::LeaveAlone | Step::Rest { .. } => {}
-        Step::Refuse { mistakes, .. } => known.refused = Some(digest_of(mistakes)),
-        Step::Ensure { .. } => {
-            (known.may_exist, known.attempted, known.applied, known.hold) = (true, true, settled, None);
+        ServiceAction::Forget | ServiceAction::Ignore | ServiceAction::Wait { .. } => {}
+        ServiceAction::ReportInvalid { mistakes, .. } => known.reported_invalid_digest = Some(invalid_digest(mistakes)),
+        ServiceAction::Ensure { .. } => {
+            (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
+                (true, true, settled, None);
             publish(service, &mut known);
         }
-        Step::UpdateBackends => {
-            known.applied = known.applied.map(|applied| Applied { backends: Some(7), ..applied });
-            known.hold = None;
+        ServiceAction::UpdateBackends => {
+            known.applied = known.applied.map(|applied| AppliedState { backend_fingerprint: Some(7), ..applied });
+            known.deferred = None;
         }
-        Step::Compare { .. } => {
-            (known.may_exist, known.attempted, known.applied, known.hold) = (true, true, settled, None);
-            known.published.get_or_insert_with(|| service.as_ref().unwrap().status.clone());
+        ServiceAction::CheckDrift { .. } => {
+            (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
+                (true, true, settled, None);
+            known.desired_status.get_or_insert_with(|| service.as_ref().unwrap().status.clone());
         }
-        Step::Publish => publish(service, &mut known),
-        Step::Delete { then, .. } => match then {
-            Then::Forget => return None,
-            Then::LookAgain => known = Known { uid: service.as_ref().unwrap().uid.clone(), ..Known::default() },
-            Then::Release => {
+        ServiceAction::RestoreStatus => publish(service, &mut known),
+        ServiceAction::Delete { then, .. } => match then {
+            AfterDelete::Forget => return None,
+            AfterDelete::Requeue => {
+                known = ServiceSyncState { uid: service.as_ref().unwrap().uid.clone(), ..ServiceSyncState::default() }
+            }
+            AfterDelete::RemoveFinalizer => {
                 let service = service.as_mut().unwrap();
                 service.resource_version = "20".into();
                 *service = ServiceView { status: LbStatus::default(), ..carrying(&["x"], service.clone()) };
-                known = Known { written: Some(Written { version: 20, finalizer: false, at: secs(90) }), ..fresh() };
+                known = ServiceSyncState {
+                    last_write: Some(LastWrite { version: 20, finalizer: false, at: secs(90) }),
+                    ..fresh()
+                };
                 known.uid = service.uid.clone();
             }
         },
@@ -445,7 +480,7 @@ proptest! {
         for round in 0..5 {
             let now = secs(100 + round);
             let step = at(now, service.as_ref(), &known, &WISH);
-            let rests = matches!(step, Step::Rest { .. } | Step::Forget | Step::LeaveAlone);
+            let rests = matches!(step, ServiceAction::Wait { .. } | ServiceAction::Forget | ServiceAction::Ignore);
             steps.push(step.clone());
             if rests {
                 return Ok(());
@@ -463,18 +498,18 @@ proptest! {
         let ours = service.class.as_deref().is_none_or(|class| class == "ours");
         prop_assume!(service.is_load_balancer && !service.deleting && ours && *service.uid == *known.uid);
         let step = step(&service, &known, &WISH);
-        prop_assert!(!matches!(step, Step::Delete { .. }), "{step:?}");
+        prop_assert!(!matches!(step, ServiceAction::Delete { .. }), "{step:?}");
     }
 
     #[test]
     fn a_deletion_is_held_back_by_a_failed_deletion_alone(
         service in prop::option::of(any_service()), known in any_known(), digest in 0_u64..4, until in 0_u64..1000,
     ) {
-        let without = Known { hold: None, ..known };
-        let deletes = matches!(at(secs(100), service.as_ref(), &without, &WISH), Step::Delete { .. });
-        let hold = Some(Hold { until: secs(until), subject: Subject::Serve(Digest(digest)), backends: None });
-        let held = Known { hold, ..without };
-        prop_assert_eq!(matches!(at(secs(100), service.as_ref(), &held, &WISH), Step::Delete { .. }), deletes);
+        let without = ServiceSyncState { deferred: None, ..known };
+        let deletes = matches!(at(secs(100), service.as_ref(), &without, &WISH), ServiceAction::Delete { .. });
+        let hold = Some(DeferredAttempt { until: secs(until), subject: Attempt::Serve(Digest(digest)), backends: None });
+        let held = ServiceSyncState { deferred: hold, ..without };
+        prop_assert_eq!(matches!(at(secs(100), service.as_ref(), &held, &WISH), ServiceAction::Delete { .. }), deletes);
     }
 
     /// W22: a Service that goes away is never given backends.
@@ -482,7 +517,7 @@ proptest! {
     fn nothing_is_made_or_changed_for_a_service_that_goes_away(service in any_service(), known in any_known()) {
         prop_assume!(service.deleting || !service.is_load_balancer);
         let step = step(&service, &known, &WISH);
-        let touches = matches!(step, Step::Ensure { .. } | Step::UpdateBackends | Step::Compare { .. } | Step::Publish);
+        let touches = matches!(step, ServiceAction::Ensure { .. } | ServiceAction::UpdateBackends | ServiceAction::CheckDrift { .. } | ServiceAction::RestoreStatus);
         prop_assert!(!touches, "{step:?}");
     }
 
@@ -490,7 +525,7 @@ proptest! {
     #[test]
     fn backends_are_updated_only_of_a_balancer_that_was_made(service in any_service(), known in any_known()) {
         prop_assume!(known.applied.is_none());
-        prop_assert_ne!(step(&service, &known, &WISH), Step::UpdateBackends);
+        prop_assert_ne!(step(&service, &known, &WISH), ServiceAction::UpdateBackends);
     }
 }
 
@@ -498,39 +533,40 @@ proptest! {
 fn what_was_written_counts_as_there_until_the_cache_shows_it() {
     let ingress = vec![LbIngress { ip: Some("1.2.3.4".parse().unwrap()), ..LbIngress::default() }];
     let annotations = [("id".into(), Some("lb-1".into())), ("old".into(), None)].into();
-    let sent = Sent { status: Some(LbStatus { ingress }), annotations };
+    let sent = UnconfirmedWrites { status: Some(LbStatus { ingress }), annotations };
     let mut service = service();
     service.annotations.insert("old".into(), "x".into());
     let version = service.resource_version.parse::<u64>().unwrap();
-    let known = |version| Known {
-        sent: sent.clone(),
-        written: Some(Written { version, finalizer: true, at: secs(90) }),
+    let known = |version| ServiceSyncState {
+        unconfirmed: sent.clone(),
+        last_write: Some(LastWrite { version, finalizer: true, at: secs(90) }),
         ..fresh()
     };
-    let since = since_our_write(&service, &known(version + 1), secs(100)).unwrap();
+    let since = with_unconfirmed_write(&service, &known(version + 1), secs(100)).unwrap();
     assert_eq!((&since.status, since.annotations.get("old")), (sent.status.as_ref().unwrap(), None));
     assert_eq!(since.annotations.get("id").map(|id| &**id), Some("lb-1"));
-    assert_eq!(since_our_write(&service, &known(version), secs(100)), None, "the cache shows it");
+    assert_eq!(with_unconfirmed_write(&service, &known(version), secs(100)), None, "the cache shows it");
 }
 
 #[test]
 fn changes_of_nodes_that_are_brought_together_come_with_the_pass() {
-    let applied = |backends| Some(Applied { digest: Digest(1), backends, verify_at: HOUR });
+    let applied = |backends| Some(AppliedState { digest: Digest(1), backend_fingerprint: backends, verify_at: HOUR });
     let decided = |backends, pass_awaited| {
-        let known = Known { applied: applied(backends), may_exist: true, attempted: true, ..fresh() };
+        let known =
+            ServiceSyncState { applied: applied(backends), may_exist_in_cloud: true, has_attempted: true, ..fresh() };
         let (service, fields) = (served_service(), ServiceFields::default());
-        let wish = Wish::Serve { digest: Digest(1), backends: 8 };
-        let facts = Facts {
+        let wish = DesiredState::Serve { digest: Digest(1), backends: 8 };
+        let facts = PlanInput {
             service: Some(&service),
-            known: &known,
+            state: &known,
             fields: &fields,
-            wish: Some(&wish),
-            pass_awaited,
+            desired: Some(&wish),
+            node_sync_scheduled: pass_awaited,
             now: secs(100),
         };
-        decide(facts)
+        plan(facts)
     };
-    assert_eq!(decided(Some(7), false), Step::UpdateBackends);
+    assert_eq!(decided(Some(7), false), ServiceAction::UpdateBackends);
     assert_eq!(decided(Some(7), true), RESTS);
-    assert_eq!(decided(None, true), Step::UpdateBackends, "what is in doubt is not left so");
+    assert_eq!(decided(None, true), ServiceAction::UpdateBackends, "what is in doubt is not left so");
 }

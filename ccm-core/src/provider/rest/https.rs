@@ -12,7 +12,7 @@ use crate::{app::BoxError, provider::CloudError};
 const CONNECT: Duration = Duration::from_secs(10);
 const REQUEST: Duration = Duration::from_secs(30);
 /// Longest answer: a thousand of anything are a few megabytes.
-const LONGEST_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// HTTP and HTTPS over sockets: connections are kept, redirections are not followed, nothing is sent twice.
 ///
@@ -20,8 +20,8 @@ const LONGEST_ANSWER: usize = 64 << 20;
 /// are those of the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …), but none for addresses on the loopback interface.
 #[derive(Clone, Debug)]
 pub struct Https {
-    usual: reqwest::Client,
-    direct: reqwest::Client,
+    proxied_client: reqwest::Client,
+    direct_client: reqwest::Client,
 }
 
 impl Https {
@@ -49,13 +49,13 @@ impl Https {
                 .timeout(REQUEST)
                 .user_agent(agent)
         };
-        Ok(Self { usual: builder().build()?, direct: builder().no_proxy().build()? })
+        Ok(Self { proxied_client: builder().build()?, direct_client: builder().no_proxy().build()? })
     }
 
     fn client(&self, host: &str) -> &reqwest::Client {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        if loopback { &self.direct } else { &self.usual }
+        if loopback { &self.direct_client } else { &self.proxied_client }
     }
 }
 
@@ -72,8 +72,10 @@ impl Transport for Https {
         let (status, headers) = (answer.status(), answer.headers().clone());
         let mut body = BytesMut::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > LONGEST_ANSWER {
-                return Err(CloudError::transient(format!("{what}: the answer is longer than {LONGEST_ANSWER} bytes")));
+            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
+                return Err(CloudError::transient(format!(
+                    "{what}: the answer is longer than {MAX_RESPONSE_BYTES} bytes"
+                )));
             }
             body.extend_from_slice(&chunk);
         }

@@ -2,8 +2,8 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use http::StatusCode;
 
-use super::{Target, status::Status};
-use crate::{provider::MAX_RETRY_AFTER, runtime::gate::NotLeader};
+use super::{RequestInfo, status::Status};
+use crate::{provider::MAX_RETRY_AFTER, runtime::write_gate::NotLeader};
 
 /// A request to the API server that did not succeed.
 ///
@@ -12,12 +12,12 @@ use crate::{provider::MAX_RETRY_AFTER, runtime::gate::NotLeader};
 pub struct ApiError {
     /// What the caller should do about it.
     pub kind: ApiErrorKind,
-    details: Box<Details>,
+    details: Box<ErrorDetails>,
 }
 
 #[derive(Clone, Debug)]
-struct Details {
-    target: Target,
+struct ErrorDetails {
+    target: RequestInfo,
     message: String,
     reason: String,
     code: Option<u16>,
@@ -72,8 +72,8 @@ pub struct Cause {
 
 impl ApiError {
     /// Makes an error of the client's own side.
-    pub(crate) fn local(kind: ApiErrorKind, target: Target, message: impl Into<String>) -> Self {
-        let details = Details {
+    pub(crate) fn local(kind: ApiErrorKind, target: RequestInfo, message: impl Into<String>) -> Self {
+        let details = ErrorDetails {
             target,
             message: message.into(),
             reason: String::new(),
@@ -86,14 +86,14 @@ impl ApiError {
 
     /// Adds the cause.
     #[must_use]
-    pub(crate) fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.details.source = Some(Arc::new(source));
         self
     }
 
     /// Makes the error for an answer of the server. `json_patch`: whether the request was one.
-    pub(crate) fn answered(
-        target: Target,
+    pub(crate) fn from_response(
+        target: RequestInfo,
         code: StatusCode,
         status: Status,
         retry_after: Option<Duration>,
@@ -101,7 +101,7 @@ impl ApiError {
     ) -> Self {
         let retry_after = retry_after.or(status.retry_after).map(|after| after.min(MAX_RETRY_AFTER));
         let kind = classify(code, &status, json_patch);
-        let details = Details {
+        let details = ErrorDetails {
             target,
             message: status.message,
             reason: status.reason,
@@ -113,7 +113,7 @@ impl ApiError {
     }
 
     /// Makes the error for a request that got no answer.
-    pub(crate) fn transport(target: Target, error: kube::Error) -> Self {
+    pub(crate) fn transport(target: RequestInfo, error: kube::Error) -> Self {
         let (kind, message) = match &error {
             // It closed while the request waited for a token.
             kube::Error::Service(inner) if inner.is::<NotLeader>() => {
@@ -122,11 +122,11 @@ impl ApiError {
             kube::Error::Auth(_) => (ApiErrorKind::Unauthorized, "cannot obtain credentials"),
             _ => (ApiErrorKind::Unavailable, "no answer from the API server"),
         };
-        Self::local(kind, target, message).caused_by(error)
+        Self::local(kind, target, message).with_source(error)
     }
 
     /// Makes the error for a request that the closed gate held back.
-    pub(crate) fn not_leader(target: Target, error: NotLeader) -> Self {
+    pub(crate) fn not_leader(target: RequestInfo, error: NotLeader) -> Self {
         Self::local(ApiErrorKind::NotLeader, target, error.to_string())
     }
 
@@ -141,7 +141,7 @@ impl ApiError {
     }
 
     /// Tells whether the object was not as the caller thought, so that reading it again and deciding again helps.
-    pub fn is_race(&self) -> bool {
+    pub fn is_conflict(&self) -> bool {
         match &self.kind {
             ApiErrorKind::Conflict | ApiErrorKind::TestFailed => true,
             // A patch that names the UID, sent to a namesake: seen on 1.36.3, for every kind of patch but JSON Patch.
@@ -158,7 +158,7 @@ impl ApiError {
     }
 
     /// Returns what the request was about.
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &RequestInfo {
         &self.details.target
     }
 
@@ -201,10 +201,10 @@ fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind
 
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Details { target, message, code, .. } = &*self.details;
+        let ErrorDetails { target, message, code, .. } = &*self.details;
         match &self.kind {
             ApiErrorKind::Forbidden => {
-                let Target { verb, group, resource, .. } = target;
+                let RequestInfo { verb, group, resource, .. } = target;
                 write!(
                     f,
                     "cannot {target}: missing RBAC rule for verb {verb:?} on resource {resource:?} in API group {group:?}"
@@ -238,8 +238,8 @@ mod tests {
     use crate::runtime::api::Encoding;
 
     fn answered(code: u16, status: Status, json_patch: bool) -> ApiError {
-        let target = Target::of(&Method::PATCH, "/api/v1/nodes/a/status");
-        ApiError::answered(target, StatusCode::from_u16(code).unwrap(), status, None, json_patch)
+        let target = RequestInfo::of(&Method::PATCH, "/api/v1/nodes/a/status");
+        ApiError::from_response(target, StatusCode::from_u16(code).unwrap(), status, None, json_patch)
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         let cause = |field: &str| Cause { field: field.into(), ..Cause::default() };
         let refused = |fields: &[&str]| {
             let causes = fields.iter().map(|field| cause(field)).collect();
-            answered(422, Status { causes, ..Status::default() }, false).is_race()
+            answered(422, Status { causes, ..Status::default() }, false).is_conflict()
         };
         assert!(refused(&["metadata.uid"]) && refused(&["metadata.uid", "metadata.uid"]));
         assert!(!refused(&[]) && !refused(&["metadata.uid", "status.addresses"]) && !refused(&["spec.podCIDRs"]));

@@ -57,22 +57,22 @@ impl ApiMetrics {
         }
     }
 
-    pub(crate) fn waited(&self, method: &str, host: &str, time: Duration) {
+    pub(crate) fn record_rate_limit_wait(&self, method: &str, host: &str, time: Duration) {
         self.waiting.with_label_values(&[method, host]).observe(time.as_secs_f64());
     }
 
-    pub(crate) fn sent(&self, method: &str, host: &str, bytes: usize) {
+    pub(crate) fn record_request_size(&self, method: &str, host: &str, bytes: usize) {
         self.request_size.with_label_values(&[method, host]).observe(bytes as f64);
     }
 
     /// Counts the end of a request: `code` of the answer, `<error>` without one, as upstream.
-    pub(crate) fn answered(&self, method: &str, host: &str, code: Option<u16>, time: Duration) {
+    pub(crate) fn record_response(&self, method: &str, host: &str, code: Option<u16>, time: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |c| c.to_string());
         self.requests.with_label_values(&[code.as_str(), method, host]).inc();
         self.duration.with_label_values(&[method, host]).observe(time.as_secs_f64());
     }
 
-    pub(crate) fn received(&self, method: &str, host: &str, bytes: usize) {
+    pub(crate) fn record_response_size(&self, method: &str, host: &str, bytes: usize) {
         self.response_size.with_label_values(&[method, host]).observe(bytes as f64);
     }
 }

@@ -5,16 +5,16 @@
 //! second patch sent behind its back could overwrite what the first one's caller has seen since.
 
 mod error;
-mod guard;
 mod in_flight;
-mod limiter;
 mod metrics;
+mod middleware;
 mod nodes;
 mod patch;
+mod rate_limit;
 mod request;
+mod request_info;
 mod services;
 pub(crate) mod status;
-mod target;
 #[cfg(test)]
 mod tests;
 
@@ -27,17 +27,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use error::{ApiError, ApiErrorKind, Cause};
-pub use guard::{Guard, Stopping};
 pub use in_flight::WritesInFlight;
-pub use limiter::RateLimit;
 pub use metrics::ApiMetrics;
+pub use middleware::{ClientMiddleware, ShuttingDown};
 pub use nodes::Subresource;
 pub use patch::{Patch, PatchOp, Patched, escape_pointer};
+pub use rate_limit::RateLimit;
 pub use request::{ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_OBJECT, ACCEPT_WATCH, ApiRequest, ApiResponse, Encoding};
-pub use target::Target;
+pub use request_info::RequestInfo;
 
 use self::status::Status;
-use super::gate::{WriteGate, Writing};
+use super::write_gate::{InFlightWrite, WriteGate};
 
 /// Deadline of a request unless the options say otherwise, from the moment it is sent.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -88,9 +88,9 @@ impl ApiClientOptions {
 /// Every request may be dropped at any time. One that waits for the rate limit gives its token back; one that was sent
 /// may still be carried out by the server, as with a lost connection.
 #[derive(Clone)]
-pub struct ApiClient(Arc<Inner>);
+pub struct ApiClient(Arc<ApiClientInner>);
 
-struct Inner {
+struct ApiClientInner {
     client: kube::Client,
     user_agent: HeaderValue,
     limit: RateLimit,
@@ -112,7 +112,7 @@ impl ApiClient {
         let visible: String = options.user_agent.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
         let user_agent = HeaderValue::from_str(&visible).unwrap_or(HeaderValue::from_static("ccm"));
         let limit = RateLimit::new(options.qps, options.burst);
-        Self(Arc::new(Inner { client, user_agent, limit, options }))
+        Self(Arc::new(ApiClientInner { client, user_agent, limit, options }))
     }
 
     /// Sends a request and reads its whole answer.
@@ -120,62 +120,62 @@ impl ApiClient {
     /// # Errors
     /// Every kind of [`ApiErrorKind`]; a status of 400 and above is an error.
     pub async fn send(&self, request: ApiRequest) -> Result<ApiResponse, ApiError> {
-        let Inner { options, .. } = &*self.0;
-        let target = request.target();
+        let ApiClientInner { options, .. } = &*self.0;
+        let target = request.request_info();
         let method = request.method.clone();
-        let (encoding, response, deadline) = self.head(request, &target).await?;
+        let (encoding, response, deadline) = self.send_for_headers(request, &target).await?;
         let Ok(body) = tokio::time::timeout_at(deadline, response.into_body().collect()).await else {
             return Err(self.timed_out(target));
         };
         let body = body.map_err(|e| ApiError::transport(target.clone(), e))?.to_bytes();
-        options.metrics.received(method.as_str(), &options.host, body.len());
+        options.metrics.record_response_size(method.as_str(), &options.host, body.len());
         Ok(ApiResponse { target, encoding, body })
     }
 
     /// Sends a request and returns the answer as soon as its head is there; the deadline ends then. For watches.
     pub async fn open(&self, request: ApiRequest) -> Result<(Encoding, Body), ApiError> {
-        let target = request.target();
-        let (encoding, response, _) = self.head(request, &target).await?;
+        let target = request.request_info();
+        let (encoding, response, _) = self.send_for_headers(request, &target).await?;
         Ok((encoding, response.into_body()))
     }
 
     /// Waits for the rate limit, then checks the write gate. The caller sends at once.
-    async fn admit(&self, request: &ApiRequest) -> Result<(Instant, Option<Writing>), ApiError> {
-        let Inner { limit, options, .. } = &*self.0;
+    async fn wait_for_permit(&self, request: &ApiRequest) -> Result<(Instant, Option<InFlightWrite>), ApiError> {
+        let ApiClientInner { limit, options, .. } = &*self.0;
         let waited = tokio::select! {
             // In this order: what need not wait is sent, because it may end what was begun. The gate closes last.
             biased;
-            waited = limit.take() => waited,
+            waited = limit.acquire() => waited,
             () = options.shutdown.cancelled() => {
-                return Err(ApiError::local(ApiErrorKind::Canceled, request.target(), "the client is shutting down"));
+                return Err(ApiError::local(ApiErrorKind::Canceled, request.request_info(), "the client is shutting down"));
             }
         };
-        options.metrics.waited(request.method.as_str(), &options.host, waited);
-        let begin = || options.gate.begin().map_err(|e| ApiError::not_leader(request.target(), e));
+        options.metrics.record_rate_limit_wait(request.method.as_str(), &options.host, waited);
+        let begin = || options.gate.begin_write().map_err(|e| ApiError::not_leader(request.request_info(), e));
         let writing = (!request.is_read()).then(begin).transpose()?;
         Ok((Instant::now(), writing))
     }
 
     /// Sends the request and waits for the head of the answer. Reads a failure to its end and makes it an error.
-    async fn head(
+    async fn send_for_headers(
         &self,
         request: ApiRequest,
-        target: &Target,
+        target: &RequestInfo,
     ) -> Result<(Encoding, Response<Body>, Instant), ApiError> {
-        let Inner { client, options, .. } = &*self.0;
+        let ApiClientInner { client, options, .. } = &*self.0;
         let (method, json_patch, size) = (request.method.clone(), request.json_patch, request.body.len());
         let http = self.http(&request, target)?;
         let _in_flight = (!request.is_read()).then(|| options.writes.begin());
-        let (started, writing) = self.admit(&request).await?;
+        let (started, writing) = self.wait_for_permit(&request).await?;
         let deadline = started + options.timeout;
-        options.metrics.sent(method.as_str(), &options.host, size);
+        options.metrics.record_request_size(method.as_str(), &options.host, size);
         let answer = tokio::time::timeout_at(deadline, client.send(http)).await;
         let code = answer.as_ref().ok().and_then(|a| a.as_ref().ok()).map(|r| r.status().as_u16());
-        options.metrics.answered(method.as_str(), &options.host, code, started.elapsed());
+        options.metrics.record_response(method.as_str(), &options.host, code, started.elapsed());
         let response = match answer {
             Ok(answer) => {
                 // A lost connection ends the request at the server as well.
-                writing.into_iter().for_each(Writing::answered);
+                writing.into_iter().for_each(InFlightWrite::complete);
                 answer.map_err(|e| ApiError::transport(target.clone(), e))?
             }
             Err(_) => return Err(self.timed_out(target.clone())),
@@ -190,10 +190,10 @@ impl ApiClient {
         let body = tokio::time::timeout_at(deadline, response.into_body().collect()).await;
         let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let status = Status::of_body(encoding, &body);
-        Err(ApiError::answered(target.clone(), code, status, retry_after, json_patch))
+        Err(ApiError::from_response(target.clone(), code, status, retry_after, json_patch))
     }
 
-    fn http(&self, request: &ApiRequest, target: &Target) -> Result<Request<Body>, ApiError> {
+    fn http(&self, request: &ApiRequest, target: &RequestInfo) -> Result<Request<Body>, ApiError> {
         let mut builder = Request::builder()
             .method(request.method.clone())
             .uri(request.path.as_str())
@@ -204,10 +204,10 @@ impl ApiClient {
         }
         builder
             .body(Body::from(request.body.clone()))
-            .map_err(|e| ApiError::local(ApiErrorKind::Other, target.clone(), "cannot form the request").caused_by(e))
+            .map_err(|e| ApiError::local(ApiErrorKind::Other, target.clone(), "cannot form the request").with_source(e))
     }
 
-    fn timed_out(&self, target: Target) -> ApiError {
+    fn timed_out(&self, target: RequestInfo) -> ApiError {
         let message = format!("no complete answer within {:?}", self.0.options.timeout);
         ApiError::local(ApiErrorKind::Timeout, target, message)
     }

@@ -1,10 +1,10 @@
 use serde::Serialize;
 
-use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, Target};
+use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch, Patched, RequestInfo};
 use crate::{
     k8s::{NodeFields, NodeView},
     percent::encode,
-    runtime::reflector::{Decoder, Watched},
+    runtime::reflector::{CachedObject, Decoder},
 };
 
 /// Nodes per page of a list, as in client-go.
@@ -54,7 +54,7 @@ impl ApiClient {
     pub async fn get_node(&self, name: &str, fields: &NodeFields) -> Result<NodeView, ApiError> {
         let response = self.send(ApiRequest::get(node_path(name)).accept(ACCEPT_OBJECT)).await?;
         let decoder = Decoder::new(fields.clone());
-        decoder.object(response.encoding, &response.body).map_err(|e| response.undecodable(e))
+        decoder.object(response.encoding, &response.body).map_err(|e| response.decode_error(e))
     }
 
     /// Reads a Node as [`get_node`](Self::get_node) does, for roles that grant `list` on `nodes` and no `get`, such as
@@ -62,13 +62,13 @@ impl ApiClient {
     ///
     /// # Errors
     /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node.
-    pub async fn find_node(&self, name: &str, fields: &NodeFields) -> Result<NodeView, ApiError> {
+    pub async fn get_node_by_list(&self, name: &str, fields: &NodeFields) -> Result<NodeView, ApiError> {
         let decoder = Decoder::new(fields.clone());
-        self.listed_by_name(NodeView::PATH.to_owned(), name, &decoder, |found: &NodeView| *found.name == *name).await
+        self.get_by_list(NodeView::PATH.to_owned(), name, &decoder, |found: &NodeView| *found.name == *name).await
     }
 
     /// Asks for the list of what has this name in a collection: for the server that is a read of one object.
-    pub(super) async fn listed_by_name<T: Watched>(
+    pub(super) async fn get_by_list<T: CachedObject>(
         &self,
         collection: String,
         name: &str,
@@ -77,12 +77,12 @@ impl ApiClient {
     ) -> Result<T, ApiError> {
         let path = format!("{collection}?fieldSelector=metadata.name%3D{}", encode(name));
         let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
-        let page = decoder.page(response.encoding, &response.body).map_err(|e| response.undecodable(e))?;
+        let page = decoder.page(response.encoding, &response.body).map_err(|e| response.decode_error(e))?;
         if let Some(malformed) = page.malformed.into_iter().next() {
-            return Err(response.undecodable(malformed.error));
+            return Err(response.decode_error(malformed.error));
         }
         let missing = || {
-            let target = Target { name: Some(name.into()), ..response.target };
+            let target = RequestInfo { name: Some(name.into()), ..response.target };
             ApiError::local(ApiErrorKind::NotFound, target, "there is no such object")
         };
         page.items.into_iter().find(is_it).ok_or_else(missing)
@@ -100,9 +100,9 @@ impl ApiClient {
         let mut path = format!("{}?limit={PAGE}", NodeView::PATH);
         loop {
             let response = self.send(ApiRequest::get(path).accept(ACCEPT_OBJECT)).await?;
-            let page = decoder.page(response.encoding, &response.body).map_err(|e| response.undecodable(e))?;
+            let page = decoder.page(response.encoding, &response.body).map_err(|e| response.decode_error(e))?;
             if let Some(malformed) = page.malformed.into_iter().next() {
-                return Err(response.undecodable(malformed.error));
+                return Err(response.decode_error(malformed.error));
             }
             nodes.extend(page.items);
             if page.r#continue.is_empty() {

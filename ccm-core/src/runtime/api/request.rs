@@ -2,7 +2,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{ApiError, ApiErrorKind, Patch, Target};
+use super::{ApiError, ApiErrorKind, Patch, RequestInfo};
 
 /// `Accept` of a plain JSON answer.
 pub const ACCEPT_JSON: &str = "application/json";
@@ -43,29 +43,29 @@ pub struct ApiRequest {
 impl ApiRequest {
     /// Reads `path` (with query).
     pub fn get(path: impl Into<String>) -> Self {
-        Self::bare(Method::GET, path.into())
+        Self::new(Method::GET, path.into())
     }
 
     /// Deletes `path`, without options; see [`ApiRequest::json`].
     pub fn delete(path: impl Into<String>) -> Self {
-        Self::bare(Method::DELETE, path.into())
+        Self::new(Method::DELETE, path.into())
     }
 
     /// Creates an object in the collection at `path`.
     pub fn create<T: Serialize + ?Sized>(path: impl Into<String>, body: &T) -> Result<Self, ApiError> {
-        Self::bare(Method::POST, path.into()).json(body)
+        Self::new(Method::POST, path.into()).json(body)
     }
 
     /// Replaces the object at `path`.
     pub fn update<T: Serialize + ?Sized>(path: impl Into<String>, body: &T) -> Result<Self, ApiError> {
-        Self::bare(Method::PUT, path.into()).json(body)
+        Self::new(Method::PUT, path.into()).json(body)
     }
 
     /// Patches the object at `path`.
     pub fn patch(path: impl Into<String>, patch: &Patch) -> Result<Self, ApiError> {
-        let mut request = Self::bare(Method::PATCH, path.into());
+        let mut request = Self::new(Method::PATCH, path.into());
         let body = patch.body();
-        request.body = body.map_err(|e| request.unserialisable(e))?.into();
+        request.body = body.map_err(|e| request.encode_error(e))?.into();
         request.content_type = Some(patch.content_type());
         request.json_patch = matches!(patch, Patch::Json(_));
         Ok(request)
@@ -73,7 +73,7 @@ impl ApiRequest {
 
     /// Sets a JSON body.
     pub fn json<T: Serialize + ?Sized>(mut self, body: &T) -> Result<Self, ApiError> {
-        self.body = serde_json::to_vec(body).map_err(|e| self.unserialisable(e))?.into();
+        self.body = serde_json::to_vec(body).map_err(|e| self.encode_error(e))?.into();
         self.content_type = Some("application/json");
         Ok(self)
     }
@@ -90,23 +90,23 @@ impl ApiRequest {
         matches!(self.method, Method::GET | Method::HEAD)
     }
 
-    pub(crate) fn target(&self) -> Target {
-        Target::of(&self.method, &self.path)
+    pub(crate) fn request_info(&self) -> RequestInfo {
+        RequestInfo::of(&self.method, &self.path)
     }
 
-    fn bare(method: Method, path: String) -> Self {
+    fn new(method: Method, path: String) -> Self {
         Self { method, path, accept: ACCEPT_JSON, content_type: None, body: Bytes::new(), json_patch: false }
     }
 
-    fn unserialisable(&self, error: serde_json::Error) -> ApiError {
-        ApiError::local(ApiErrorKind::Other, self.target(), "cannot serialise the request").caused_by(error)
+    fn encode_error(&self, error: serde_json::Error) -> ApiError {
+        ApiError::local(ApiErrorKind::Other, self.request_info(), "cannot serialise the request").with_source(error)
     }
 }
 
 /// Successful answer of the API server.
 #[derive(Clone, Debug)]
 pub struct ApiResponse {
-    pub(crate) target: Target,
+    pub(crate) target: RequestInfo,
     pub(crate) encoding: Encoding,
     pub(crate) body: Bytes,
 }
@@ -127,10 +127,10 @@ impl ApiResponse {
     /// # Errors
     /// [`ApiErrorKind::Other`] when the body is not what was asked for.
     pub fn json<R: DeserializeOwned>(&self) -> Result<R, ApiError> {
-        serde_json::from_slice(&self.body).map_err(|e| self.undecodable(e))
+        serde_json::from_slice(&self.body).map_err(|e| self.decode_error(e))
     }
 
-    pub(crate) fn undecodable(&self, error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
-        ApiError::local(ApiErrorKind::Other, self.target.clone(), "cannot read the answer").caused_by(error)
+    pub(crate) fn decode_error(&self, error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
+        ApiError::local(ApiErrorKind::Other, self.target.clone(), "cannot read the answer").with_source(error)
     }
 }

@@ -35,7 +35,7 @@ impl ApiClient {
         name: &str,
         fields: &ServiceFields,
     ) -> Result<ServiceView, ApiError> {
-        self.listed_by_name(services_path(namespace), name, &Decoder::new(fields.clone()), |found: &ServiceView| {
+        self.get_by_list(services_path(namespace), name, &Decoder::new(fields.clone()), |found: &ServiceView| {
             *found.name == *name
         })
         .await

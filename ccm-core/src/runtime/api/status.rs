@@ -4,7 +4,7 @@ use prost::Message;
 use serde::Deserialize;
 
 use super::{Cause, Encoding};
-use crate::{runtime::reflector::wire, secrets::hide_credentials};
+use crate::{redact::redact_credentials, runtime::reflector::proto};
 
 /// The server's own account of a failure (`meta/v1` Status), as far as it is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,15 +21,15 @@ impl Status {
     pub(crate) fn of_body(encoding: Encoding, body: &[u8]) -> Self {
         let parsed = match encoding {
             Encoding::Json => serde_json::from_slice::<StatusJson>(body).ok().map(Self::from),
-            Encoding::Protobuf => wire::unwrap_unknown(body.to_vec().into())
+            Encoding::Protobuf => proto::unwrap_unknown(body.to_vec().into())
                 .ok()
-                .and_then(|raw| wire::StatusProto::decode(raw).ok())
+                .and_then(|raw| proto::StatusProto::decode(raw).ok())
                 .map(Self::from),
         };
         let status = parsed.unwrap_or_else(|| {
             let text = String::from_utf8_lossy(body);
             // Before it is cut: half a token would not be known for one.
-            Self { message: hide_credentials(text.trim()).chars().take(200).collect(), ..Self::default() }
+            Self { message: redact_credentials(text.trim()).chars().take(200).collect(), ..Self::default() }
         });
         status.without_credentials()
     }
@@ -38,7 +38,7 @@ impl Status {
     fn without_credentials(mut self) -> Self {
         let messages = self.causes.iter_mut().map(|cause| &mut cause.message).chain([&mut self.message]);
         for message in messages {
-            if let Cow::Owned(hidden) = hide_credentials(message) {
+            if let Cow::Owned(hidden) = redact_credentials(message) {
                 *message = hidden;
             }
         }
@@ -89,10 +89,10 @@ impl From<StatusJson> for Status {
     }
 }
 
-impl From<wire::StatusProto> for Status {
-    fn from(proto: wire::StatusProto) -> Self {
+impl From<proto::StatusProto> for Status {
+    fn from(proto: proto::StatusProto) -> Self {
         let details = proto.details.unwrap_or_default();
-        let cause = |c: wire::StatusCauseProto| Cause { field: c.field, reason: c.reason, message: c.message };
+        let cause = |c: proto::StatusCauseProto| Cause { field: c.field, reason: c.reason, message: c.message };
         Self {
             message: proto.message,
             reason: proto.reason,

@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     k8s::{NodeFields, ServiceFields, well_known as wk},
     runtime::{
-        gate::WriteGate,
         reflector::tests::server::{Behaviour, Server, failure},
+        write_gate::WriteGate,
     },
 };
 
@@ -284,7 +284,7 @@ impl Guarded {
 
     fn guard(&self, limit: RateLimit, gate: WriteGate, shutdown: &CancellationToken) -> kube::Client {
         let (metrics, shutdown) = (self.metrics.clone(), shutdown.clone());
-        Guard { limit, gate, metrics, host: "api.test".into(), shutdown }.around(self.client.clone())
+        ClientMiddleware { limit, gate, metrics, host: "api.test".into(), shutdown }.wrap(self.client.clone())
     }
 
     fn count(&self, what: &str) -> usize {
@@ -300,7 +300,7 @@ fn request(method: http::Method) -> Request<Body> {
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_events_does_not_delay_a_write_of_state() {
     use crate::{
-        provider::EventKind,
+        provider::EventType,
         runtime::events::{EventMetrics, EventRecorder, ObjectRef, WallClock},
     };
     let server = Guarded::new();
@@ -315,7 +315,7 @@ async fn a_flood_of_events_does_not_delay_a_write_of_state() {
     for node in 0..500 {
         events.event(
             &ObjectRef::node(format!("n{node}"), format!("u{node}")),
-            EventKind::Normal,
+            EventType::Normal,
             "Synced",
             "all is well",
         );
@@ -354,7 +354,7 @@ async fn a_guarded_client_writes_only_while_leadership_is_proved() {
     client.send(request(http::Method::GET)).await.unwrap();
     let refused = client.send(request(http::Method::PUT)).await.unwrap_err();
     assert!(
-        matches!(&refused, kube::Error::Service(error) if error.is::<crate::runtime::gate::NotLeader>()),
+        matches!(&refused, kube::Error::Service(error) if error.is::<crate::runtime::write_gate::NotLeader>()),
         "{refused}"
     );
     keeper.open_until(Instant::now() + Duration::from_secs(2));
@@ -374,7 +374,7 @@ async fn a_guarded_request_that_waits_ends_with_the_process() {
     client.send(request(http::Method::GET)).await.unwrap();
     let waiting = client.send(request(http::Method::GET));
     let (ended, ()) = tokio::join!(waiting, async { stop.cancel() });
-    assert!(matches!(&ended, Err(kube::Error::Service(error)) if error.is::<Stopping>()), "{ended:?}");
+    assert!(matches!(&ended, Err(kube::Error::Service(error)) if error.is::<ShuttingDown>()), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,9 +30,9 @@ fn record(cache: &Cache<NodeView>) -> Arc<Mutex<Vec<String>>> {
     log
 }
 
-fn listed<T: Watched>(objects: impl IntoIterator<Item = T>) -> Listed<T> {
-    let mut listed = Listed::new();
-    objects.into_iter().for_each(|object| listed.apply(object));
+fn listed<T: CachedObject>(objects: impl IntoIterator<Item = T>) -> ListSnapshot<T> {
+    let mut listed = ListSnapshot::new();
+    objects.into_iter().for_each(|object| listed.upsert(object));
     listed
 }
 
@@ -62,7 +62,7 @@ fn nothing_is_gone_from_a_list_with_an_object_that_has_not_even_a_name() {
 fn unreadable_objects_are_neither_gone_nor_new() {
     let (cache, log) = recorded();
     cache.replace(listed([node("a", "1", "1")]));
-    let mut list = Listed::new();
+    let mut list = ListSnapshot::new();
     list.unreadable(Some("a".to_owned()));
     list.unreadable(Some("b".to_owned()));
     cache.replace(list);
@@ -151,15 +151,15 @@ fn the_last_word_in_a_list_counts() {
     let (cache, log) = services();
     cache.replace(listed(["a", "b", "c", "d"].map(|name| service(name, "1", "1", true))));
     log.lock().clear();
-    let mut list = Listed::new();
-    list.apply(service("a", "1", "2", true));
-    list.apply(service("a", "1", "3", false));
+    let mut list = ListSnapshot::new();
+    list.upsert(service("a", "1", "2", true));
+    list.upsert(service("a", "1", "3", false));
     list.unreadable(Some("shop/b".to_owned()));
-    list.apply(service("b", "1", "4", false));
+    list.upsert(service("b", "1", "4", false));
     list.unreadable(Some("shop/c".to_owned()));
     list.remove("shop/c");
     list.unreadable(Some("shop/d".to_owned()));
-    list.apply(service("d", "1", "5", true));
+    list.upsert(service("d", "1", "5", true));
     cache.replace(list);
     let mut seen = log.lock().clone();
     seen.sort();
@@ -172,7 +172,7 @@ async fn synced_waits_for_a_complete_list() {
     cache.apply(node("a", "1", "1"));
     let second = std::time::Duration::from_secs(1);
     assert!(tokio::time::timeout(second, cache.synced()).await.is_err());
-    cache.replace(Listed::new());
+    cache.replace(ListSnapshot::new());
     cache.synced().await;
     assert!(cache.is_synced());
 }

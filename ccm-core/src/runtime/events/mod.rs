@@ -10,12 +10,12 @@
 //! Needs `create` and `patch` on core events in the namespaces of the objects, `default` for cluster-scoped ones.
 
 mod clock;
-mod correlate;
-mod driver;
+mod correlator;
 mod lru;
 mod outbox;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ use tokio::{
     time::Instant,
 };
 
-pub use self::{clock::WallClock, driver::EventDriver};
-use self::{correlate::Occurrence, outbox::Recorded};
-use super::{api::WritesInFlight, gate::WriteGate};
+pub use self::{clock::WallClock, writer::EventWriter};
+use self::{correlator::RecordedEvent, outbox::Recorded};
+use super::{api::WritesInFlight, write_gate::WriteGate};
 use crate::{
-    provider::{EventKind, ObjectEvents},
+    provider::{EventSink, EventType},
     telemetry::metrics::counters,
 };
 
@@ -76,7 +76,7 @@ impl ObjectRef {
 
 /// What became of a recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum EventOutcome {
     Created,
     Counted,
     QueueFull,
@@ -101,14 +101,14 @@ impl EventMetrics {
         Ok(Self(counters(registry, "ccm_events_total", help, &[("outcome", &outcomes)])?))
     }
 
-    fn count(&self, outcome: Outcome, occurrences: u64) {
+    fn count(&self, outcome: EventOutcome, occurrences: u64) {
         let label = match outcome {
-            Outcome::Created => "created",
-            Outcome::Counted => "counted",
-            Outcome::QueueFull => "queue_full",
-            Outcome::Throttled => "throttled",
-            Outcome::NotLeader => "not_leader",
-            Outcome::Failed => "failed",
+            EventOutcome::Created => "created",
+            EventOutcome::Counted => "counted",
+            EventOutcome::QueueFull => "queue_full",
+            EventOutcome::Throttled => "throttled",
+            EventOutcome::NotLeader => "not_leader",
+            EventOutcome::Failed => "failed",
         };
         self.0.with_label_values(&[label]).inc_by(occurrences);
     }
@@ -121,7 +121,7 @@ pub struct EventRecorder {
     /// Keeps the queue bounded, together with what the driver took out of it and did not begin to write.
     places: Arc<Semaphore>,
     metrics: EventMetrics,
-    wall: WallClock,
+    clock: WallClock,
 }
 
 impl EventRecorder {
@@ -136,38 +136,38 @@ impl EventRecorder {
         gate: WriteGate,
         metrics: EventMetrics,
         wall: WallClock,
-    ) -> (Self, EventDriver) {
+    ) -> (Self, EventWriter) {
         let (sender, queue) = mpsc::unbounded_channel();
         let (component, writes) = (component.into(), WritesInFlight::default());
-        let driver = EventDriver { queue, client, component, gate, metrics: metrics.clone(), writes };
-        (Self { queue: sender, places: Arc::new(Semaphore::new(QUEUE)), metrics, wall }, driver)
+        let driver = EventWriter { queue, client, component, gate, metrics: metrics.clone(), writes };
+        (Self { queue: sender, places: Arc::new(Semaphore::new(QUEUE)), metrics, clock: wall }, driver)
     }
 
     /// Records an event: reason in PascalCase from a fixed set, note under 1 kB (longer ones are cut). Never blocks.
-    pub fn event(&self, object: &ObjectRef, kind: EventKind, reason: &'static str, note: &str) {
+    pub fn event(&self, object: &ObjectRef, kind: EventType, reason: &'static str, note: &str) {
         let occurrence =
-            Occurrence { object: object.clone(), kind, reason, note: note.to_owned(), at: self.wall.now() };
+            RecordedEvent { object: object.clone(), kind, reason, note: note.to_owned(), at: self.clock.now() };
         let place = self.places.clone().try_acquire_owned().ok();
         let recorded = place.map(|place| Recorded { occurrence, at: Instant::now(), place });
         if recorded.is_none_or(|recorded| self.queue.send(recorded).is_err()) {
-            self.metrics.count(Outcome::QueueFull, 1);
+            self.metrics.count(EventOutcome::QueueFull, 1);
             tracing::debug!(object = %object.name, reason, "event dropped");
         }
     }
 
     /// Returns what records events on one object, to be handed to a provider's operation.
-    pub fn for_object(&self, object: ObjectRef) -> Arc<dyn ObjectEvents> {
-        Arc::new(ForObject { recorder: self.clone(), object })
+    pub fn for_object(&self, object: ObjectRef) -> Arc<dyn EventSink> {
+        Arc::new(ObjectEventSink { recorder: self.clone(), object })
     }
 }
 
-struct ForObject {
+struct ObjectEventSink {
     recorder: EventRecorder,
     object: ObjectRef,
 }
 
-impl ObjectEvents for ForObject {
-    fn record(&self, kind: EventKind, reason: &'static str, note: &str) {
+impl EventSink for ObjectEventSink {
+    fn record(&self, kind: EventType, reason: &'static str, note: &str) {
         self.recorder.event(&self.object, kind, reason, note);
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::correlate::{Correlator, Occurrence, Written};
+use super::correlator::{CorrelatedEvent, Correlator, RecordedEvent};
 
 /// Longest time that an event waits for writes of state, from when it was recorded.
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(5);
@@ -12,7 +12,7 @@ pub(super) const MAX_DELAY: Duration = Duration::from_secs(5);
 /// An occurrence on its way from a recorder to the driver.
 #[derive(Debug)]
 pub(super) struct Recorded {
-    pub(super) occurrence: Occurrence,
+    pub(super) occurrence: RecordedEvent,
     /// When it was recorded.
     pub(super) at: Instant,
     /// Its place among those that may wait.
@@ -26,7 +26,7 @@ pub(super) struct Outbox {
 }
 
 struct Waiting {
-    event: Written,
+    event: CorrelatedEvent,
     /// Occurrences beyond the first.
     repetitions: u64,
     /// When it is to be written whatever else is.
@@ -62,7 +62,7 @@ impl Outbox {
     }
 
     /// Takes out the next one, with how often it was repeated since it waits.
-    pub(super) fn pop(&mut self) -> Option<(Written, u64)> {
+    pub(super) fn pop(&mut self) -> Option<(CorrelatedEvent, u64)> {
         self.waiting.pop_front().map(|waiting| (waiting.event, waiting.repetitions))
     }
 

@@ -18,14 +18,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::runtime::gate::GateKeeper;
+use crate::runtime::write_gate::WriteGateHandle;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// A status that the sink never answers with: the connection breaks.
 const BROKEN: u16 = 0;
 
 #[derive(Default)]
-struct State {
+struct SinkState {
     events: BTreeMap<String, Value>,
     /// Method, path, and seconds since the start.
     requests: Vec<(Method, String, u64)>,
@@ -34,7 +34,7 @@ struct State {
 
 /// The events of an API server.
 #[derive(Clone)]
-struct Sink(Arc<Mutex<State>>, Instant);
+struct Sink(Arc<Mutex<SinkState>>, Instant);
 
 impl Sink {
     fn client(&self) -> Client {
@@ -99,7 +99,7 @@ fn status(code: u16) -> (StatusCode, Value) {
 struct Fixture {
     sink: Sink,
     recorder: EventRecorder,
-    keeper: GateKeeper,
+    keeper: WriteGateHandle,
     registry: Registry,
     writes: WritesInFlight,
     stop: CancellationToken,
@@ -123,7 +123,7 @@ fn fixture(refuse: &[u16]) -> Fixture {
 
 impl Fixture {
     fn node_event(&self, note: &str) {
-        self.recorder.event(&ObjectRef::node("n1", "u-1"), EventKind::Warning, "Broken", note);
+        self.recorder.event(&ObjectRef::node("n1", "u-1"), EventType::Warning, "Broken", note);
     }
 
     /// Returns the outcomes counted so far, those that never happened left out.
@@ -171,7 +171,7 @@ async fn an_event_has_the_fields_that_kubectl_looks_for() {
 async fn events_of_namespaced_objects_live_beside_them() {
     let f = fixture(&[]);
     let service = ObjectRef::service("shop", "web", "u-2");
-    f.recorder.for_object(service).record(EventKind::Normal, "EnsuredLoadBalancer", "done");
+    f.recorder.for_object(service).record(EventType::Normal, "EnsuredLoadBalancer", "done");
     sleep(SECOND).await;
     assert_eq!(f.sink.0.lock().requests[0].1, "/api/v1/namespaces/shop/events");
     assert_eq!(f.sink.events()[0]["involvedObject"]["namespace"], "shop");
@@ -241,7 +241,7 @@ async fn a_full_queue_drops_and_counts() {
     let f = fixture(&[]);
     // Nothing runs between these, so none is taken from the queue.
     for i in 0..1010 {
-        f.recorder.event(&ObjectRef::node(format!("n{i}"), "u"), EventKind::Normal, "Synced", "x");
+        f.recorder.event(&ObjectRef::node(format!("n{i}"), "u"), EventType::Normal, "Synced", "x");
     }
     assert_eq!(f.outcome("queue_full"), 10);
     sleep(SECOND).await;
@@ -286,13 +286,13 @@ async fn what_is_queued_at_the_end_is_written_without_patience() {
     let start = Instant::now();
     f.driver.await.unwrap();
     assert_eq!((start.elapsed().as_secs(), f.sink.events().len()), (0, 0));
-    f.recorder.event(&ObjectRef::node("n", "u"), EventKind::Normal, "Late", "dropped");
+    f.recorder.event(&ObjectRef::node("n", "u"), EventType::Normal, "Late", "dropped");
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_wait_while_state_is_written_and_no_longer_than_five_seconds() {
     let f = fixture(&[]);
-    let event = |name: &str| f.recorder.event(&ObjectRef::node(name, "u"), EventKind::Normal, "Synced", "x");
+    let event = |name: &str| f.recorder.event(&ObjectRef::node(name, "u"), EventType::Normal, "Synced", "x");
     let write = f.writes.begin();
     event("a");
     sleep(2 * SECOND).await;
@@ -361,7 +361,7 @@ async fn events_that_waited_end_up_as_those_that_did_not() {
                 _ => {}
             }
             for note in notes(i) {
-                f.recorder.event(&ObjectRef::node(format!("n{}", i % 2), "u"), EventKind::Warning, "Broken", &note);
+                f.recorder.event(&ObjectRef::node(format!("n{}", i % 2), "u"), EventType::Warning, "Broken", &note);
             }
             sleep(SECOND).await;
         }
@@ -386,7 +386,7 @@ async fn writes_that_never_end_hold_up_nothing_for_good() {
         if writes.len() > 10 {
             writes.pop_front();
         }
-        f.recorder.event(&ObjectRef::node(format!("n{}", i / 3), "u"), EventKind::Normal, "Synced", "x");
+        f.recorder.event(&ObjectRef::node(format!("n{}", i / 3), "u"), EventType::Normal, "Synced", "x");
         sleep(SECOND / 10).await;
     }
     assert_eq!(f.outcome("queue_full"), 0);
@@ -399,7 +399,7 @@ async fn writes_that_never_end_hold_up_nothing_for_good() {
 async fn the_queue_is_as_long_as_ever_while_events_wait() {
     let f = fixture(&[]);
     let _write = f.writes.begin();
-    let event = |name: String| f.recorder.event(&ObjectRef::node(name, "u"), EventKind::Normal, "Synced", "x");
+    let event = |name: String| f.recorder.event(&ObjectRef::node(name, "u"), EventType::Normal, "Synced", "x");
     for i in 0..990 {
         event(format!("n{i}"));
     }
@@ -429,7 +429,7 @@ async fn at_the_end_nothing_waits_for_writes_of_state() {
     let f = fixture(&[]);
     let _write = f.writes.begin();
     for i in 0..300 {
-        f.recorder.event(&ObjectRef::node(format!("n{i}"), "u"), EventKind::Normal, "Synced", "x");
+        f.recorder.event(&ObjectRef::node(format!("n{i}"), "u"), EventType::Normal, "Synced", "x");
         if i == 200 {
             sleep(SECOND).await;
         }

@@ -12,10 +12,10 @@ use super::lease::{LeaseRecord, api_resource};
 
 /// Why a request about the Lease did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum LeaseError {
     /// The Lease changed, was deleted or was created since it was last seen.
     #[error("the lease changed meanwhile")]
-    Stale,
+    Conflict,
     /// The API server refuses this verb.
     #[error("no right to {verb} leases.coordination.k8s.io: {message}")]
     Forbidden { verb: &'static str, message: String },
@@ -33,71 +33,74 @@ pub(super) struct LeaseLock {
     api: Api<DynamicObject>,
     name: String,
     request_timeout: Duration,
-    seen: Option<DynamicObject>,
-    limit: Option<Instant>,
+    last_observed: Option<DynamicObject>,
+    deadline: Option<Instant>,
 }
 
 impl LeaseLock {
     pub(super) fn new(client: Client, namespace: &str, name: &str, request_timeout: Duration) -> Self {
         let api = Api::namespaced_with(client, namespace, &api_resource());
-        Self { api, name: name.to_owned(), request_timeout, seen: None, limit: None }
+        Self { api, name: name.to_owned(), request_timeout, last_observed: None, deadline: None }
     }
 
-    /// Ends all requests from now on at `limit`, even before the request timeout.
-    pub(super) fn limit(&mut self, limit: Option<Instant>) {
-        self.limit = limit;
+    /// Ends all requests from now on at `set_deadline`, even before the request timeout.
+    pub(super) fn set_deadline(&mut self, limit: Option<Instant>) {
+        self.deadline = limit;
     }
 
     /// Returns the UID of the Lease as last seen; empty before that.
     pub(super) fn uid(&self) -> &str {
-        self.seen.as_ref().and_then(|l| l.metadata.uid.as_deref()).unwrap_or_default()
+        self.last_observed.as_ref().and_then(|l| l.metadata.uid.as_deref()).unwrap_or_default()
     }
 
     /// Reads the Lease; `None` when there is none.
-    pub(super) async fn get(&mut self) -> Result<Option<LeaseRecord>, Failure> {
-        self.seen = self.bounded("get", Box::pin(self.api.get_opt(&self.name))).await?;
-        Ok(self.seen.as_ref().map(LeaseRecord::read))
+    pub(super) async fn get(&mut self) -> Result<Option<LeaseRecord>, LeaseError> {
+        self.last_observed = self.with_timeout("get", Box::pin(self.api.get_opt(&self.name))).await?;
+        Ok(self.last_observed.as_ref().map(LeaseRecord::read))
     }
 
-    /// Creates the Lease; [`Failure::Stale`] when it is there already.
-    pub(super) async fn create(&mut self, record: &LeaseRecord) -> Result<(), Failure> {
+    /// Creates the Lease; [`LeaseError::Conflict`] when it is there already.
+    pub(super) async fn create(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let mut lease = DynamicObject::new(&self.name, &api_resource());
         record.write(&mut lease);
         let params = PostParams::default();
-        self.seen = Some(self.bounded("create", Box::pin(self.api.create(&params, &lease))).await?);
+        self.last_observed = Some(self.with_timeout("create", Box::pin(self.api.create(&params, &lease))).await?);
         Ok(())
     }
 
-    /// Replaces the record of the Lease as last seen; [`Failure::Stale`] when it is not that any more. Metadata goes
+    /// Replaces the record of the Lease as last seen; [`LeaseError::Conflict`] when it is not that any more. Metadata goes
     /// back as it came, with the resource version that makes the write conditional.
-    pub(super) async fn update(&mut self, record: &LeaseRecord) -> Result<(), Failure> {
-        let mut lease = self.seen.clone().ok_or(Failure::Stale)?;
+    pub(super) async fn update(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
+        let mut lease = self.last_observed.clone().ok_or(LeaseError::Conflict)?;
         if lease.metadata.resource_version.is_none() {
             // Without it the write would be unconditional.
-            return Err(Failure::Stale);
+            return Err(LeaseError::Conflict);
         }
         record.write(&mut lease);
         let params = PostParams::default();
-        self.seen = Some(self.bounded("update", Box::pin(self.api.replace(&self.name, &params, &lease))).await?);
+        self.last_observed =
+            Some(self.with_timeout("update", Box::pin(self.api.replace(&self.name, &params, &lease))).await?);
         Ok(())
     }
 
     /// Calls are boxed, since kube's futures take kilobytes each.
-    async fn bounded<T>(
+    async fn with_timeout<T>(
         &self,
         verb: &'static str,
         call: Pin<Box<impl Future<Output = kube::Result<T>>>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, LeaseError> {
         let own = Instant::now() + self.request_timeout;
-        let deadline = self.limit.map_or(own, |limit| limit.min(own));
+        let deadline = self.deadline.map_or(own, |limit| limit.min(own));
         match timeout_at(deadline, call).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_not_found() => Err(Failure::Stale),
-            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
-                Err(Failure::Forbidden { verb, message: status.message.clone() })
+            Ok(Err(kube::Error::Api(status))) if status.is_conflict() || status.is_not_found() => {
+                Err(LeaseError::Conflict)
             }
-            Ok(Err(source)) => Err(Failure::Other { verb, source }),
-            Err(_) => Err(Failure::Timeout { verb }),
+            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+                Err(LeaseError::Forbidden { verb, message: status.message.clone() })
+            }
+            Ok(Err(source)) => Err(LeaseError::Other { verb, source }),
+            Err(_) => Err(LeaseError::Timeout { verb }),
         }
     }
 }

@@ -12,8 +12,8 @@
 
 mod lease;
 mod lock;
+mod metrics;
 mod plan;
-mod report;
 #[cfg(test)]
 mod tests;
 
@@ -23,21 +23,21 @@ use kube::Client;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-pub use self::report::{LeaderElectionMetrics, LeaseHealth};
+pub use self::metrics::{LeaderElectionMetrics, LeaseHealth};
 use self::{
-    lock::{Failure, LeaseLock},
-    plan::{Candidate, Decision, JITTER_FACTOR, Tenure, Timing},
-    report::{Standby, Trouble},
+    lock::{LeaseError, LeaseLock},
+    metrics::{FailureLog, Standby},
+    plan::{Decision, ElectionState, JITTER_FACTOR, LeadershipTerm, Timing},
 };
 use super::{
     events::{EventRecorder, ObjectRef, WallClock},
-    gate::{GateKeeper, WriteGate},
+    write_gate::{WriteGate, WriteGateHandle},
 };
-use crate::provider::EventKind;
+use crate::provider::EventType;
 
 /// Settings of one election. Defaults of the flags are 15 s, 10 s and 2 s.
 #[derive(Clone, Debug)]
-pub struct LeaderElectionConfig {
+pub struct ElectionConfig {
     /// Namespace of the Lease (`--leader-elect-resource-namespace`).
     pub namespace: String,
     /// Name of the Lease (`--leader-elect-resource-name`).
@@ -54,7 +54,7 @@ pub struct LeaderElectionConfig {
 
 /// The settings of an election contradict each other or are empty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidElection {
+pub enum InvalidElectionConfig {
     /// Identity, name or namespace is empty.
     #[error("leader election needs an identity, a lease name and a namespace")]
     Empty,
@@ -80,7 +80,7 @@ pub enum InvalidElection {
 }
 
 /// Why a Lease is left to run out.
-const UNANSWERED: &str = "a change was requested and its answer not seen; the lease runs out, so that the next leader sees \
+const UNANSWERED_WRITE: &str = "a change was requested and its answer not seen; the lease runs out, so that the next leader sees \
                           what came of it";
 
 /// Makes an identity as upstream does: `<hostname>_<uuid>`, new in every process.
@@ -109,7 +109,7 @@ impl fmt::Display for LostReason {
 
 /// How leadership ended. The exit code is the caller's: 1 when lost, 0 otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LeadershipOutcome {
     /// Stopped as asked, and the Lease is free for another process at once.
     Released,
     /// Stopped as asked, but the Lease could or must not be freed; others wait for its duration.
@@ -127,23 +127,23 @@ pub enum Outcome {
 /// A process that wants to lead.
 #[derive(Debug)]
 pub struct LeaderElector {
-    config: LeaderElectionConfig,
+    config: ElectionConfig,
     timing: Timing,
     lock: LeaseLock,
-    candidate: Candidate,
+    candidate: ElectionState,
     gate: WriteGate,
-    keeper: GateKeeper,
+    gate_handle: WriteGateHandle,
     health: LeaseHealth,
     metrics: LeaderElectionMetrics,
     events: EventRecorder,
-    wall: WallClock,
-    trouble: Trouble,
+    clock: WallClock,
+    failure_log: FailureLog,
     /// A write that would win the Lease was sent and its answer not seen.
-    claiming: bool,
+    acquire_unconfirmed: bool,
 }
 
 /// What one attempt came to.
-enum Attempt {
+enum AcquireResult {
     /// The Lease is ours by a write sent at this moment.
     Held(Instant),
     /// Another has it, at least until then.
@@ -155,34 +155,34 @@ impl LeaderElector {
     /// `events` must have a gate that is always open, since "stopped leading" is written after ours is closed.
     ///
     /// # Errors
-    /// [`InvalidElection`] when the settings contradict each other.
+    /// [`InvalidElectionConfig`] when the settings contradict each other.
     pub fn new(
         client: Client,
-        config: LeaderElectionConfig,
+        config: ElectionConfig,
         metrics: LeaderElectionMetrics,
         events: EventRecorder,
         wall: WallClock,
-    ) -> Result<Self, InvalidElection> {
+    ) -> Result<Self, InvalidElectionConfig> {
         let timing = config.check()?;
         let lock = LeaseLock::new(client, &config.namespace, &config.name, timing.request_timeout());
-        let candidate = Candidate::new(config.identity.clone(), timing);
+        let candidate = ElectionState::new(config.identity.clone(), timing);
         let health = LeaseHealth::new(timing.lease_duration);
         let (gate, keeper) = WriteGate::closed();
         metrics.init(&config.name);
-        let trouble = Trouble::default();
+        let trouble = FailureLog::default();
         Ok(Self {
             config,
             timing,
             lock,
             candidate,
             gate,
-            keeper,
+            gate_handle: keeper,
             health,
             metrics,
             events,
-            wall,
-            trouble,
-            claiming: false,
+            clock: wall,
+            failure_log: trouble,
+            acquire_unconfirmed: false,
         })
     }
 
@@ -207,21 +207,21 @@ impl LeaderElector {
         let mut reported = String::new();
         let mut standby = Standby::begin(self.health.clone(), lease.clone());
         loop {
-            let Some(attempt) = cancel.run_until_cancelled(self.look_and_claim()).await else {
-                self.abandon().await;
+            let Some(attempt) = cancel.run_until_cancelled(self.try_acquire_or_renew()).await else {
+                self.release_unconfirmed().await;
                 return None;
             };
             standby.attempted(&attempt);
             let pause = match attempt {
-                Ok(Attempt::Held(sent)) => return Some(Leading::begin(self, sent)),
-                Ok(Attempt::HeldByOther(holder, until)) => {
+                Ok(AcquireResult::Held(sent)) => return Some(Leading::begin(self, sent)),
+                Ok(AcquireResult::HeldByOther(holder, until)) => {
                     if reported != holder {
                         tracing::info!(lease, holder, "another process leads");
                         reported = holder;
                     }
                     self.timing.standby_pause().min(until.saturating_duration_since(Instant::now()))
                 }
-                Err(Failure::Stale) => self.timing.standby_pause(),
+                Err(LeaseError::Conflict) => self.timing.standby_pause(),
                 Err(_) => self.timing.failure_pause(rand::random()),
             };
             cancel.run_until_cancelled(sleep(pause)).await;
@@ -229,25 +229,25 @@ impl LeaderElector {
     }
 
     /// Reads the Lease, and writes it if the rules allow.
-    async fn look_and_claim(&mut self) -> Result<Attempt, Failure> {
-        let result = self.try_look_and_claim().await;
+    async fn try_acquire_or_renew(&mut self) -> Result<AcquireResult, LeaseError> {
+        let result = self.try_acquire_or_renew_once().await;
         match &result {
-            Ok(_) => self.trouble.over(),
-            Err(failure) => self.trouble.failed(&self.lease(), failure),
+            Ok(_) => self.failure_log.reset(),
+            Err(failure) => self.failure_log.failed(&self.lease(), failure),
         }
         result
     }
 
-    async fn try_look_and_claim(&mut self) -> Result<Attempt, Failure> {
+    async fn try_acquire_or_renew_once(&mut self) -> Result<AcquireResult, LeaseError> {
         let record = self.lock.get().await?;
         let now = Instant::now();
         self.candidate.observe(record, now.into_std());
-        let wall = self.candidate.stamp(self.wall.now());
-        self.claiming = true;
+        let wall = self.candidate.next_renew_time(self.clock.now());
+        self.acquire_unconfirmed = true;
         let record = match self.candidate.decide(now.into_std(), wall) {
             Decision::Wait { holder, until } => {
-                self.claiming = false;
-                return Ok(Attempt::HeldByOther(holder, until.into()));
+                self.acquire_unconfirmed = false;
+                return Ok(AcquireResult::HeldByOther(holder, until.into()));
             }
             Decision::Create(record) => {
                 self.lock.create(&record).await?;
@@ -261,24 +261,24 @@ impl LeaderElector {
                 record
             }
         };
-        self.claiming = false;
-        self.candidate.wrote(record, wall, Instant::now().into_std());
-        Ok(Attempt::Held(now))
+        self.acquire_unconfirmed = false;
+        self.candidate.record_own_write(record, wall, Instant::now().into_std());
+        Ok(AcquireResult::Held(now))
     }
 
     /// Renews without a look: the usual case, one request.
-    async fn renew_directly(&mut self) -> Result<Attempt, Failure> {
-        let wall = self.candidate.stamp(self.wall.now());
+    async fn renew_fast_path(&mut self) -> Result<AcquireResult, LeaseError> {
+        let wall = self.candidate.next_renew_time(self.clock.now());
         let record = self.candidate.renewal(wall);
         let sent = Instant::now();
         self.lock.update(&record).await?;
-        self.candidate.wrote(record, wall, Instant::now().into_std());
-        Ok(Attempt::Held(sent))
+        self.candidate.record_own_write(record, wall, Instant::now().into_std());
+        Ok(AcquireResult::Held(sent))
     }
 
     /// Frees the Lease if a claim of ours may have arrived.
-    async fn abandon(mut self) {
-        if self.claiming
+    async fn release_unconfirmed(mut self) {
+        if self.acquire_unconfirmed
             && let Err(why) = self.release().await
         {
             tracing::warn!(lease = self.lease(), why, "lease may stay claimed until it runs out");
@@ -287,17 +287,17 @@ impl LeaderElector {
 
     /// Frees the Lease if it is ours. Reads it first, because an unfinished renewal may have changed it.
     async fn release(&mut self) -> Result<(), String> {
-        self.lock.limit(Some(Instant::now() + self.timing.request_timeout()));
+        self.lock.set_deadline(Some(Instant::now() + self.timing.request_timeout()));
         loop {
             let record = self.lock.get().await.map_err(|f| f.to_string())?;
             self.candidate.observe(record.clone(), Instant::now().into_std());
-            if record.is_none() || !self.candidate.holds() {
+            if record.is_none() || !self.candidate.is_holder() {
                 return Ok(());
             }
-            let release = self.candidate.release(self.candidate.stamp(self.wall.now()));
+            let release = self.candidate.release(self.candidate.next_renew_time(self.clock.now()));
             match self.lock.update(&release).await {
                 Ok(()) => return Ok(()),
-                Err(Failure::Stale) => {}
+                Err(LeaseError::Conflict) => {}
                 Err(failure) => return Err(failure.to_string()),
             }
         }
@@ -315,7 +315,7 @@ impl LeaderElector {
             name: self.config.name.as_str().into(),
             uid: self.lock.uid().into(),
         };
-        self.events.event(&lease, EventKind::Normal, "LeaderElection", &format!("{} {what}", self.config.identity));
+        self.events.event(&lease, EventType::Normal, "LeaderElection", &format!("{} {what}", self.config.identity));
     }
 }
 
@@ -323,19 +323,19 @@ impl LeaderElector {
 #[derive(Debug)]
 pub struct Leading {
     elector: LeaderElector,
-    tenure: Tenure,
+    term: LeadershipTerm,
 }
 
 impl Leading {
     fn begin(elector: LeaderElector, sent: Instant) -> Self {
         let answered = Instant::now();
-        let tenure = Tenure::new(elector.timing, sent.into_std(), answered.into_std());
-        elector.keeper.open_until(tenure.gate_until().into());
+        let term = LeadershipTerm::new(elector.timing, sent.into_std(), answered.into_std());
+        elector.gate_handle.open_until(term.gate_until().into());
         elector.health.set(Some(answered));
         elector.metrics.leading(&elector.config.name, true);
         elector.event("became leader");
         tracing::info!(lease = elector.lease(), identity = elector.config.identity, "became leader");
-        Self { elector, tenure }
+        Self { elector, term }
     }
 
     /// Renews the Lease until it is lost or `stop` is cancelled.
@@ -352,11 +352,11 @@ impl Leading {
         stop: &CancellationToken,
         drained: impl Future<Output = ()>,
         drain_limit: Duration,
-    ) -> Outcome {
-        let lost = stop.run_until_cancelled(self.keep()).await;
-        self.elector.keeper.close();
+    ) -> LeadershipOutcome {
+        let lost = stop.run_until_cancelled(self.renew_loop()).await;
+        self.elector.gate_handle.close();
         let outcome = match lost {
-            Some(why) => Outcome::Lost { why },
+            Some(why) => LeadershipOutcome::Lost { why },
             None => self.step_down(drained, drain_limit).await,
         };
         let elector = &self.elector;
@@ -364,79 +364,79 @@ impl Leading {
         elector.metrics.leading(&elector.config.name, false);
         elector.event("stopped leading");
         match &outcome {
-            Outcome::Released => tracing::info!(lease = elector.lease(), "stopped leading, lease is free"),
-            Outcome::NotReleased { why } => {
+            LeadershipOutcome::Released => tracing::info!(lease = elector.lease(), "stopped leading, lease is free"),
+            LeadershipOutcome::NotReleased { why } => {
                 tracing::warn!(lease = elector.lease(), why, "stopped leading, lease not freed");
             }
-            Outcome::Lost { why } => tracing::error!(lease = elector.lease(), %why, "lost leadership"),
+            LeadershipOutcome::Lost { why } => tracing::error!(lease = elector.lease(), %why, "lost leadership"),
         }
         outcome
     }
 
-    async fn keep(&mut self) -> LostReason {
+    async fn renew_loop(&mut self) -> LostReason {
         let mut direct = true;
         let mut failure = None;
         loop {
-            let give_up = Instant::from(self.tenure.give_up());
-            sleep_until(give_up.min(self.tenure.next_attempt().into())).await;
+            let give_up = Instant::from(self.term.give_up_at());
+            sleep_until(give_up.min(self.term.next_attempt().into())).await;
             if Instant::now() >= give_up {
                 return LostReason::NotRenewed(failure);
             }
-            self.elector.lock.limit(Some(give_up));
-            let mut attempt = Err(Failure::Stale);
+            self.elector.lock.set_deadline(Some(give_up));
+            let mut attempt = Err(LeaseError::Conflict);
             if direct {
-                attempt = self.elector.renew_directly().await;
+                attempt = self.elector.renew_fast_path().await;
             }
             if attempt.is_err() {
-                attempt = self.elector.look_and_claim().await;
+                attempt = self.elector.try_acquire_or_renew().await;
             }
             direct = attempt.is_ok();
             let now = Instant::now();
             match attempt {
-                Ok(Attempt::Held(sent)) => {
+                Ok(AcquireResult::Held(sent)) => {
                     failure = None;
-                    self.tenure.renewed(sent.into_std(), now.into_std());
-                    self.elector.keeper.open_until(self.tenure.gate_until().into());
+                    self.term.renewed(sent.into_std(), now.into_std());
+                    self.elector.gate_handle.open_until(self.term.gate_until().into());
                     self.elector.health.set(Some(now));
                 }
-                Ok(Attempt::HeldByOther(holder, _)) => return LostReason::TakenBy(holder),
+                Ok(AcquireResult::HeldByOther(holder, _)) => return LostReason::TakenBy(holder),
                 Err(why) => {
                     failure = Some(why.to_string());
-                    self.tenure.failed(now.into_std());
+                    self.term.failed(now.into_std());
                 }
             }
         }
     }
 
-    async fn step_down(&mut self, drained: impl Future<Output = ()>, drain_limit: Duration) -> Outcome {
-        let limit = (Instant::now() + drain_limit).min(self.tenure.gate_until().into());
+    async fn step_down(&mut self, drained: impl Future<Output = ()>, drain_limit: Duration) -> LeadershipOutcome {
+        let limit = (Instant::now() + drain_limit).min(self.term.gate_until().into());
         if timeout_at(limit, drained).await.is_err() {
             tracing::warn!(lease = self.elector.lease(), "operations did not end in time");
         }
-        if self.elector.gate.is_unanswered(self.elector.config.lease_duration) {
-            return Outcome::NotReleased { why: UNANSWERED.to_owned() };
+        if self.elector.gate.has_unanswered_write(self.elector.config.lease_duration) {
+            return LeadershipOutcome::NotReleased { why: UNANSWERED_WRITE.to_owned() };
         }
         match self.elector.release().await {
-            Ok(()) => Outcome::Released,
-            Err(why) => Outcome::NotReleased { why },
+            Ok(()) => LeadershipOutcome::Released,
+            Err(why) => LeadershipOutcome::NotReleased { why },
         }
     }
 }
 
-impl LeaderElectionConfig {
-    fn check(&self) -> Result<Timing, InvalidElection> {
+impl ElectionConfig {
+    fn check(&self) -> Result<Timing, InvalidElectionConfig> {
         let Self { lease_duration, renew_deadline, retry_period, .. } = *self;
         if self.identity.is_empty() || self.name.is_empty() || self.namespace.is_empty() {
-            return Err(InvalidElection::Empty);
+            return Err(InvalidElectionConfig::Empty);
         }
         if retry_period.is_zero() {
-            return Err(InvalidElection::RetryPeriod);
+            return Err(InvalidElectionConfig::RetryPeriod);
         }
         if lease_duration <= renew_deadline || lease_duration < Duration::from_secs(1) {
-            return Err(InvalidElection::LeaseDuration { lease_duration, renew_deadline });
+            return Err(InvalidElectionConfig::LeaseDuration { lease_duration, renew_deadline });
         }
         if renew_deadline <= retry_period.mul_f64(JITTER_FACTOR) {
-            return Err(InvalidElection::RenewDeadline { renew_deadline, retry_period });
+            return Err(InvalidElectionConfig::RenewDeadline { renew_deadline, retry_period });
         }
         Ok(Timing { lease_duration, renew_deadline, retry_period })
     }

@@ -92,7 +92,7 @@ pub(super) enum Decision {
 
 /// What one process knows about one Lease.
 #[derive(Clone, Debug)]
-pub(super) struct Candidate {
+pub(super) struct ElectionState {
     identity: String,
     timing: Timing,
     /// The last record seen. Kept when the Lease disappears, since its holder may still believe in it.
@@ -100,15 +100,22 @@ pub(super) struct Candidate {
     /// Whether the Lease was there at the last look.
     present: bool,
     /// When the record was last seen to change, on the local clock.
-    changed: Option<Instant>,
+    changed_at: Option<Instant>,
     /// The time of our own last write.
-    written: Option<Timestamp>,
+    last_write_time: Option<Timestamp>,
 }
 
-impl Candidate {
+impl ElectionState {
     /// Makes a candidate that has seen nothing yet.
     pub(super) fn new(identity: impl Into<String>, timing: Timing) -> Self {
-        Self { identity: identity.into(), timing, record: None, present: false, changed: None, written: None }
+        Self {
+            identity: identity.into(),
+            timing,
+            record: None,
+            present: false,
+            changed_at: None,
+            last_write_time: None,
+        }
     }
 
     /// Takes note of the Lease as read or written at `now`; `None` when there is no such Lease.
@@ -116,7 +123,7 @@ impl Candidate {
         self.present = record.is_some();
         if record.is_some() && record != self.record {
             self.record = record;
-            self.changed = Some(now);
+            self.changed_at = Some(now);
         }
     }
 
@@ -126,25 +133,25 @@ impl Candidate {
     }
 
     /// Tells whether the record last seen names this process.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn is_holder(&self) -> bool {
         self.holder() == self.identity
     }
 
     /// Decides what should follow from the last observation. `wall` is only written, never compared with the Lease.
     pub(super) fn decide(&self, now: Instant, wall: Timestamp) -> Decision {
-        if let Some(until) = self.held_by_other_until().filter(|until| now < *until) {
+        if let Some(until) = self.other_holder_until().filter(|until| now < *until) {
             return Decision::Wait { holder: self.holder().to_owned(), until };
         }
         if self.present {
-            Decision::Update { record: self.claim(wall), renewal: self.holds() }
+            Decision::Update { record: self.acquire_record(wall), renewal: self.is_holder() }
         } else {
-            Decision::Create(self.claim(wall))
+            Decision::Create(self.acquire_record(wall))
         }
     }
 
     /// Returns the record of a renewal without a look at the Lease first.
     pub(super) fn renewal(&self, wall: Timestamp) -> LeaseRecord {
-        self.claim(wall)
+        self.acquire_record(wall)
     }
 
     /// Returns the record that frees the Lease: no holder and a second's duration, as client-go writes it.
@@ -160,15 +167,15 @@ impl Candidate {
     }
 
     /// Takes note of our own successful write. `wall` is the time that went into the record.
-    pub(super) fn wrote(&mut self, record: LeaseRecord, wall: Timestamp, now: Instant) {
-        self.written = Some(wall);
+    pub(super) fn record_own_write(&mut self, record: LeaseRecord, wall: Timestamp, now: Instant) {
+        self.last_write_time = Some(wall);
         self.observe(Some(record), now);
     }
 
     /// Chooses the time to write: the wall clock, unless that stalled or stepped back into the very second that was
     /// written last. Others judge by *change*, client-go to the second, so a renewal must differ from the one before.
-    pub(super) fn stamp(&self, wall: Timestamp) -> Timestamp {
-        match self.written {
+    pub(super) fn next_renew_time(&self, wall: Timestamp) -> Timestamp {
+        match self.last_write_time {
             Some(last) if wall <= last && wall.as_second() == last.as_second() => {
                 last.checked_add(SignedDuration::from_secs(1)).unwrap_or(wall)
             }
@@ -176,13 +183,13 @@ impl Candidate {
         }
     }
 
-    fn held_by_other_until(&self) -> Option<Instant> {
+    fn other_holder_until(&self) -> Option<Instant> {
         let record = self.record.as_ref().filter(|r| !r.holder.is_empty() && r.holder != self.identity)?;
         let seconds = record.duration_seconds.unwrap_or_else(|| self.timing.lease_seconds());
-        Some(self.changed? + Duration::from_secs(seconds.into()))
+        Some(self.changed_at? + Duration::from_secs(seconds.into()))
     }
 
-    fn claim(&self, wall: Timestamp) -> LeaseRecord {
+    fn acquire_record(&self, wall: Timestamp) -> LeaseRecord {
         let now = micro_time(wall);
         let old = self.record.as_ref();
         let (acquire_time, transitions) = match old {
@@ -204,20 +211,20 @@ impl Candidate {
 
 /// When a leader must renew, and when it must give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tenure {
+pub(super) struct LeadershipTerm {
     timing: Timing,
     /// Just before the last successful write was sent.
-    sent: Instant,
+    sent_at: Instant,
     /// When its answer came.
-    answered: Instant,
+    answered_at: Instant,
     /// When the last attempt failed, if none has succeeded since.
-    failed: Option<Instant>,
+    failed_at: Option<Instant>,
 }
 
-impl Tenure {
-    /// Begins with the write that won the Lease: sent at `sent`, answered at `answered`.
-    pub(super) fn new(timing: Timing, sent: Instant, answered: Instant) -> Self {
-        Self { timing, sent, answered, failed: None }
+impl LeadershipTerm {
+    /// Begins with the write that won the Lease: sent at `sent_at`, answered at `answered_at`.
+    pub(super) fn new(timing: Timing, sent_at: Instant, answered_at: Instant) -> Self {
+        Self { timing, sent_at, answered_at, failed_at: None }
     }
 
     /// Takes note of a renewal.
@@ -227,23 +234,23 @@ impl Tenure {
 
     /// Takes note of a failed attempt.
     pub(super) fn failed(&mut self, now: Instant) {
-        self.failed = Some(now);
+        self.failed_at = Some(now);
     }
 
     /// Returns until when nobody else can have taken the Lease, less the margin.
     pub(super) fn gate_until(&self) -> Instant {
-        self.sent + self.timing.gate_time()
+        self.sent_at + self.timing.gate_time()
     }
 
     /// Returns when to renew next.
     pub(super) fn next_attempt(&self) -> Instant {
-        self.failed.unwrap_or(self.answered) + self.timing.retry_period
+        self.failed_at.unwrap_or(self.answered_at) + self.timing.retry_period
     }
 
     /// Returns when to stop trying: the renew deadline after the first attempt was due, as upstream counts it, and
     /// never later than the gate closes.
-    pub(super) fn give_up(&self) -> Instant {
-        (self.answered + self.timing.retry_period + self.timing.renew_deadline).min(self.gate_until())
+    pub(super) fn give_up_at(&self) -> Instant {
+        (self.answered_at + self.timing.retry_period + self.timing.renew_deadline).min(self.gate_until())
     }
 }
 

@@ -38,7 +38,7 @@ fn ours(acquire_time: &str, transitions: i32) -> LeaseRecord {
 /// Observes each record (or absence) at its second, then decides at the last one given.
 fn decide(observations: &[(u64, Option<LeaseRecord>)], at: u64) -> (Instant, Decision) {
     let zero = Instant::now();
-    let mut candidate = Candidate::new("me", TIMING);
+    let mut candidate = ElectionState::new("me", TIMING);
     for (second, record) in observations {
         candidate.observe(record.clone(), zero + seconds(*second));
     }
@@ -86,7 +86,7 @@ fn what_is_seen_decides() {
 
 #[test]
 fn a_release_keeps_the_count_of_transitions() {
-    let mut candidate = Candidate::new("me", TIMING);
+    let mut candidate = ElectionState::new("me", TIMING);
     candidate.observe(Some(ours("then", 4)), Instant::now());
     let want = LeaseRecord {
         holder: String::new(),
@@ -108,26 +108,26 @@ fn a_renewal_is_a_change_at_the_precision_of_a_second_whatever_the_clock_does() 
         ("a little back", "2026-01-01T00:00:00.4Z", "2026-01-01T00:00:01.5Z"),
         ("an hour back", "2025-12-31T23:00:00Z", "2025-12-31T23:00:00Z"),
     ];
-    let mut candidate = Candidate::new("me", TIMING);
-    assert_eq!(candidate.stamp(wall()), wall());
-    candidate.wrote(ours("then", 0), at("2026-01-01T00:00:00.5Z"), Instant::now());
+    let mut candidate = ElectionState::new("me", TIMING);
+    assert_eq!(candidate.next_renew_time(wall()), wall());
+    candidate.record_own_write(ours("then", 0), at("2026-01-01T00:00:00.5Z"), Instant::now());
     for (name, clock, want) in cases {
-        assert_eq!(candidate.stamp(at(clock)), at(want), "{name}");
+        assert_eq!(candidate.next_renew_time(at(clock)), at(want), "{name}");
     }
 }
 
 #[test]
 fn the_gate_counts_from_before_the_write_and_keeps_a_margin() {
     let zero = Instant::now();
-    let mut tenure = Tenure::new(TIMING, zero, zero + seconds(3));
+    let mut tenure = LeadershipTerm::new(TIMING, zero, zero + seconds(3));
     assert_eq!(tenure.gate_until(), zero + seconds(14));
     assert_eq!(tenure.next_attempt(), zero + seconds(5));
-    assert_eq!(tenure.give_up(), zero + seconds(14), "not 15: never later than the gate");
+    assert_eq!(tenure.give_up_at(), zero + seconds(14), "not 15: never later than the gate");
     tenure.failed(zero + seconds(6));
     assert_eq!(tenure.next_attempt(), zero + seconds(8));
-    assert_eq!(tenure.give_up(), zero + seconds(14), "failures buy no time");
+    assert_eq!(tenure.give_up_at(), zero + seconds(14), "failures buy no time");
     tenure.renewed(zero + seconds(8), zero + seconds(8));
-    assert_eq!((tenure.next_attempt(), tenure.give_up()), (zero + seconds(10), zero + seconds(20)));
+    assert_eq!((tenure.next_attempt(), tenure.give_up_at()), (zero + seconds(10), zero + seconds(20)));
 }
 
 #[test]

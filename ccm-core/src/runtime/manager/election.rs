@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{DRAIN_LIMIT, Exit, Manager, ManagerError, health, telemetry::Telemetry, wiring::Task};
+use super::{DRAIN_LIMIT, Manager, ManagerError, ManagerExit, health, telemetry::Telemetry, wiring::NamedTask};
 use crate::{
-    config::leader_migration::Lock,
+    config::leader_migration::ControllerLock,
     k8s::well_known as wk,
     runtime::{
-        events::{EventDriver, EventRecorder},
-        gate::WriteGate,
-        leader_election::{self, LeaderElectionConfig, LeaderElectionMetrics, LeaderElector, Leading, Outcome},
-        shutdown::{self, TaskError, Tasks},
+        events::{EventRecorder, EventWriter},
+        leader_election::{self, ElectionConfig, LeaderElectionMetrics, LeaderElector, LeadershipOutcome, Leading},
+        tasks::{self, TaskError, Tasks},
+        write_gate::WriteGate,
     },
 };
 
@@ -23,26 +23,26 @@ use crate::{
 pub(super) struct Electors {
     pub(super) main: LeaderElector,
     pub(super) migration: Option<LeaderElector>,
-    pub(super) events: EventDriver,
+    pub(super) events: EventWriter,
 }
 
 /// When which controllers may write.
 #[derive(Clone)]
-pub(super) struct Gates {
+pub(super) struct WriteGates {
     main: WriteGate,
     /// Open while both locks are held.
     migration: WriteGate,
 }
 
-impl Gates {
+impl WriteGates {
     /// Those of a process that runs without election.
     pub(super) fn always_open() -> Self {
         Self { main: WriteGate::always_open(), migration: WriteGate::always_open() }
     }
 
     /// Those of a process that only looks.
-    pub(super) fn shut() -> Self {
-        Self { main: WriteGate::shut(), migration: WriteGate::shut() }
+    pub(super) fn closed() -> Self {
+        Self { main: WriteGate::always_closed(), migration: WriteGate::always_closed() }
     }
 
     fn of(electors: &Electors) -> Self {
@@ -53,10 +53,10 @@ impl Gates {
     }
 
     /// Returns the gate of what runs under this lock.
-    pub(super) fn under(&self, lock: Lock) -> &WriteGate {
+    pub(super) fn for_lock(&self, lock: ControllerLock) -> &WriteGate {
         match lock {
-            Lock::Migration => &self.migration,
-            Lock::Main | Lock::Elsewhere => &self.main,
+            ControllerLock::Migration => &self.migration,
+            ControllerLock::Main | ControllerLock::OtherManager => &self.main,
         }
     }
 }
@@ -66,9 +66,9 @@ impl Manager {
         &self,
         stop: &CancellationToken,
         metrics: &Telemetry,
-    ) -> Result<Exit, ManagerError> {
+    ) -> Result<ManagerExit, ManagerError> {
         let electors = self.electors(metrics)?;
-        let gates = Gates::of(&electors);
+        let gates = WriteGates::of(&electors);
         // One for each lock (W18).
         let _main_alive = health::leader_election(&self.health, "leaderElection", electors.main.health());
         let _migration_alive = electors
@@ -78,7 +78,7 @@ impl Manager {
         let Electors { main, migration, events } = electors;
         let mut background = Tasks::new(CancellationToken::new());
         let stop_events = background.stop().clone();
-        background.spawn("leader-election-events", super::done(events.run(stop_events.clone())));
+        background.spawn("leader-election-events", super::infallible(events.run(stop_events.clone())));
         let access = health::lease_access(&self.health, main.health());
         let leading = main.acquire(stop).await;
         // A leader that gets nothing of its lease ends.
@@ -88,13 +88,13 @@ impl Manager {
                 // When a task fails the lease is released as well: the process is about to end, and nobody should wait
                 // without need.
                 let lead = |work| self.lead(work, gates, migration, metrics);
-                let (outcome, result) = Box::pin(while_led(leading, stop, lead)).await;
+                let (outcome, result) = Box::pin(run_while_leading(leading, stop, lead)).await;
                 result.map(|exit| match outcome {
-                    Outcome::Lost { why } => Exit::LeadershipLost(why.to_string()),
-                    Outcome::Released | Outcome::NotReleased { .. } => exit,
+                    LeadershipOutcome::Lost { why } => ManagerExit::LeadershipLost(why.to_string()),
+                    LeadershipOutcome::Released | LeadershipOutcome::NotReleased { .. } => exit,
                 })
             }
-            None => Ok(Exit::Stopped),
+            None => Ok(ManagerExit::Stopped),
         };
         // Last, so that "stopped leading" is still written.
         stop_events.cancel();
@@ -105,7 +105,7 @@ impl Manager {
     fn electors(&self, metrics: &Telemetry) -> Result<Electors, ManagerError> {
         let flags = &self.config.leader_election;
         // One identity for both locks, as upstream has it.
-        let config = LeaderElectionConfig {
+        let config = ElectionConfig {
             namespace: flags.resource_namespace.clone(),
             name: flags.resource_name.clone(),
             identity: leader_election::identity(&hostname()),
@@ -126,7 +126,7 @@ impl Manager {
             let client = telemetry.election_client(self, "leader-election");
             LeaderElector::new(client, config, metrics.clone(), recorder.clone(), self.clock.clone())
         };
-        let shared = |name: &str| LeaderElectionConfig { name: name.to_owned(), ..config.clone() };
+        let shared = |name: &str| ElectionConfig { name: name.to_owned(), ..config.clone() };
         let migration = self.migration.as_ref().map(|migration| elector(shared(&migration.leader_name))).transpose()?;
         Ok(Electors { main: elector(config)?, migration, events })
     }
@@ -134,11 +134,11 @@ impl Manager {
 
 /// Does `work` as long as the lease is kept. `work` gets a token that is cancelled when `stop` is and when the lease is
 /// lost; when it has ended, for whatever reason, the lease is released, unless a change that was requested has no answer.
-async fn while_led<T, F: Future<Output = T>>(
+async fn run_while_leading<T, F: Future<Output = T>>(
     leading: Leading,
     stop: &CancellationToken,
     work: impl FnOnce(CancellationToken) -> F,
-) -> (Outcome, T) {
+) -> (LeadershipOutcome, T) {
     let (going, end) = (stop.child_token(), CancellationToken::new());
     let keep = async {
         let outcome = leading.run(&end, std::future::ready(()), Duration::ZERO).await;
@@ -159,35 +159,35 @@ async fn while_led<T, F: Future<Output = T>>(
 
 /// Waits for the migration lock and runs `tasks` under it. Whatever ends them also cancels `stop`: the process is about to
 /// end.
-pub(super) async fn lead_migrated(
+pub(super) async fn run_migrated_controllers(
     elector: LeaderElector,
-    migrated: Vec<Task>,
+    migrated: Vec<NamedTask>,
     stop: &CancellationToken,
-) -> Result<Exit, ManagerError> {
-    let Some(leading) = elector.acquire(stop).await else { return Ok(Exit::Stopped) };
+) -> Result<ManagerExit, ManagerError> {
+    let Some(leading) = elector.acquire(stop).await else { return Ok(ManagerExit::Stopped) };
     let run = |work| async {
         let mut tasks = Tasks::new(work);
-        for Task { name, run } in migrated {
+        for NamedTask { name, run } in migrated {
             tasks.spawn(name, run);
         }
         let exit = tasks.run(DRAIN_LIMIT).await;
         stop.cancel();
         exit
     };
-    let (outcome, exit) = while_led(leading, stop, run).await;
-    ended(exit)?;
+    let (outcome, exit) = run_while_leading(leading, stop, run).await;
+    task_result(exit)?;
     Ok(match outcome {
-        Outcome::Lost { why } => Exit::LeadershipLost(format!("migration lock: {why}")),
-        Outcome::Released | Outcome::NotReleased { .. } => Exit::Stopped,
+        LeadershipOutcome::Lost { why } => ManagerExit::LeadershipLost(format!("migration lock: {why}")),
+        LeadershipOutcome::Released | LeadershipOutcome::NotReleased { .. } => ManagerExit::Stopped,
     })
 }
 
 /// Judges how tasks ended.
-pub(super) fn ended(exit: shutdown::Exit) -> Result<(), ManagerError> {
+pub(super) fn task_result(exit: tasks::TasksExit) -> Result<(), ManagerError> {
     match exit {
         // What hangs at the end was dropped; the process is stopping anyway.
-        shutdown::Exit::Failed(TaskError::Hanging { .. }) | shutdown::Exit::Stopped => Ok(()),
-        shutdown::Exit::Failed(error) => Err(error.into()),
+        tasks::TasksExit::Failed(TaskError::ShutdownTimeout { .. }) | tasks::TasksExit::Stopped => Ok(()),
+        tasks::TasksExit::Failed(error) => Err(error.into()),
     }
 }
 

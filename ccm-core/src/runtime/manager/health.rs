@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 
 use crate::runtime::{
     cache::Cache,
-    health::{Health, Kind, Registration},
+    controller_health::ControllerHealth,
+    health::{CheckKind, CheckRegistration, Health},
     leader_election::LeaseHealth,
-    progress::Progress,
-    reflector::Watched,
+    reflector::CachedObject,
 };
 
 /// Adds upstream's check of the election: a leader whose renewals stopped long ago should have ended.
-pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseHealth) -> Registration {
-    health.add(Kind::Live, name, move || match lease.last_renewal_age() {
+pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseHealth) -> CheckRegistration {
+    health.add(CheckKind::Live, name, move || match lease.last_renewal_age() {
         Some(age) if !lease.is_healthy() => {
             Err(format!("the lease was renewed {}s ago and is still held", age.as_secs()))
         }
@@ -26,8 +26,8 @@ pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseH
 }
 
 /// Adds the check of a process that waits for the lease: one that has had no access to it for long could not take over.
-pub(super) fn lease_access(health: &Health, lease: LeaseHealth) -> Registration {
-    health.add(Kind::Ready, "lease-access", move || match lease.standby_age() {
+pub(super) fn lease_access(health: &Health, lease: LeaseHealth) -> CheckRegistration {
+    health.add(CheckKind::Ready, "lease-access", move || match lease.standby_age() {
         Some(age) if !lease.can_lead() => {
             Err(format!("no request about the lease has succeeded for {}s, the log says why", age.as_secs()))
         }
@@ -37,21 +37,21 @@ pub(super) fn lease_access(health: &Health, lease: LeaseHealth) -> Registration 
 
 /// Checks of what runs while this process leads. Clones are one.
 #[derive(Clone, Debug)]
-pub(super) struct Checks(Arc<Inner>);
+pub(super) struct LeaderHealthChecks(Arc<LeaderChecksInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct LeaderChecksInner {
     health: Health,
-    progress: Progress,
+    progress: ControllerHealth,
     filling: Arc<AtomicBool>,
-    registrations: Mutex<Vec<Registration>>,
+    registrations: Mutex<Vec<CheckRegistration>>,
 }
 
-impl Checks {
+impl LeaderHealthChecks {
     /// Adds the check of the caches. A standby has none, and is ready to take over.
-    pub(super) fn new(health: &Health, progress: Progress) -> Self {
+    pub(super) fn new(health: &Health, progress: ControllerHealth) -> Self {
         let filling = Arc::new(AtomicBool::new(false));
-        let caches = health.add(Kind::Ready, "caches", {
+        let caches = health.add(CheckKind::Ready, "caches", {
             let filling = filling.clone();
             move || match filling.load(Ordering::Relaxed) {
                 true => Err("the caches of this process are not full yet".to_owned()),
@@ -59,18 +59,18 @@ impl Checks {
             }
         });
         let registrations = Mutex::new(vec![caches]);
-        Self(Arc::new(Inner { health: health.clone(), progress, filling, registrations }))
+        Self(Arc::new(LeaderChecksInner { health: health.clone(), progress, filling, registrations }))
     }
 
     /// Notes whether caches are being filled.
-    pub(super) fn filling(&self, filling: bool) {
+    pub(super) fn set_caches_syncing(&self, filling: bool) {
         self.0.filling.store(filling, Ordering::Relaxed);
     }
 
     /// Adds the check of a cache, which fails nothing but says what is missing.
-    pub(super) fn cache<T: Watched>(&self, task: &'static str, cache: &Cache<T>) {
+    pub(super) fn cache<T: CachedObject>(&self, task: &'static str, cache: &Cache<T>) {
         let cache = cache.clone();
-        let check = self.0.health.add(Kind::Progress, task, move || match cache.is_synced() {
+        let check = self.0.health.add(CheckKind::Progress, task, move || match cache.is_synced() {
             true => Ok(()),
             false => Err(format!("{0} are not listed yet, which needs the right to list and watch {0}", T::RESOURCE)),
         });
@@ -78,9 +78,9 @@ impl Checks {
     }
 
     /// Adds the check of a controller that was started, under its canonical name.
-    pub(super) fn started(&self, controller: &'static str) {
+    pub(super) fn controller_started(&self, controller: &'static str) {
         let progress = self.0.progress.clone();
-        let check = self.0.health.add(Kind::Progress, controller, move || progress.check(controller));
+        let check = self.0.health.add(CheckKind::Progress, controller, move || progress.check(controller));
         self.0.registrations.lock().push(check);
     }
 }

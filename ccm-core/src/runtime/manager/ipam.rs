@@ -1,7 +1,7 @@
-use super::{ManagerError, NODE_CLIENT, wiring::Wiring};
+use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
 use crate::{config::controllers as names, controllers::node_ipam::NodeIpamController, k8s::well_known as wk};
 
-impl Wiring<'_> {
+impl ControllerBuilder<'_> {
     /// Adds the node-IPAM controller if it is named and `--allocate-node-cidrs` is set.
     pub(super) fn node_ipam_controller(&mut self) -> Result<(), ManagerError> {
         if !self.is_enabled(names::NODE_IPAM) {

@@ -29,40 +29,40 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    election::Gates,
+    election::WriteGates,
     telemetry::Telemetry,
-    wiring::{Task, Wiring, Work, done},
+    wiring::{ControllerBuilder, NamedTask, RunMode, infallible},
 };
-pub use self::{orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK, surface::Surface};
+pub use self::{orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK, surface::Observability};
 use super::{
-    credentials::{self, Accounts},
     events::WallClock,
     health::Health,
-    leader_election::{InvalidElection, LeaderElector},
+    leader_election::{InvalidElectionConfig, LeaderElector},
     reflector::FirstSyncTimedOut,
+    service_account::{self, ServiceAccounts},
     serving::auth::AuthError,
-    shadow::{Board, Output, Verdict, read_only, stdout},
-    shutdown::{TaskError, Tasks},
+    shadow::{Output, ShadowReport, Verdict, read_only, stdout},
+    tasks::{TaskError, Tasks},
 };
 use crate::{
     config::{
         self, Config, Product,
         client::{ClientConfig, ClientConfigError},
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
-        file::FileError,
-        leader_migration::{LeaderMigration, Lock},
+        leader_migration::{ControllerLock, LeaderMigration},
+        yaml_file::FileError,
     },
-    controllers::{node_ipam::NodeIpamError, orphans::SurveyError},
+    controllers::{node_ipam::NodeIpamError, orphans::OrphanScanError},
     error::chain,
     k8s::{NodeFields, well_known as wk},
-    provider::{CloudError, CloudProvider, ExtraController, ProviderContext},
+    provider::{CloudError, CloudProvider, ProviderContext, ProviderController},
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
 /// rolling control plane exceeds; a supervisor restarts us anyway.
-pub const API_SERVER_PATIENCE: Duration = Duration::from_secs(60);
+pub const API_SERVER_WAIT: Duration = Duration::from_secs(60);
 /// Pause between two looks, and the time one may take.
-const API_SERVER_PAUSE: Duration = Duration::from_secs(1);
+const API_SERVER_POLL_INTERVAL: Duration = Duration::from_secs(1);
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long changes that were requested may take to be answered before they are given up: with the standby's look each
 /// second, fail-over stays within 3 s. When one was given up the lease is not released.
@@ -86,19 +86,19 @@ pub struct Manager {
     health: Health,
     clock: WallClock,
     /// What a shadow found.
-    board: Arc<Mutex<Board>>,
+    shadow_report: Arc<Mutex<ShadowReport>>,
     output: Output,
     /// Behind a lock for the sake of shared references, which nobody takes while it runs.
-    prelude: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
+    on_connect: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
     /// With `--use-service-account-credentials`.
-    accounts: Option<Accounts>,
+    service_accounts: Option<ServiceAccounts>,
     /// Known once it runs.
     migration: Option<LeaderMigration>,
 }
 
 /// How a manager ended without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum ManagerExit {
     /// Asked to stop; the lease, if any, was released, or is left to run out.
     Stopped,
     /// Leadership was lost; the process ends with exit code 1.
@@ -117,7 +117,7 @@ pub enum ManagerError {
     #[error("client of the API server cannot be built")]
     Client(#[source] Box<kube::Error>),
     /// The API server did not answer.
-    #[error("API server {host} could not be reached for {}s", API_SERVER_PATIENCE.as_secs())]
+    #[error("API server {host} could not be reached for {}s", API_SERVER_WAIT.as_secs())]
     Unreachable {
         /// Its address.
         host: String,
@@ -133,7 +133,7 @@ pub enum ManagerError {
     LeaderMigration(#[from] FileError),
     /// The election's settings contradict each other.
     #[error(transparent)]
-    Election(#[from] InvalidElection),
+    Election(#[from] InvalidElectionConfig),
     /// A metric is registered twice.
     #[error("metrics cannot be registered")]
     Metrics(#[from] prometheus::Error),
@@ -159,17 +159,17 @@ pub enum ManagerError {
     OrphansWithoutClusterId(String),
     /// Deletion was confirmed for another cluster.
     #[error(
-        "--confirm={confirmed} names another cluster: in the cloud this one is {identity:?}, and nothing was deleted"
+        "--confirm={confirmed} names another cluster: in the cloud this one is {cluster_id:?}, and nothing was deleted"
     )]
-    OrphansUnconfirmed {
+    ClusterNotConfirmed {
         /// What was confirmed.
         confirmed: String,
         /// The cluster, as the cloud has it.
-        identity: Box<str>,
+        cluster_id: Box<str>,
     },
     /// The cloud and the cluster could not be compared.
     #[error("orphans could not be looked for")]
-    Orphans(#[source] Box<SurveyError>),
+    Orphans(#[source] Box<OrphanScanError>),
     /// The time for it was over.
     #[error("orphans could not be looked for within the time given by --timeout")]
     OrphansTimedOut,
@@ -219,12 +219,15 @@ impl Manager {
         if config.generic.use_service_account_credentials && !config.shadow.is_on() {
             let mut stripped = base.clone();
             stripped.kube.auth_info = AuthInfo::default();
-            let anonymous = ACCOUNTS.map(|name| Ok((name, build(&stripped, &credentials::user(name))?)));
+            let anonymous = ACCOUNTS.map(|name| Ok((name, build(&stripped, &service_account::user(name))?)));
             let anonymous: Result<Vec<_>, ManagerError> = anonymous.into_iter().collect();
-            accounts = Some(Accounts::new(manager.clone(), anonymous?));
+            accounts = Some(ServiceAccounts::new(manager.clone(), anonymous?));
         }
         let clients = move |name: &str| clients.get(name).unwrap_or(&manager).clone();
-        Ok(Self { accounts, ..Self::with_clients(product, config, provider, Arc::new(clients), host) })
+        Ok(Self {
+            service_accounts: accounts,
+            ..Self::with_clients(product, config, provider, Arc::new(clients), host)
+        })
     }
 
     /// Makes a manager with clients of the caller's own, for example of an API server in the same process.
@@ -235,10 +238,10 @@ impl Manager {
         clients: ClientFactory,
         host: impl Into<String>,
     ) -> Self {
-        let (surface, clock) = (Surface::new(&config), WallClock::system());
+        let (surface, clock) = (Observability::new(&config), WallClock::system());
         // The last wall, behind the write gate: whoever holds a client of a shadow cannot write with it.
         let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
-        let Surface { registry, health, board } = surface;
+        let Observability { registry, health, shadow_report } = surface;
         Self {
             product,
             config,
@@ -248,10 +251,10 @@ impl Manager {
             registry,
             health,
             clock,
-            board,
+            shadow_report,
             output: stdout(),
-            prelude: Mutex::default(),
-            accounts: None,
+            on_connect: Mutex::default(),
+            service_accounts: None,
             migration: None,
         }
     }
@@ -272,9 +275,9 @@ impl Manager {
 
     /// Has it show itself where the pages look already, because they are served before there is a manager.
     #[must_use]
-    pub fn with_surface(self, surface: Surface) -> Self {
-        let Surface { registry, health, board } = surface;
-        Self { registry, health, board, ..self }
+    pub fn with_observability(self, surface: Observability) -> Self {
+        let Observability { registry, health, shadow_report: board } = surface;
+        Self { registry, health, shadow_report: board, ..self }
     }
 
     /// Returns the registry of the process.
@@ -289,18 +292,18 @@ impl Manager {
 
     /// Has this done when the API server was reached, before the election. If it fails the manager does not go on.
     #[must_use]
-    pub fn after_first_contact(
+    pub fn on_api_server_reachable(
         mut self,
         prelude: impl Future<Output = Result<(), AuthError>> + Send + 'static,
     ) -> Self {
-        *self.prelude.get_mut() = Some(prelude.boxed());
+        *self.on_connect.get_mut() = Some(prelude.boxed());
         self
     }
 
     /// Runs until `stop` is cancelled, leadership is lost, or something fails.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<Exit, ManagerError> {
+    pub async fn run(mut self, stop: CancellationToken) -> Result<ManagerExit, ManagerError> {
         self.migration = LeaderMigration::load(&self.config, &self.product.controllers)?;
-        self.tell_migration();
+        self.log_leader_migration();
         if !self.provider.has_cluster_id() {
             if !self.config.generic.allow_untagged_cloud {
                 return Err(ManagerError::NoClusterId(self.provider.name().to_owned()));
@@ -311,7 +314,7 @@ impl Manager {
             Some(reachable) => reachable?,
             None => return Ok(self.stopped()),
         }
-        if let Some(prelude) = self.prelude.get_mut().take() {
+        if let Some(prelude) = self.on_connect.get_mut().take() {
             match stop.run_until_cancelled(prelude).await {
                 Some(done) => done?,
                 None => return Ok(self.stopped()),
@@ -319,12 +322,12 @@ impl Manager {
         }
         let telemetry = Telemetry::register(&self)?;
         if self.config.shadow.is_on() {
-            return Box::pin(self.shadow(stop, &telemetry)).await;
+            return Box::pin(self.run_shadow(stop, &telemetry)).await;
         }
         if self.config.leader_election.enabled {
             return Box::pin(self.elect_and_lead(&stop, &telemetry)).await;
         }
-        Box::pin(self.lead(stop, Gates::always_open(), None, &telemetry)).await
+        Box::pin(self.lead(stop, WriteGates::always_open(), None, &telemetry)).await
     }
 
     /// Runs caches, controllers and the provider until `stop`, or until one of them ends. Controllers that need the
@@ -332,67 +335,72 @@ impl Manager {
     async fn lead(
         &self,
         stop: CancellationToken,
-        gates: Gates,
+        gates: WriteGates,
         migration: Option<LeaderElector>,
         metrics: &Telemetry,
-    ) -> Result<Exit, ManagerError> {
+    ) -> Result<ManagerExit, ManagerError> {
         let mut tasks = Tasks::new(stop.clone());
         let migrated = match stop.run_until_cancelled(self.start(&mut tasks, &gates, metrics)).await {
             Some(started) => started?,
-            None => return Ok(Exit::Stopped),
+            None => return Ok(ManagerExit::Stopped),
         };
-        let main = async { election::ended(tasks.run(DRAIN_LIMIT).await) };
+        let main = async { election::task_result(tasks.run(DRAIN_LIMIT).await) };
         match migration.filter(|_| !migrated.is_empty()) {
             Some(elector) => {
-                let (main, migrated) = tokio::join!(main, election::lead_migrated(elector, migrated, &stop));
+                let (main, migrated) = tokio::join!(main, election::run_migrated_controllers(elector, migrated, &stop));
                 main.and(migrated)
             }
-            None => main.await.map(|()| Exit::Stopped),
+            None => main.await.map(|()| ManagerExit::Stopped),
         }
     }
 
     /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
     /// first, so that they see every change. Returns those that wait for the migration lock.
-    async fn start(&self, tasks: &mut Tasks, gates: &Gates, metrics: &Telemetry) -> Result<Vec<Task>, ManagerError> {
-        let mut wiring = Wiring::new(self, gates, metrics, tasks.stop(), Work::Lead);
+    async fn start(
+        &self,
+        tasks: &mut Tasks,
+        gates: &WriteGates,
+        metrics: &Telemetry,
+    ) -> Result<Vec<NamedTask>, ManagerError> {
+        let mut wiring = ControllerBuilder::new(self, gates, metrics, tasks.stop(), RunMode::Lead);
         wiring.add_all()?;
-        let Wiring { mut controllers, caches, context, .. } = wiring;
-        metrics.fills();
+        let ControllerBuilder { mut controllers, caches, context, .. } = wiring;
+        metrics.caches_syncing();
         caches.start(tasks).await?;
         // Once, whatever locks there are.
         self.start_provider(&context, metrics).await?;
         controllers.extend(self.provider_controllers(&context, gates));
-        metrics.leads();
-        let (migrated, main) = self.paced(controllers, metrics, tasks.stop());
-        for Task { name, run } in main {
+        metrics.started_leading();
+        let (migrated, main) = self.stagger_starts(controllers, metrics, tasks.stop());
+        for NamedTask { name, run } in main {
             tasks.spawn(name, run);
         }
         Ok(migrated)
     }
 
     /// The provider's own controllers that are selected.
-    fn provider_controllers(&self, context: &ProviderContext, gates: &Gates) -> Vec<(Lock, Task)> {
-        let task = |extra: ExtraController| {
+    fn provider_controllers(&self, context: &ProviderContext, gates: &WriteGates) -> Vec<(ControllerLock, NamedTask)> {
+        let task = |extra: ProviderController| {
             let lock = self.is_enabled(extra.name).then(|| self.lock(extra.name))?;
-            let context = ProviderContext { gate: gates.under(lock).clone(), ..context.clone() };
+            let context = ProviderContext { write_gate: gates.for_lock(lock).clone(), ..context.clone() };
             let run = (extra.run)(context);
-            Some((lock, Task { name: extra.name, run: async move { Ok(run.await?) }.boxed() }))
+            Some((lock, NamedTask { name: extra.name, run: async move { Ok(run.await?) }.boxed() }))
         };
         self.provider.controllers().into_iter().filter_map(task).collect()
     }
 
     /// Has each controller begin after those before it, as `--controller-start-interval` says, and counted from then on.
     /// Returns those under the migration lock, then the others.
-    fn paced(
+    fn stagger_starts(
         &self,
-        controllers: Vec<(Lock, Task)>,
+        controllers: Vec<(ControllerLock, NamedTask)>,
         metrics: &Telemetry,
         stop: &CancellationToken,
-    ) -> (Vec<Task>, Vec<Task>) {
+    ) -> (Vec<NamedTask>, Vec<NamedTask>) {
         let interval = self.config.generic.controller_start_interval;
         let mut delay = Duration::ZERO;
         let (mut migrated, mut main) = (Vec::new(), Vec::new());
-        for (lock, Task { name, run }) in controllers {
+        for (lock, NamedTask { name, run }) in controllers {
             let (metrics, stop) = (metrics.clone(), stop.clone());
             let wait = delay;
             // Helpers of controllers have no name that can be selected, and are there from the start.
@@ -404,23 +412,25 @@ impl Manager {
                 if !wait.is_zero() && stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
                     return Ok(());
                 }
-                metrics.runs(name);
+                metrics.controller_started(name);
                 run.await
             };
-            let list = if lock == Lock::Migration { &mut migrated } else { &mut main };
-            list.push(Task { name, run: run.boxed() });
+            let list = if lock == ControllerLock::Migration { &mut migrated } else { &mut main };
+            list.push(NamedTask { name, run: run.boxed() });
         }
         (migrated, main)
     }
 
     /// Tells whether a controller runs in this process, under whatever lock.
     fn is_enabled(&self, name: &str) -> bool {
-        self.config.generic.controllers.is_enabled(name) && self.lock(name) != Lock::Elsewhere
+        self.config.generic.controllers.is_enabled(name) && self.lock(name) != ControllerLock::OtherManager
     }
 
     /// Returns the lock that a controller needs.
-    fn lock(&self, name: &str) -> Lock {
-        self.migration.as_ref().map_or(Lock::Main, |migration| migration.lock(name, &self.product.controllers))
+    fn lock(&self, name: &str) -> ControllerLock {
+        self.migration
+            .as_ref()
+            .map_or(ControllerLock::Main, |migration| migration.lock(name, &self.product.controllers))
     }
 
     fn node_fields(&self) -> NodeFields {
@@ -434,20 +444,20 @@ impl Manager {
         self.config.feature_gates.is_enabled(ADDITIONAL_LABELS_RECONCILIATION)
     }
 
-    fn tell_migration(&self) {
+    fn log_leader_migration(&self) {
         let Some(migration) = &self.migration else { return };
         for name in migration.unknown(&self.product.controllers) {
             tracing::warn!(controller = name, "leader migration names a controller that is not known here");
         }
         for info in self.product.controllers.iter().filter(|c| self.config.generic.controllers.is_enabled(c.name)) {
             match self.lock(info.name) {
-                Lock::Main => {}
-                Lock::Migration => tracing::info!(
+                ControllerLock::Main => {}
+                ControllerLock::Migration => tracing::info!(
                     controller = info.name,
                     lease = migration.leader_name,
                     "controller runs under the migration lock"
                 ),
-                Lock::Elsewhere => tracing::info!(
+                ControllerLock::OtherManager => tracing::info!(
                     controller = info.name,
                     "controller does not run: leader migration gives it to another controller manager"
                 ),
@@ -459,9 +469,9 @@ impl Manager {
     /// report: they know what they need.
     async fn wait_for_api_server(&self) -> Result<(), ManagerError> {
         let client = (self.clients)(wk::COMPONENT_MANAGER);
-        let give_up = Instant::now() + API_SERVER_PATIENCE;
+        let give_up = Instant::now() + API_SERVER_WAIT;
         loop {
-            let failure = match tokio::time::timeout(API_SERVER_TIMEOUT, look(&client)).await {
+            let failure = match tokio::time::timeout(API_SERVER_TIMEOUT, ping(&client)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error,
                 Err(elapsed) => kube::Error::Service(elapsed.into()),
@@ -470,12 +480,12 @@ impl Manager {
                 return Err(ManagerError::Unreachable { host: self.host.clone(), source: Box::new(failure) });
             }
             tracing::warn!(host = self.host, error = chain(&failure), "API server cannot be reached, trying again");
-            tokio::time::sleep(API_SERVER_PAUSE).await;
+            tokio::time::sleep(API_SERVER_POLL_INTERVAL).await;
         }
     }
 }
 
-async fn look(client: &kube::Client) -> Result<(), kube::Error> {
+async fn ping(client: &kube::Client) -> Result<(), kube::Error> {
     let request = Request::get("/healthz").body(Body::empty()).map_err(kube::Error::HttpError)?;
     client.send(request).await.map(drop)
 }

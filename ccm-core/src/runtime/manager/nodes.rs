@@ -1,36 +1,37 @@
-use super::{ManagerError, NODE_CLIENT, wiring::Wiring};
+use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
 use crate::{
-    config::{self, controllers as names, leader_migration::Lock},
+    config::{self, controllers as names, leader_migration::ControllerLock},
     controllers::{
         node::{NodeController, NodeControllerConfig},
-        node_lifecycle::{NodeLifecycleConfig, NodeLifecycleController},
-        route::NetworkReady,
+        node_lifecycle::{NodeLifecycleController, NodeLifecycleOptions},
+        route::NetworkConditions,
     },
     k8s::well_known as wk,
-    provider::Coalescer,
+    provider::InstanceBatcher,
 };
 
-impl Wiring<'_> {
+impl ControllerBuilder<'_> {
     /// Adds the node controllers that are selected. `network`: what the route controller decides about nodes.
-    pub(super) fn node_controllers(&mut self, network: Option<NetworkReady>) -> Result<(), ManagerError> {
+    pub(super) fn node_controllers(&mut self, network: Option<NetworkConditions>) -> Result<(), ManagerError> {
         let (node, lifecycle) = (self.is_enabled(names::CLOUD_NODE), self.is_enabled(names::CLOUD_NODE_LIFECYCLE));
         if !node && !lifecycle {
             return Ok(());
         }
         let provider = self.manager.provider.clone();
         // Questions alone, which need no lock; both controllers ask through one.
-        let Some((instances, driver)) = Coalescer::new(provider, self.op(Lock::Main), self.cloud_metrics.clone())
+        let Some((instances, driver)) =
+            InstanceBatcher::new(provider, self.op(ControllerLock::Main), self.cloud_metrics.clone())
         else {
             tracing::warn!("cloud provider has no instances; the node controllers do not run");
             return Ok(());
         };
-        self.add(Lock::Main, "instances", driver.run());
+        self.add(ControllerLock::Main, "instances", driver.run());
         if node {
             let lock = self.lock(names::CLOUD_NODE);
             let cx = self.controller_context(wk::COMPONENT_NODE, NODE_CLIENT, lock);
             let mut controller = NodeController::new(cx, self.node_config(), instances.clone())?;
             if let Some(network) = network {
-                controller = controller.with_network(network);
+                controller = controller.with_network_conditions(network);
             }
             self.add_controller(lock, names::CLOUD_NODE, controller);
         }
@@ -53,9 +54,9 @@ impl Wiring<'_> {
         }
     }
 
-    fn lifecycle_config(&self) -> NodeLifecycleConfig {
+    fn lifecycle_config(&self) -> NodeLifecycleOptions {
         let config = &self.manager.config.node_lifecycle;
-        NodeLifecycleConfig {
+        NodeLifecycleOptions {
             period: config.monitor_period,
             concurrent_syncs: config.concurrent_syncs.get(),
             upstream_deletion: config.deletion_safety == config::DeletionSafety::Upstream,

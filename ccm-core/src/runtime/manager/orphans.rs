@@ -8,21 +8,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     DRAIN_LIMIT, Manager, ManagerError,
-    election::{self, Gates},
+    election::{self, WriteGates},
     services::SERVICE_CLIENT,
     telemetry::Telemetry,
-    wiring::{Wiring, Work},
+    wiring::{ControllerBuilder, RunMode},
 };
 use crate::{
-    config::leader_migration::Lock,
+    config::leader_migration::ControllerLock,
     controllers::{
         ControllerContext,
-        orphans::{Fate, Orphan, OrphanController, Report, SurveyError, Treatment, survey::Survey},
+        orphans::{
+            CollectOutcome, Orphan, OrphanAction, OrphanController, OrphanReport, OrphanScanError,
+            scanner::OrphanScanner,
+        },
     },
     error::caught,
     k8s::{ServiceFields, ServiceView, well_known as wk},
     provider::{CloudError, LoadBalancers},
-    runtime::{cache::Cache, events::WallClock, shutdown::Tasks},
+    runtime::{cache::Cache, events::WallClock, tasks::Tasks},
 };
 
 /// What the subcommand `orphans` is asked for.
@@ -37,38 +40,39 @@ pub struct OrphanRequest {
     pub limit: Instant,
 }
 
-impl Wiring<'_> {
+impl ControllerBuilder<'_> {
     /// Adds the search for orphans, for which the service controller's caches are used.
     pub(super) fn orphan_controller(
         &mut self,
         cx: &ControllerContext,
         services: &Cache<ServiceView>,
         fields: &ServiceFields,
-        lock: Lock,
+        lock: ControllerLock,
     ) -> Result<(), ManagerError> {
         let settings = self.manager.config.orphans;
-        if settings.report_period.is_zero() || cx.provider.inventory().is_none() || !matches!(self.work, Work::Lead) {
+        if settings.report_period.is_zero() || cx.provider.inventory().is_none() || !matches!(self.mode, RunMode::Lead)
+        {
             return Ok(());
         }
-        let survey = self.survey(cx, services, fields, lock);
+        let survey = self.orphan_scanner(cx, services, fields, lock);
         let controller = OrphanController::new(survey, settings, &cx.metrics, cx.clock.clone())?;
         self.add(lock, "orphans", controller.run(self.stop.clone()));
         Ok(())
     }
 
-    fn survey(
+    fn orphan_scanner(
         &self,
         cx: &ControllerContext,
         services: &Cache<ServiceView>,
         fields: &ServiceFields,
-        lock: Lock,
-    ) -> Survey {
-        Survey {
+        lock: ControllerLock,
+    ) -> OrphanScanner {
+        OrphanScanner {
             provider: cx.provider.clone(),
             services: services.clone(),
             service_fields: fields.clone(),
             nodes: cx.nodes.clone(),
-            node_fields: cx.fields.clone(),
+            node_fields: cx.node_fields.clone(),
             api: cx.api.clone(),
             events: cx.events.clone(),
             op: self.op(lock).with_reason("nobody asks for it"),
@@ -83,7 +87,7 @@ impl Manager {
     ///
     /// # Errors
     /// When the cloud or the cluster could not be looked at in time. What could not be deleted is in the report.
-    pub async fn orphans(self, request: OrphanRequest, stop: CancellationToken) -> Result<Report, ManagerError> {
+    pub async fn orphans(self, request: OrphanRequest, stop: CancellationToken) -> Result<OrphanReport, ManagerError> {
         if self.provider.inventory().is_none() {
             return Err(ManagerError::NoInventory(self.provider.name().to_owned()));
         }
@@ -93,7 +97,7 @@ impl Manager {
         let mut tasks = Tasks::new(stop.child_token());
         let prepared = async {
             self.wait_for_api_server().await?;
-            self.prepare_survey(&mut tasks, request.delete.is_some()).await
+            self.prepare_scanner(&mut tasks, request.delete.is_some()).await
         };
         let prepared = tokio::time::timeout_at(request.limit, prepared);
         let survey = match stop.run_until_cancelled(prepared).await {
@@ -101,31 +105,31 @@ impl Manager {
             Some(Err(_)) => return Err(ManagerError::OrphansTimedOut),
             None => return Err(ManagerError::OrphansStopped),
         };
-        let found: Arc<Mutex<Option<Result<Report, ManagerError>>>> = Arc::default();
+        let found: Arc<Mutex<Option<Result<OrphanReport, ManagerError>>>> = Arc::default();
         let (outcome, token, cluster) = (found.clone(), tasks.stop().clone(), self.config.generic.cluster_name.clone());
         let clock = self.clock.clone();
         tasks.spawn("orphans", async move {
-            *outcome.lock() = Some(once(&survey, cluster, &request, clock).await);
+            *outcome.lock() = Some(scan_and_collect_once(&survey, cluster, &request, clock).await);
             token.cancel();
             Ok(())
         });
-        election::ended(tasks.run(DRAIN_LIMIT).await)?;
+        election::task_result(tasks.run(DRAIN_LIMIT).await)?;
         let found = found.lock().take();
         found.unwrap_or(Err(ManagerError::OrphansStopped))
     }
 
-    async fn prepare_survey(&self, tasks: &mut Tasks, may_write: bool) -> Result<Survey, ManagerError> {
+    async fn prepare_scanner(&self, tasks: &mut Tasks, may_write: bool) -> Result<OrphanScanner, ManagerError> {
         let telemetry = Telemetry::register(self)?;
-        let gates = if may_write { Gates::always_open() } else { Gates::shut() };
-        let mut wiring = Wiring::new(self, &gates, &telemetry, tasks.stop(), Work::Lead);
+        let gates = if may_write { WriteGates::always_open() } else { WriteGates::closed() };
+        let mut wiring = ControllerBuilder::new(self, &gates, &telemetry, tasks.stop(), RunMode::Lead);
         let classes = self.provider.load_balancers().map(LoadBalancers::classes).unwrap_or_default();
         let fields = ServiceFields { classes };
         let services = Cache::<ServiceView>::new(fields.clone());
         wiring.watch("service-cache", &services);
         wiring.context.services = Some(Arc::new(services.clone()));
-        let cx = wiring.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, Lock::Main);
-        let survey = wiring.survey(&cx, &services, &fields, Lock::Main);
-        let Wiring { controllers, caches, context, .. } = wiring;
+        let cx = wiring.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, ControllerLock::Main);
+        let survey = wiring.orphan_scanner(&cx, &services, &fields, ControllerLock::Main);
+        let ControllerBuilder { controllers, caches, context, .. } = wiring;
         caches.start(tasks).await?;
         let started = caught(self.provider.start(context)).await;
         let panicked = |panic| Err(CloudError::transient(format!("the provider panicked in start: {panic}")));
@@ -139,37 +143,37 @@ impl Manager {
 }
 
 /// Looks, deletes what is asked for, and makes sure that what is said to be deleted is gone.
-async fn once(
-    survey: &Survey,
+async fn scan_and_collect_once(
+    survey: &OrphanScanner,
     cluster: String,
     request: &OrphanRequest,
     clock: WallClock,
-) -> Result<Report, ManagerError> {
+) -> Result<OrphanReport, ManagerError> {
     let identity = survey.cluster();
     if let Some(confirmed) = request.delete.as_ref().filter(|confirmed| **confirmed != *identity) {
-        return Err(ManagerError::OrphansUnconfirmed { confirmed: confirmed.clone(), identity });
+        return Err(ManagerError::ClusterNotConfirmed { confirmed: confirmed.clone(), cluster_id: identity });
     }
-    let look = tokio::time::timeout_at(request.limit, survey.look()).await;
+    let look = tokio::time::timeout_at(request.limit, survey.scan()).await;
     let look = look.map_err(|_| ManagerError::OrphansTimedOut)??;
     let at = clock.now();
     let mut orphans = Vec::with_capacity(look.orphans.len());
     for orphan in look.orphans {
         let treatment = if request.delete.is_none() {
-            Treatment::Listed
+            OrphanAction::Listed
         } else if orphan.age(at, Duration::ZERO) < request.minimum_age {
-            Treatment::TooYoung
+            OrphanAction::TooYoung
         } else {
-            Treatment::Collected(survey.collect(&orphan, request.limit).await)
+            OrphanAction::Collected(survey.collect(&orphan, request.limit).await)
         };
         orphans.push((orphan, treatment));
     }
-    doubt_deletions(survey, &mut orphans, request.limit).await;
-    Ok(Report { cluster, identity, owned: look.owned, at, orphans })
+    verify_deletions(survey, &mut orphans, request.limit).await;
+    Ok(OrphanReport { cluster, cluster_id: identity, owned: look.owned, at, orphans })
 }
 
 /// Turns deletions into failures where the cloud still has what is said to be gone.
-async fn doubt_deletions(survey: &Survey, orphans: &mut [(Orphan, Treatment)], limit: Instant) {
-    let deleted = |treatment: &Treatment| matches!(treatment, Treatment::Collected(Ok(Fate::Deleted)));
+async fn verify_deletions(survey: &OrphanScanner, orphans: &mut [(Orphan, OrphanAction)], limit: Instant) {
+    let deleted = |treatment: &OrphanAction| matches!(treatment, OrphanAction::Collected(Ok(CollectOutcome::Deleted)));
     let gone: Vec<_> =
         orphans.iter().filter(|(_, treatment)| deleted(treatment)).map(|(orphan, _)| orphan.object.clone()).collect();
     // Whoever stops the process gets the cloud's word.
@@ -180,15 +184,15 @@ async fn doubt_deletions(survey: &Survey, orphans: &mut [(Orphan, Treatment)], l
     for (orphan, treatment) in orphans.iter_mut().filter(|(_, treatment)| deleted(treatment)) {
         let doubt = match &left {
             Ok(left) if !left.contains(&orphan.object.id) => continue,
-            Ok(_) => SurveyError::StillListed,
-            Err(error) => SurveyError::GoneUnproved(error.clone()),
+            Ok(_) => OrphanScanError::StillListed,
+            Err(error) => OrphanScanError::DeletionUnconfirmed(error.clone()),
         };
-        *treatment = Treatment::Collected(Err(doubt));
+        *treatment = OrphanAction::Collected(Err(doubt));
     }
 }
 
-impl From<SurveyError> for ManagerError {
-    fn from(error: SurveyError) -> Self {
+impl From<OrphanScanError> for ManagerError {
+    fn from(error: OrphanScanError) -> Self {
         Self::Orphans(Box::new(error))
     }
 }

@@ -8,8 +8,8 @@ use super::{Manager, ManagerError, telemetry::Telemetry};
 use crate::{
     provider::{CloudError, ErrorKind, ProviderContext},
     runtime::{
-        health::{Health, Kind},
-        queue::Backoff,
+        health::{CheckKind, Health},
+        work_queue::Backoff,
     },
 };
 
@@ -31,21 +31,21 @@ impl Manager {
             // Whoever wants one comparison waits for its end.
             return start().await.map_err(ManagerError::Provider);
         }
-        until_started(start, &self.health, || metrics.filled()).await.map_err(ManagerError::Provider)
+        retry_until_started(start, &self.health, || metrics.caches_synced()).await.map_err(ManagerError::Provider)
     }
 }
 
 /// Tries until it works or fails for good. `begun` is called when the check is there.
 ///
 /// A restart would bring back no cloud, only lose the lease and the caches, so what may pass is waited for.
-async fn until_started<F: Future<Output = Result<(), CloudError>>>(
+async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
     mut start: impl FnMut() -> F,
     health: &Health,
     begun: impl FnOnce(),
 ) -> Result<(), CloudError> {
     let state = Arc::new(Mutex::new("has not started yet".to_owned()));
     let shown = state.clone();
-    let _check = health.add(Kind::Ready, CLOUD_PROVIDER_CHECK, move || Err(shown.lock().clone()));
+    let _check = health.add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, move || Err(shown.lock().clone()));
     begun();
     let mut failures = 0;
     loop {
@@ -55,7 +55,7 @@ async fn until_started<F: Future<Output = Result<(), CloudError>>>(
                 return Ok(());
             }
             Ok(()) => return Ok(()),
-            Err(error) if !may_pass(error.kind()) => return Err(error),
+            Err(error) if !is_transient(error.kind()) => return Err(error),
             Err(error) => error,
         };
         failures += 1;
@@ -72,7 +72,7 @@ async fn until_started<F: Future<Output = Result<(), CloudError>>>(
 }
 
 /// Tells whether waiting may help. A cancellation of the whole process is not waited for: it drops the attempt.
-fn may_pass(kind: ErrorKind) -> bool {
+fn is_transient(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Canceled | ErrorKind::Conflict => true,
         ErrorKind::NotFound
@@ -109,9 +109,9 @@ mod tests {
         let look = async {
             tokio::time::sleep(Duration::from_secs(200)).await;
             assert_eq!(reasons(&health), ["could not start: the cloud is down"]);
-            assert_eq!(health.checks()[0].kind(), Kind::Ready, "it is alive");
+            assert_eq!(health.checks()[0].kind(), CheckKind::Ready, "it is alive");
         };
-        let (started, ()) = tokio::join!(until_started(start, &health, || ()), look);
+        let (started, ()) = tokio::join!(retry_until_started(start, &health, || ()), look);
         started.unwrap();
         let attempts = attempts.into_inner();
         // Each pause is up to a tenth longer.
@@ -129,7 +129,7 @@ mod tests {
             let busy = CloudError::new(ErrorKind::Throttled, "busy").with_retry_after(Duration::from_secs(90));
             if begin.elapsed().is_zero() { Err(busy) } else { Ok(()) }
         };
-        until_started(start, &health, || ()).await.unwrap();
+        retry_until_started(start, &health, || ()).await.unwrap();
         assert_eq!(begin.elapsed().as_secs(), 90);
     }
 
@@ -138,7 +138,7 @@ mod tests {
         for kind in [ErrorKind::InvalidInput, ErrorKind::Denied, ErrorKind::QuotaExceeded, ErrorKind::NotLeader] {
             let health = Health::default();
             let start = || async move { Err(CloudError::new(kind, "no")) };
-            let ended = tokio::time::timeout(Duration::from_secs(3600), until_started(start, &health, || ()));
+            let ended = tokio::time::timeout(Duration::from_secs(3600), retry_until_started(start, &health, || ()));
             assert_eq!(ended.await.expect("it ends").unwrap_err().kind(), kind);
             assert!(health.checks().is_empty());
         }

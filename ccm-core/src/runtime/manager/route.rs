@@ -1,16 +1,16 @@
-use super::{ManagerError, wiring::Wiring};
+use super::{ManagerError, wiring::ControllerBuilder};
 use crate::{
     config::{controllers as names, feature_gates::WATCH_BASED_ROUTES},
-    controllers::route::{NetworkReady, RouteController, RouteControllerConfig},
+    controllers::route::{NetworkConditions, RouteController, RouteControllerConfig},
     k8s::well_known as wk,
 };
 
 /// Client name of the route controller, hence its ServiceAccount and user agent, as upstream.
 pub(super) const ROUTE_CLIENT: &str = "route-controller";
 
-impl Wiring<'_> {
+impl ControllerBuilder<'_> {
     /// Adds the route controller if it is selected and has what it needs. Returns what the node controller is to consult.
-    pub(super) fn route_controller(&mut self) -> Result<Option<NetworkReady>, ManagerError> {
+    pub(super) fn route_controller(&mut self) -> Result<Option<NetworkConditions>, ManagerError> {
         let config = &self.manager.config;
         if !self.is_enabled(names::NODE_ROUTE) {
             return Ok(None);
@@ -40,7 +40,7 @@ impl Wiring<'_> {
         // One that waits for another lock could keep a condition waiting that is due.
         let together = self.is_enabled(names::CLOUD_NODE) && self.lock(names::CLOUD_NODE) == lock;
         let rides = together && self.manager.provider.instances().is_some();
-        let network = NetworkReady::new(self.manager.clock.clone(), rides);
+        let network = NetworkConditions::new(self.manager.clock.clone(), rides);
         let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT, lock);
         let (op, cloud) = (self.op(lock), self.cloud_metrics.clone());
         let controller = RouteController::new(cx, config, op, cloud, network.clone())?;

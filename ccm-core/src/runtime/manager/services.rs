@@ -2,11 +2,11 @@ use std::sync::Arc;
 
 use super::{
     ManagerError,
-    wiring::{Wiring, Work},
+    wiring::{ControllerBuilder, RunMode},
 };
 use crate::{
     config::controllers as names,
-    controllers::service::{ServiceController, ServiceControllerConfig, Slices},
+    controllers::service::{EndpointSliceIndex, ServiceController, ServiceControllerConfig},
     k8s::{EndpointSliceView, ServiceFields, ServiceView, well_known as wk},
     runtime::cache::Cache,
 };
@@ -14,7 +14,7 @@ use crate::{
 /// Client name of the service controller, hence its ServiceAccount and user agent, as upstream.
 pub(super) const SERVICE_CLIENT: &str = "service-controller";
 
-impl Wiring<'_> {
+impl ControllerBuilder<'_> {
     /// Adds the service controller if it is selected and the provider has load balancers.
     pub(super) fn service_controller(&mut self) -> Result<(), ManagerError> {
         if !self.is_enabled(names::SERVICE_LB) {
@@ -27,18 +27,18 @@ impl Wiring<'_> {
         };
         let fields = ServiceFields { classes: balancers.classes() };
         let services = Cache::<ServiceView>::new(fields.clone());
-        match self.work {
+        match self.mode {
             // Nodes and routes need no right to see Services.
-            Work::Lead => self.watch_for_some("service-cache", &services),
+            RunMode::Lead => self.watch_optional("service-cache", &services),
             // A comparison is complete or an error.
-            Work::Preview { .. } => self.watch("service-cache", &services),
+            RunMode::DryRun { .. } => self.watch("service-cache", &services),
         }
         self.context.services = Some(Arc::new(services.clone()));
-        let slices = balancers.takes_endpoints().then(|| {
+        let slices = balancers.supports_endpoint_backends().then(|| {
             let cache = Cache::<EndpointSliceView>::new(());
-            self.watch_for_some("endpoint-slice-cache", &cache);
+            self.watch_optional("endpoint-slice-cache", &cache);
             self.context.endpoint_slices = Some(Arc::new(cache.clone()));
-            Slices::new(cache)
+            EndpointSliceIndex::new(cache)
         });
         let config = ServiceControllerConfig {
             concurrent_syncs: self.manager.config.service.concurrent_syncs,

@@ -4,20 +4,24 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DRAIN_LIMIT, Exit, Manager, ManagerError,
-    election::{self, Gates},
+    DRAIN_LIMIT, Manager, ManagerError, ManagerExit,
+    election::{self, WriteGates},
     telemetry::Telemetry,
-    wiring::{Task, Wiring, Work},
+    wiring::{ControllerBuilder, NamedTask, RunMode},
 };
 use crate::runtime::{
     shadow::{Shadow, Verdict},
-    shutdown::Tasks,
+    tasks::Tasks,
 };
 
 impl Manager {
     /// Compares what is with what the controllers would make of it, until `stop`; or once, if that was asked for. Takes
     /// no lease.
-    pub(super) async fn shadow(&self, stop: CancellationToken, metrics: &Telemetry) -> Result<Exit, ManagerError> {
+    pub(super) async fn run_shadow(
+        &self,
+        stop: CancellationToken,
+        metrics: &Telemetry,
+    ) -> Result<ManagerExit, ManagerError> {
         let mut tasks = Tasks::new(stop.child_token());
         let mut shadow = match stop.run_until_cancelled(self.prepare_shadow(&mut tasks, metrics)).await {
             Some(shadow) => shadow?,
@@ -33,22 +37,22 @@ impl Manager {
             drop(shadow);
             Ok(())
         });
-        election::ended(tasks.run(DRAIN_LIMIT).await)?;
+        election::task_result(tasks.run(DRAIN_LIMIT).await)?;
         let verdict = *verdict.lock();
-        Ok(verdict.map_or_else(|| self.stopped(), Exit::Compared))
+        Ok(verdict.map_or_else(|| self.stopped(), ManagerExit::Compared))
     }
 
     /// How it ends when it is asked to stop: whoever wanted one comparison did not get it.
-    pub(super) fn stopped(&self) -> Exit {
-        if self.config.shadow.once { Exit::Compared(Verdict::Incomplete) } else { Exit::Stopped }
+    pub(super) fn stopped(&self) -> ManagerExit {
+        if self.config.shadow.once { ManagerExit::Compared(Verdict::Incomplete) } else { ManagerExit::Stopped }
     }
 
     async fn prepare_shadow(&self, tasks: &mut Tasks, metrics: &Telemetry) -> Result<Shadow, ManagerError> {
-        let (gates, settle) = (Gates::shut(), self.config.shadow.settle);
-        let mut wiring = Wiring::new(self, &gates, metrics, tasks.stop(), Work::Preview { settle });
+        let (gates, settle) = (WriteGates::closed(), self.config.shadow.settle);
+        let mut wiring = ControllerBuilder::new(self, &gates, metrics, tasks.stop(), RunMode::DryRun { settle });
         wiring.add_all()?;
-        let Wiring { controllers, previews, caches, context, .. } = wiring;
-        metrics.fills();
+        let ControllerBuilder { controllers, dry_runs: previews, caches, context, .. } = wiring;
+        metrics.caches_syncing();
         caches.start(tasks).await?;
         self.start_provider(&context, metrics).await?;
         for extra in self.provider.controllers().into_iter().filter(|extra| self.is_enabled(extra.name)) {
@@ -57,10 +61,10 @@ impl Manager {
                 "loop of the provider is not started: what it would do is not compared"
             );
         }
-        for (_, Task { name, run }) in controllers {
+        for (_, NamedTask { name, run }) in controllers {
             tasks.spawn(name, run);
         }
         tracing::info!("shadow: nothing is written, and no lease is taken");
-        Ok(Shadow::new(previews, self.board.clone(), self.output.clone(), self.config.shadow.once))
+        Ok(Shadow::new(previews, self.shadow_report.clone(), self.output.clone(), self.config.shadow.once))
     }
 }

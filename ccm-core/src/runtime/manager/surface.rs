@@ -8,30 +8,30 @@ use crate::{
     config::Config,
     runtime::{
         health::Health,
-        shadow::{self, Board},
+        shadow::{self, ShadowReport},
     },
 };
 
 /// What a manager shows of itself. Pages can be served from it before there is a manager. Clones are one.
 #[derive(Clone, Debug)]
-pub struct Surface {
+pub struct Observability {
     /// Metrics.
     pub registry: Registry,
     /// Health checks, to which the manager adds its own while it runs.
     pub health: Health,
     /// What a shadow found.
-    pub(super) board: Arc<Mutex<Board>>,
+    pub(super) shadow_report: Arc<Mutex<ShadowReport>>,
 }
 
-impl Surface {
+impl Observability {
     /// Makes one on which nothing is shown yet.
     pub fn new(config: &Config) -> Self {
-        let board = Arc::new(Mutex::new(Board::new(config.shadow.settle)));
-        Self { registry: Registry::new(), health: Health::default(), board }
+        let shadow_report = Arc::new(Mutex::new(ShadowReport::new(config.shadow.settle)));
+        Self { registry: Registry::new(), health: Health::default(), shadow_report }
     }
 
     /// Returns the pages that are served beside the common ones: `/shadow`, in shadow mode.
-    pub fn pages(&self, config: &Config) -> Router {
-        if config.shadow.is_on() { shadow::pages(self.board.clone()) } else { Router::new() }
+    pub fn routes(&self, config: &Config) -> Router {
+        if config.shadow.is_on() { shadow::routes(self.shadow_report.clone()) } else { Router::new() }
     }
 }

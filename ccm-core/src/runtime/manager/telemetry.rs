@@ -6,16 +6,16 @@ use std::sync::Arc;
 use prometheus::{IntGauge, IntGaugeVec, Opts, Registry};
 use tokio_util::sync::CancellationToken;
 
-use super::{Manager, health::Checks};
+use super::{Manager, health::LeaderHealthChecks};
 use crate::{
     config::controllers as names,
     k8s::well_known as wk,
     runtime::{
-        api::{ApiMetrics, Guard, RateLimit},
+        api::{ApiMetrics, ClientMiddleware, RateLimit},
         cache::Cache,
         events::EventMetrics,
-        gate::WriteGate,
-        reflector::{CacheMetrics, Watched},
+        reflector::{CacheMetrics, CachedObject},
+        write_gate::WriteGate,
     },
     telemetry::{
         controllers::ControllerMetrics,
@@ -33,7 +33,7 @@ pub(super) struct Telemetry {
     pub(super) cloud: CloudMetrics,
     pub(super) mutations: MutationMetrics,
     pub(super) controllers: ControllerMetrics,
-    checks: Checks,
+    checks: LeaderHealthChecks,
     running: IntGaugeVec,
     leading: IntGauge,
 }
@@ -50,11 +50,11 @@ impl Telemetry {
         let controllers = ControllerMetrics::register(registry)?;
         Ok(Self {
             api,
-            checks: Checks::new(health, controllers.progress.clone()),
+            checks: LeaderHealthChecks::new(health, controllers.progress.clone()),
             events: EventMetrics::register(registry)?,
             caches: CacheMetrics::register(registry)?,
             cloud: CloudMetrics::register(registry)?,
-            mutations: MutationMetrics::register(registry, provider.mutations())?,
+            mutations: MutationMetrics::register(registry, provider.mutation_operations())?,
             controllers,
             running: running_controllers(registry)?,
             leading: leading(registry)?,
@@ -62,30 +62,30 @@ impl Telemetry {
     }
 
     /// Notes that the caches of the controllers are about to be filled.
-    pub(super) fn fills(&self) {
-        self.checks.filling(true);
+    pub(super) fn caches_syncing(&self) {
+        self.checks.set_caches_syncing(true);
     }
 
     /// Notes that they are full.
-    pub(super) fn filled(&self) {
-        self.checks.filling(false);
+    pub(super) fn caches_synced(&self) {
+        self.checks.set_caches_syncing(false);
     }
 
     /// Adds the check of a cache that some wait for while others go on.
-    pub(super) fn needs<T: Watched>(&self, task: &'static str, cache: &Cache<T>) {
+    pub(super) fn needs<T: CachedObject>(&self, task: &'static str, cache: &Cache<T>) {
         self.checks.cache(task, cache);
     }
 
     /// Notes that the controllers begin.
-    pub(super) fn leads(&self) {
+    pub(super) fn started_leading(&self) {
         self.leading.set(1);
     }
 
     /// Notes that a controller runs.
-    pub(super) fn runs(&self, controller: &'static str) {
+    pub(super) fn controller_started(&self, controller: &'static str) {
         if let Some(label) = metric_name(controller) {
             self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
-            self.checks.started(controller);
+            self.checks.controller_started(controller);
         }
     }
 
@@ -98,18 +98,29 @@ impl Telemetry {
         shutdown: &CancellationToken,
     ) -> kube::Client {
         let flags = &manager.config.kube_client;
-        self.guard(manager, RateLimit::new(f64::from(flags.qps), flags.burst), gate.clone(), shutdown.clone())
-            .around(client)
+        self.client_middleware(
+            manager,
+            RateLimit::new(f64::from(flags.qps), flags.burst),
+            gate.clone(),
+            shutdown.clone(),
+        )
+        .wrap(client)
     }
 
     /// Makes a client for the election, which nothing may delay and which has a gate of its own.
     pub(super) fn election_client(&self, manager: &Manager, name: &str) -> kube::Client {
         let (limit, gate) = (RateLimit::unlimited(), WriteGate::always_open());
-        self.guard(manager, limit, gate, CancellationToken::new()).around((manager.clients)(name))
+        self.client_middleware(manager, limit, gate, CancellationToken::new()).wrap((manager.clients)(name))
     }
 
-    fn guard(&self, manager: &Manager, limit: RateLimit, gate: WriteGate, shutdown: CancellationToken) -> Guard {
-        Guard { limit, gate, metrics: self.api.clone(), host: Arc::from(&*manager.host), shutdown }
+    fn client_middleware(
+        &self,
+        manager: &Manager,
+        limit: RateLimit,
+        gate: WriteGate,
+        shutdown: CancellationToken,
+    ) -> ClientMiddleware {
+        ClientMiddleware { limit, gate, metrics: self.api.clone(), host: Arc::from(&*manager.host), shutdown }
     }
 }
 

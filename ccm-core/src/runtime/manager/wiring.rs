@@ -11,9 +11,9 @@ use futures::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Manager, ManagerError, election::Gates, telemetry::Telemetry};
+use super::{Manager, ManagerError, election::WriteGates, telemetry::Telemetry};
 use crate::{
-    config::{self, leader_migration::Lock},
+    config::{self, leader_migration::ControllerLock},
     controllers::{
         ControllerContext, node::NodeController, node_ipam::NodeIpamController,
         node_lifecycle::NodeLifecycleController, route::RouteController, service::ServiceController,
@@ -23,26 +23,26 @@ use crate::{
     runtime::{
         api::{ApiClient, ApiClientOptions, WritesInFlight},
         cache::Cache,
-        credentials::{self, Credentials},
         events::EventRecorder,
-        reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions, Watched},
-        shadow::Preview,
-        shutdown::Tasks,
+        reflector::{CacheMetrics, CachedObject, FirstSyncTimedOut, Reflector, ReflectorOptions},
+        service_account::{self, ServiceAccountTokens},
+        shadow::DryRun,
+        tasks::Tasks,
     },
     telemetry::metrics::CloudMetrics,
 };
 
 /// How long what can do without a cache waits for it.
-const MOMENT: Duration = Duration::from_secs(5);
+const OPTIONAL_CACHE_WAIT: Duration = Duration::from_secs(5);
 
 /// A named task that is not running yet.
-pub(super) struct Task {
+pub(super) struct NamedTask {
     pub(super) name: &'static str,
     pub(super) run: BoxFuture<'static, anyhow::Result<()>>,
 }
 
 /// Makes a task of what cannot fail.
-pub(super) fn done(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
+pub(super) fn infallible(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
     task.map(Ok).boxed()
 }
 
@@ -52,51 +52,51 @@ pub(super) trait Controller: Sized + Send + 'static {
     fn run(self, cancel: CancellationToken) -> BoxFuture<'static, ()>;
 
     /// Has it say what it would do, and do nothing. What differs is looked at again after `settle`.
-    fn preview(self, settle: Duration) -> Box<dyn Preview>;
+    fn dry_run(self, settle: Duration) -> Box<dyn DryRun>;
 }
 
 macro_rules! controllers {
-    ($($controller:ty: $preview:expr;)+) => {$(
+    ($($controller:ty: $dry_run:expr;)+) => {$(
         impl Controller for $controller {
             fn run(self, cancel: CancellationToken) -> BoxFuture<'static, ()> {
                 Self::run(self, cancel).boxed()
             }
 
-            fn preview(self, settle: Duration) -> Box<dyn Preview> {
-                let preview: fn(Self, Duration) -> Box<dyn Preview> = $preview;
-                preview(self, settle)
+            fn dry_run(self, settle: Duration) -> Box<dyn DryRun> {
+                let dry_run: fn(Self, Duration) -> Box<dyn DryRun> = $dry_run;
+                dry_run(self, settle)
             }
         }
     )+};
 }
 
 controllers! {
-    NodeController: Self::preview;
-    NodeLifecycleController: |controller, _| controller.preview();
-    RouteController: |controller, _| controller.preview();
-    ServiceController: Self::preview;
-    NodeIpamController: |controller, _| controller.preview();
+    NodeController: Self::dry_run;
+    NodeLifecycleController: |controller, _| controller.dry_run();
+    RouteController: |controller, _| controller.dry_run();
+    ServiceController: Self::dry_run;
+    NodeIpamController: |controller, _| controller.dry_run();
 }
 
 /// What the controllers are put together for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Work {
+pub(super) enum RunMode {
     /// To do their work.
     Lead,
     /// To say what they would do.
-    Preview {
+    DryRun {
         /// How long a difference must stand.
         settle: Duration,
     },
 }
 
 /// Puts together what runs while this process leads.
-pub(super) struct Wiring<'a> {
+pub(super) struct ControllerBuilder<'a> {
     pub(super) manager: &'a Manager,
     pub(super) stop: &'a CancellationToken,
-    gates: &'a Gates,
+    gates: &'a WriteGates,
     /// Of clients that have a ServiceAccount of their own.
-    credentials: Credentials,
+    credentials: ServiceAccountTokens,
     telemetry: &'a Telemetry,
     /// Writes of all controllers, for which their events wait.
     writes: WritesInFlight,
@@ -107,35 +107,43 @@ pub(super) struct Wiring<'a> {
     /// Caches that are filled before anything else starts.
     pub(super) caches: Caches,
     /// Controllers and their helpers, with the lock that each needs.
-    pub(super) controllers: Vec<(Lock, Task)>,
+    pub(super) controllers: Vec<(ControllerLock, NamedTask)>,
     /// Controllers that only say what they would do.
-    pub(super) previews: Vec<Box<dyn Preview>>,
-    pub(super) work: Work,
+    pub(super) dry_runs: Vec<Box<dyn DryRun>>,
+    pub(super) mode: RunMode,
     /// What the provider is lent.
     pub(super) context: ProviderContext,
 }
 
-impl<'a> Wiring<'a> {
+impl<'a> ControllerBuilder<'a> {
     pub(super) fn new(
         manager: &'a Manager,
-        gates: &'a Gates,
+        gates: &'a WriteGates,
         telemetry: &'a Telemetry,
         stop: &'a CancellationToken,
-        work: Work,
+        work: RunMode,
     ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
         let context = ProviderContext {
             cluster_name: Arc::from(&*manager.config.generic.cluster_name),
             cancel: stop.clone(),
             metrics: manager.registry.clone(),
-            gate: gates.under(Lock::Main).clone(),
+            write_gate: gates.for_lock(ControllerLock::Main).clone(),
             nodes: Arc::new(nodes.clone()),
             services: None,
             endpoint_slices: None,
-            client: telemetry.client(manager, (manager.clients)(wk::COMPONENT_MANAGER), gates.under(Lock::Main), stop),
+            client: telemetry.client(
+                manager,
+                (manager.clients)(wk::COMPONENT_MANAGER),
+                gates.for_lock(ControllerLock::Main),
+                stop,
+            ),
         };
-        let credentials =
-            manager.accounts.as_ref().map(|accounts| accounts.credentials(gates.under(Lock::Main))).unwrap_or_default();
+        let credentials = manager
+            .service_accounts
+            .as_ref()
+            .map(|accounts| accounts.credentials(gates.for_lock(ControllerLock::Main)))
+            .unwrap_or_default();
         let mut wiring = Self {
             manager,
             stop,
@@ -147,33 +155,33 @@ impl<'a> Wiring<'a> {
             nodes: nodes.clone(),
             caches: Caches { metrics: telemetry.caches.clone(), filling: Vec::new() },
             controllers: Vec::new(),
-            previews: Vec::new(),
-            work,
+            dry_runs: Vec::new(),
+            mode: work,
             context,
         };
         wiring.watch("node-cache", &nodes);
-        if manager.accounts.is_some() {
-            wiring.add(Lock::Main, "tokens", credentials.run(stop.clone()));
+        if manager.service_accounts.is_some() {
+            wiring.add(ControllerLock::Main, "tokens", credentials.run(stop.clone()));
         }
         wiring
     }
 
     /// Has a cache filled and kept. Nothing begins before it is complete.
-    pub(super) fn watch<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
-        self.fill(task, cache, None);
+    pub(super) fn watch<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>) {
+        self.start_cache(task, cache, None);
     }
 
     /// Has a cache filled and kept that only some need, and that those wait for by themselves: the others do not wait for it
     /// longer than a moment, as it may be the one right that the role does not have. As long as it is missing, a health check
     /// of the task's name says so.
-    pub(super) fn watch_for_some<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>) {
+    pub(super) fn watch_optional<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>) {
         self.telemetry.needs(task, cache);
-        self.fill(task, cache, Some(MOMENT));
+        self.start_cache(task, cache, Some(OPTIONAL_CACHE_WAIT));
     }
 
-    fn fill<T: Watched>(&mut self, task: &'static str, cache: &Cache<T>, patience: Option<Duration>) {
+    fn start_cache<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>, patience: Option<Duration>) {
         self.caches.metrics.init(T::RESOURCE);
-        let client = self.api_client("shared-informers", Lock::Main);
+        let client = self.api_client("shared-informers", ControllerLock::Main);
         let streaming = self.manager.config.client_gates.watch_list;
         // Whoever wants one comparison waits for its end.
         let count_denials = self.manager.config.shadow.once;
@@ -188,7 +196,7 @@ impl<'a> Wiring<'a> {
                 Some(patience) => drop(tokio::time::timeout(patience, cache.synced()).await),
             }
         };
-        self.caches.filling.push(Filling { task, fill, full: full.boxed() });
+        self.caches.filling.push(CacheFill { task, fill, synced: full.boxed() });
     }
 
     /// Adds every controller that is selected and has what it needs.
@@ -200,10 +208,10 @@ impl<'a> Wiring<'a> {
     }
 
     /// Has a controller run under this lock, or say what it would do.
-    pub(super) fn add_controller(&mut self, lock: Lock, name: &'static str, controller: impl Controller) {
-        match self.work {
-            Work::Lead => self.add(lock, name, controller.run(self.stop.clone())),
-            Work::Preview { settle } => self.previews.push(controller.preview(settle)),
+    pub(super) fn add_controller(&mut self, lock: ControllerLock, name: &'static str, controller: impl Controller) {
+        match self.mode {
+            RunMode::Lead => self.add(lock, name, controller.run(self.stop.clone())),
+            RunMode::DryRun { settle } => self.dry_runs.push(controller.dry_run(settle)),
         }
     }
 
@@ -213,25 +221,30 @@ impl<'a> Wiring<'a> {
     }
 
     /// Returns the lock that a controller needs.
-    pub(super) fn lock(&self, name: &str) -> Lock {
+    pub(super) fn lock(&self, name: &str) -> ControllerLock {
         self.manager.lock(name)
     }
 
     /// Has a task run under this lock.
-    pub(super) fn add(&mut self, lock: Lock, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.controllers.push((lock, Task { name, run: done(task) }));
+    pub(super) fn add(
+        &mut self,
+        lock: ControllerLock,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.controllers.push((lock, NamedTask { name, run: infallible(task) }));
     }
 
     /// Makes the operation from which a controller derives those of its provider calls.
-    pub(super) fn op(&self, lock: Lock) -> Op {
-        Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gates.under(lock).clone())
+    pub(super) fn op(&self, lock: ControllerLock) -> Op {
+        Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gates.for_lock(lock).clone())
             .with_mutations(self.telemetry.mutations.clone())
     }
 
     /// Makes an API client with a rate budget of its own.
-    pub(super) fn api_client(&self, name: &str, lock: Lock) -> ApiClient {
+    pub(super) fn api_client(&self, name: &str, lock: ControllerLock) -> ApiClient {
         let Manager { product, config, host, .. } = self.manager;
-        let agent = if self.credentials.has(name) { credentials::user(name) } else { name.to_owned() };
+        let agent = if self.credentials.has(name) { service_account::user(name) } else { name.to_owned() };
         let options = ApiClientOptions {
             qps: f64::from(config.kube_client.qps),
             burst: config.kube_client.burst,
@@ -241,15 +254,15 @@ impl<'a> Wiring<'a> {
                 config::client::user_agent(product, &agent),
                 &**host,
                 self.telemetry.api.clone(),
-                self.gates.under(lock).clone(),
+                self.gates.for_lock(lock).clone(),
             )
         };
         ApiClient::new(self.connection(name, lock).unwrap_or_else(|| (self.manager.clients)(name)), options)
     }
 
     /// Returns the connection of a client that has a ServiceAccount of its own.
-    fn connection(&self, name: &str, lock: Lock) -> Option<kube::Client> {
-        self.credentials.client(name, self.gates.under(lock))
+    fn connection(&self, name: &str, lock: ControllerLock) -> Option<kube::Client> {
+        self.credentials.client(name, self.gates.for_lock(lock))
     }
 
     /// Makes what a controller is given: its events are those of `component`, its requests those of `client`.
@@ -257,14 +270,14 @@ impl<'a> Wiring<'a> {
         &mut self,
         component: &'static str,
         client: &str,
-        lock: Lock,
+        lock: ControllerLock,
     ) -> ControllerContext {
         let Manager { clock, provider, registry, .. } = self.manager;
-        let gate = self.gates.under(lock);
+        let gate = self.gates.for_lock(lock);
         let connection = self.connection(client, lock).unwrap_or_else(|| (self.manager.clients)("events"));
         // A budget of their own, so that a flood of events delays neither the controller's writes nor the events of others.
         let (events, driver) = EventRecorder::new(
-            self.telemetry.client(self.manager, connection, &gate.uncounted(), &CancellationToken::new()),
+            self.telemetry.client(self.manager, connection, &gate.untracked(), &CancellationToken::new()),
             component,
             gate.clone(),
             self.telemetry.events.clone(),
@@ -274,11 +287,11 @@ impl<'a> Wiring<'a> {
         ControllerContext {
             provider: provider.clone(),
             nodes: self.nodes.clone(),
-            fields: self.manager.node_fields(),
+            node_fields: self.manager.node_fields(),
             api: self.api_client(client, lock),
             events,
             metrics: registry.clone(),
-            shared: self.telemetry.controllers.clone(),
+            controller_metrics: self.telemetry.controllers.clone(),
             clock: clock.clone(),
         }
     }
@@ -287,19 +300,19 @@ impl<'a> Wiring<'a> {
 /// Caches on their way to be complete.
 pub(super) struct Caches {
     metrics: CacheMetrics,
-    filling: Vec<Filling>,
+    filling: Vec<CacheFill>,
 }
 
-struct Filling {
+struct CacheFill {
     task: &'static str,
     fill: BoxFuture<'static, Result<(), FirstSyncTimedOut>>,
-    full: BoxFuture<'static, ()>,
+    synced: BoxFuture<'static, ()>,
 }
 
 impl Caches {
     /// Starts the watches and waits until every cache is complete.
     pub(super) async fn start(self, tasks: &mut Tasks) -> Result<(), ManagerError> {
-        let complete = |Filling { task, fill, full }| async move {
+        let complete = |CacheFill { task, fill, synced: full }| async move {
             match futures::future::select(fill, full).await {
                 Either::Left((ended, _)) => Err(ended),
                 Either::Right(((), fill)) => Ok((task, fill)),

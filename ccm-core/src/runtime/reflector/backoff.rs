@@ -6,27 +6,27 @@ use tokio::time::Instant;
 /// Waiting time between failed attempts, with client-go's numbers (`tools/cache/reflector.go` v0.37): 0.8 s doubling to
 /// 30 s, each stretched by up to its own length, and from the start again after two minutes without a failure.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub(crate) struct ReflectorBackoff {
     next: Duration,
     last: Option<Instant>,
 }
 
-const FIRST: Duration = Duration::from_millis(800);
-const LONGEST: Duration = Duration::from_secs(30);
-const FORGET_AFTER: Duration = Duration::from_secs(120);
+const INITIAL_DELAY: Duration = Duration::from_millis(800);
+const MAX_DELAY: Duration = Duration::from_secs(30);
+const RESET_AFTER: Duration = Duration::from_secs(120);
 
-impl Backoff {
+impl ReflectorBackoff {
     pub(crate) fn new() -> Self {
-        Self { next: FIRST, last: None }
+        Self { next: INITIAL_DELAY, last: None }
     }
 
     /// Returns how long to wait after one more failure. The server's own wish is a lower bound.
     pub(crate) fn failure(&mut self, retry_after: Option<Duration>) -> Duration {
-        if self.last.is_some_and(|last| last.elapsed() > FORGET_AFTER) {
-            self.next = FIRST;
+        if self.last.is_some_and(|last| last.elapsed() > RESET_AFTER) {
+            self.next = INITIAL_DELAY;
         }
         let base = self.next;
-        self.next = (base * 2).min(LONGEST);
+        self.next = (base * 2).min(MAX_DELAY);
         let wait = base.mul_f64(1.0 + rand::rng().random::<f64>()).max(retry_after.unwrap_or_default());
         self.last = Some(Instant::now() + wait);
         wait
@@ -39,7 +39,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_grows_to_its_limit_and_forgets() {
-        let mut backoff = Backoff::new();
+        let mut backoff = ReflectorBackoff::new();
         for want in [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0] {
             let wait = backoff.failure(None);
             assert!((want..want * 2.0 + 0.001).contains(&wait.as_secs_f64()), "{wait:?} for {want}");

@@ -5,11 +5,11 @@ use parking_lot::Mutex;
 use prost::Message;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::wire::{self, EnvelopeError, ListProto};
+use super::proto::{self, EnvelopeError, ListProto};
 use crate::{k8s::Interner, runtime::api::Encoding};
 
 /// A kind of object that is cached: how it is found, and how it is read from both encodings.
-pub trait Watched: Sized + Send + Sync + 'static {
+pub trait CachedObject: Sized + Send + Sync + 'static {
     /// Path of the collection, over all namespaces: `/api/v1/nodes`.
     const PATH: &'static str;
     /// Resource, as in RBAC rules and metric labels: `nodes`.
@@ -23,7 +23,7 @@ pub trait Watched: Sized + Send + Sync + 'static {
 
     /// Converts from the JSON form.
     fn from_json(json: Self::Json, decoder: &Decoder<Self>) -> Result<Self, DecodeError>;
-    /// Converts from the protobuf form. Must give what [`Watched::from_json`] gives for the same object.
+    /// Converts from the protobuf form. Must give what [`CachedObject::from_json`] gives for the same object.
     fn from_proto(proto: Self::Proto, decoder: &Decoder<Self>) -> Result<Self, DecodeError>;
     /// Returns the key in the cache: `name`, or `namespace/name`.
     fn key(&self) -> Arc<str>;
@@ -91,7 +91,7 @@ pub enum DecodeError {
 pub(crate) struct Page<T> {
     pub(crate) items: Vec<T>,
     /// Items that could not be read.
-    pub(crate) malformed: Vec<Malformed>,
+    pub(crate) malformed: Vec<UnreadableObject>,
     pub(crate) resource_version: String,
     /// Token for the next page; empty on the last.
     pub(crate) r#continue: String,
@@ -99,7 +99,7 @@ pub(crate) struct Page<T> {
 
 /// An object that could not be read, and whose it was if its metadata could.
 #[derive(Debug)]
-pub(crate) struct Malformed {
+pub(crate) struct UnreadableObject {
     pub(crate) key: Option<String>,
     pub(crate) error: DecodeError,
 }
@@ -109,7 +109,7 @@ const REPORTED_AT_MOST: usize = 32;
 
 /// Turns bytes of the API server into objects. Owned by a cache, because it shares their strings.
 #[derive(Debug)]
-pub struct Decoder<T: Watched> {
+pub struct Decoder<T: CachedObject> {
     /// What is kept.
     pub fields: T::Fields,
     /// Shared strings.
@@ -117,7 +117,7 @@ pub struct Decoder<T: Watched> {
     reported: Mutex<BTreeSet<String>>,
 }
 
-impl<T: Watched> Decoder<T> {
+impl<T: CachedObject> Decoder<T> {
     /// Makes a decoder with an empty string table.
     pub fn new(fields: T::Fields) -> Self {
         Self { fields, interner: Interner::default(), reported: Mutex::default() }
@@ -131,7 +131,7 @@ impl<T: Watched> Decoder<T> {
         match encoding {
             Encoding::Json => self.json(body),
             Encoding::Protobuf => {
-                let raw = wire::unwrap_unknown(body.clone())
+                let raw = proto::unwrap_unknown(body.clone())
                     .map_err(|source| DecodeError::Envelope { what: T::RESOURCE.to_owned(), source })?;
                 self.proto(&raw)
             }
@@ -147,7 +147,7 @@ impl<T: Watched> Decoder<T> {
     }
 
     /// Tells, the first time only, that an object has something that this version does not know.
-    pub(crate) fn report(&self, object: &str, field: &'static str, value: &str) {
+    pub(crate) fn log_unknown_field(&self, object: &str, field: &'static str, value: &str) {
         let mut reported = self.reported.lock();
         if reported.len() < REPORTED_AT_MOST && reported.insert(format!("{field}={value}")) {
             tracing::warn!(
@@ -208,7 +208,7 @@ impl<T: Watched> Decoder<T> {
     fn proto_page(&self, body: &Bytes) -> Result<Page<T>, DecodeError> {
         let list = || format!("the list of {}", T::RESOURCE);
         let raw =
-            wire::unwrap_unknown(body.clone()).map_err(|source| DecodeError::Envelope { what: list(), source })?;
+            proto::unwrap_unknown(body.clone()).map_err(|source| DecodeError::Envelope { what: list(), source })?;
         let page = ListProto::decode(raw).map_err(|source| DecodeError::Proto { what: list(), source })?;
         let read = |raw: &Bytes| {
             let result = self.proto(raw);
@@ -231,14 +231,14 @@ impl<T> Page<T> {
         for (key, result) in results {
             match result {
                 Ok(item) => page.items.push(item),
-                Err(error) => page.malformed.push(Malformed { key, error }),
+                Err(error) => page.malformed.push(UnreadableObject { key, error }),
             }
         }
         page
     }
 }
 
-pub(crate) fn named<T: Watched>(name: &str) -> String {
+pub(crate) fn named<T: CachedObject>(name: &str) -> String {
     format!("{} {name:?}", T::RESOURCE)
 }
 
@@ -284,7 +284,7 @@ impl NameJson {
 }
 
 pub(crate) fn proto_name(raw: &Bytes) -> Option<String> {
-    let metadata = wire::ObjectProto::decode(raw.clone()).ok()?.metadata?;
+    let metadata = proto::ObjectProto::decode(raw.clone()).ok()?.metadata?;
     key(&metadata.namespace, &metadata.name)
 }
 

@@ -4,16 +4,16 @@ use prost::Message;
 use serde::Deserialize;
 
 use super::{
-    decode::{DecodeError, Decoder, Watched},
+    decode::{CachedObject, DecodeError, Decoder},
+    proto::{ObjectMetaProto, nullable, text_of},
     service::{port, protocol},
-    wire::{ObjectMetaProto, nullable, text_of},
 };
 use crate::k8s::{EndpointSliceView, EndpointView, SlicePort};
 
 /// Label with the name of the Service that a slice belongs to.
 const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-impl Watched for EndpointSliceView {
+impl CachedObject for EndpointSliceView {
     const PATH: &'static str = "/apis/discovery.k8s.io/v1/endpointslices";
     const RESOURCE: &'static str = "endpointslices";
     type Fields = ();
@@ -148,7 +148,11 @@ impl PortWire {
                 Some(SlicePort { name: decoder.interner.intern(&self.name), protocol, port: number.flatten() })
             }
             _ => {
-                decoder.report(object, "ports", &format!("{}/{}", self.port.unwrap_or_default(), self.protocol));
+                decoder.log_unknown_field(
+                    object,
+                    "ports",
+                    &format!("{}/{}", self.port.unwrap_or_default(), self.protocol),
+                );
                 None
             }
         }
@@ -162,7 +166,7 @@ impl EndpointWire {
         let address = |text: &String| {
             let address = text.parse().ok();
             if address.is_none() {
-                decoder.report(object, "endpoints.addresses", text);
+                decoder.log_unknown_field(object, "endpoints.addresses", text);
             }
             address
         };

@@ -17,7 +17,7 @@ pub struct CacheMetrics {
     relists: IntCounterVec,
     restarts: IntCounterVec,
     unreadable: IntCounterVec,
-    age: EventAge,
+    age: LastEventAge,
 }
 
 impl CacheMetrics {
@@ -40,7 +40,7 @@ impl CacheMetrics {
             relists: counter("ccm_cache_relists_total", "Complete lists taken, the first included.")?,
             restarts: counter("ccm_cache_watch_restarts_total", "Watches opened again.")?,
             unreadable: counter("ccm_cache_unreadable_objects_total", "Objects that could not be read.")?,
-            age: register(registry, EventAge { gauge: GaugeVec::new(age, &["resource"])?, last: Arc::default() })?,
+            age: register(registry, LastEventAge { gauge: GaugeVec::new(age, &["resource"])?, last: Arc::default() })?,
         })
     }
 
@@ -66,7 +66,7 @@ impl CacheMetrics {
     }
 
     /// Notes that the server was heard of, and how many objects there are now.
-    pub(crate) fn heard(&self, resource: &'static str, objects: usize) {
+    pub(crate) fn record_event(&self, resource: &'static str, objects: usize) {
         self.objects.with_label_values(&[resource]).set(i64::try_from(objects).unwrap_or(i64::MAX));
         self.age.last.lock().insert(resource, Instant::now());
     }
@@ -74,12 +74,12 @@ impl CacheMetrics {
 
 /// A gauge whose value is worked out when it is read.
 #[derive(Clone, Debug)]
-struct EventAge {
+struct LastEventAge {
     gauge: GaugeVec,
     last: Arc<Mutex<BTreeMap<&'static str, Instant>>>,
 }
 
-impl Collector for EventAge {
+impl Collector for LastEventAge {
     fn desc(&self) -> Vec<&Desc> {
         self.gauge.desc()
     }

@@ -12,7 +12,7 @@
 //!   leads to another list; only when five lists in a row are older, over half a minute to a minute, are they believed:
 //!   then etcd was restored from a backup, and what the server has now is the truth. (Resource versions are compared as
 //!   numbers, which the API guarantees since 1.35 and etcd always did; versions that are no numbers are not compared.)
-//! - *Silence is noticed.* A watch on which nothing arrives for [`ReflectorOptions::idle`], no bookmark either (the server
+//! - *Silence is noticed.* A watch on which nothing arrives for [`ReflectorOptions::watch_idle_timeout`], no bookmark either (the server
 //!   sends one a minute), is opened again. The server ends each watch after a random 5 to 10 minutes.
 //! - *Failures back off* from 0.8 s to 30 s with jitter, and never end the reflector, save when the very first list does
 //!   not arrive within [`ReflectorOptions::first_sync`]. A server that denies access has answered: that time does not count,
@@ -21,32 +21,35 @@
 mod backoff;
 mod decode;
 mod endpoint_slice;
-mod failure;
-pub(crate) mod frames;
+mod error;
 mod list;
 mod metrics;
-mod newest;
 mod node;
+pub(crate) mod proto;
+mod resource_version;
 mod service;
 #[cfg(test)]
 pub(crate) mod tests;
 mod watch;
-pub(crate) mod wire;
+pub(crate) mod watch_stream;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use decode::{DecodeError, Decoder, Watched};
+pub use decode::{CachedObject, DecodeError, Decoder};
 pub use metrics::CacheMetrics;
 
-use self::{backoff::Backoff, failure::Failure, frames::Frames, newest::Newest};
+use self::{
+    backoff::ReflectorBackoff, error::ReflectorError, resource_version::LatestResourceVersion,
+    watch_stream::WatchStream,
+};
 use super::{api::ApiClient, cache::Cache};
 use crate::error::chain;
 
 /// How often a denial that lasts is told again.
-const REMIND: Duration = Duration::from_secs(600);
+const DENIAL_LOG_INTERVAL: Duration = Duration::from_secs(600);
 const DENIED: &str = "the API server denies access to a watched resource; trying again";
 
 /// How a [`Reflector`] behaves.
@@ -64,13 +67,13 @@ pub struct ReflectorOptions {
     /// waited for sets it.
     pub count_denials: bool,
     /// How long a watch may be silent. Default 150 s: two bookmarks of the server and some.
-    pub idle: Duration,
+    pub watch_idle_timeout: Duration,
 }
 
 impl Default for ReflectorOptions {
     fn default() -> Self {
         let (first_sync, idle) = (Duration::from_secs(300), Duration::from_secs(150));
-        Self { page_size: 500, streaming: true, first_sync, count_denials: false, idle }
+        Self { page_size: 500, streaming: true, first_sync, count_denials: false, watch_idle_timeout: idle }
     }
 }
 
@@ -87,35 +90,35 @@ pub struct FirstSyncTimedOut {
 }
 
 /// Fills a cache. RBAC: `list` and `watch` on the resource.
-pub struct Reflector<T: Watched> {
+pub struct Reflector<T: CachedObject> {
     client: ApiClient,
     cache: Cache<T>,
     options: ReflectorOptions,
     metrics: CacheMetrics,
-    backoff: Backoff,
+    backoff: ReflectorBackoff,
     last_failure: Option<String>,
     /// What was last said of a denial, and when.
-    told: Option<(String, Instant)>,
+    last_denial: Option<(String, Instant)>,
     /// Whether the server may do streaming lists.
     streaming: bool,
     /// Streaming lists that broke since the last complete one.
     broken_streams: u32,
-    newest: Newest,
+    latest: LatestResourceVersion,
     /// Lists in a row that were older than that.
-    older_lists: u32,
+    stale_lists: u32,
     /// When the last complete list was taken.
-    listed: Option<Instant>,
+    last_list: Option<Instant>,
 }
 
 /// Where the reflector stands.
-enum Position {
+enum ListPosition {
     /// Everything has to be listed.
-    Lost,
+    Relist,
     /// Everything up to the resource version is in the cache; the stream, if any, goes on from there.
-    At { resource_version: String, stream: Option<Frames> },
+    At { resource_version: String, stream: Option<WatchStream> },
 }
 
-impl<T: Watched> Reflector<T> {
+impl<T: CachedObject> Reflector<T> {
     /// Makes a reflector that fills `cache` through `client`. One cache has one reflector.
     pub fn new(client: ApiClient, cache: Cache<T>, options: ReflectorOptions, metrics: CacheMetrics) -> Self {
         let streaming = options.streaming;
@@ -124,14 +127,14 @@ impl<T: Watched> Reflector<T> {
             cache,
             options,
             metrics,
-            backoff: Backoff::new(),
+            backoff: ReflectorBackoff::new(),
             last_failure: None,
-            told: None,
+            last_denial: None,
             streaming,
             broken_streams: 0,
-            newest: Newest::default(),
-            older_lists: 0,
-            listed: None,
+            latest: LatestResourceVersion::default(),
+            stale_lists: 0,
+            last_list: None,
         }
     }
 
@@ -140,23 +143,23 @@ impl<T: Watched> Reflector<T> {
     /// # Errors
     /// [`FirstSyncTimedOut`]; nothing else ends it.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), FirstSyncTimedOut> {
-        shutdown.run_until_cancelled(self.follow()).await.unwrap_or(Ok(()))
+        shutdown.run_until_cancelled(self.list_and_watch()).await.unwrap_or(Ok(()))
     }
 
-    async fn follow(&mut self) -> Result<(), FirstSyncTimedOut> {
+    async fn list_and_watch(&mut self) -> Result<(), FirstSyncTimedOut> {
         let started = Instant::now();
         let mut position = self.first_sync().await?;
         tracing::info!(resource = T::RESOURCE, objects = self.cache.len(), took = ?started.elapsed(), "cache filled");
         loop {
             position = match position {
-                Position::Lost => self.sync().await,
-                Position::At { resource_version, stream } => self.watch(resource_version, stream).await,
+                ListPosition::Relist => self.relist().await,
+                ListPosition::At { resource_version, stream } => self.watch(resource_version, stream).await,
             };
         }
     }
 
     /// Lists until it works or lasts too long.
-    async fn first_sync(&mut self) -> Result<Position, FirstSyncTimedOut> {
+    async fn first_sync(&mut self) -> Result<ListPosition, FirstSyncTimedOut> {
         let after = self.options.first_sync;
         let mut deadline = Instant::now() + after;
         loop {
@@ -164,12 +167,12 @@ impl<T: Watched> Reflector<T> {
             let attempt = tokio::time::timeout_at(deadline, self.list()).await;
             let waited = match attempt {
                 Ok(Ok(position)) => return Ok(position),
-                Ok(Err(failure)) if failure.is_denial() && !self.options.count_denials => {
-                    self.pause(&failure).await;
+                Ok(Err(failure)) if failure.is_forbidden() && !self.options.count_denials => {
+                    self.back_off(&failure).await;
                     deadline += began.elapsed();
                     Ok(())
                 }
-                Ok(Err(failure)) => tokio::time::timeout_at(deadline, self.pause(&failure)).await,
+                Ok(Err(failure)) => tokio::time::timeout_at(deadline, self.back_off(&failure)).await,
                 Err(late) => Err(late),
             };
             if waited.is_err() {
@@ -180,21 +183,21 @@ impl<T: Watched> Reflector<T> {
     }
 
     /// Lists until it works.
-    async fn sync(&mut self) -> Position {
+    async fn relist(&mut self) -> ListPosition {
         loop {
             match self.list().await {
                 Ok(position) => return position,
-                Err(failure) => self.pause(&failure).await,
+                Err(failure) => self.back_off(&failure).await,
             }
         }
     }
 
     /// Reports a failure and waits before the next attempt.
-    async fn pause(&mut self, failure: &Failure) {
+    async fn back_off(&mut self, failure: &ReflectorError) {
         let wait = self.backoff.failure(failure.retry_after());
         let error = chain(failure);
-        if failure.is_denial() {
-            self.tell_denial(&error, wait);
+        if failure.is_forbidden() {
+            self.log_denial(&error, wait);
         } else {
             tracing::warn!(resource = T::RESOURCE, error, ?wait, "cannot follow a resource; trying again");
         }
@@ -203,18 +206,18 @@ impl<T: Watched> Reflector<T> {
     }
 
     /// Reports that a person has to grant a right: when that begins, when it changes, and seldom in between.
-    fn tell_denial(&mut self, error: &str, wait: Duration) {
-        let known = |(told, at): &(String, Instant)| told == error && at.elapsed() < REMIND;
-        if self.told.as_ref().is_some_and(known) {
+    fn log_denial(&mut self, error: &str, wait: Duration) {
+        let known = |(told, at): &(String, Instant)| told == error && at.elapsed() < DENIAL_LOG_INTERVAL;
+        if self.last_denial.as_ref().is_some_and(known) {
             tracing::debug!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
             return;
         }
         tracing::error!(resource = T::RESOURCE, error, ?wait, "{DENIED}");
-        self.told = Some((error.to_owned(), Instant::now()));
+        self.last_denial = Some((error.to_owned(), Instant::now()));
     }
 
     /// Reports an object that cannot be read.
-    fn unreadable(&self, malformed: &decode::Malformed) {
+    fn log_unreadable(&self, malformed: &decode::UnreadableObject) {
         self.metrics.unreadable(T::RESOURCE);
         let object = malformed.key.as_deref().unwrap_or_default();
         let error = chain(&malformed.error);

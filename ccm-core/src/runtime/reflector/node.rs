@@ -5,15 +5,15 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{
-    decode::{DecodeError, Decoder, Watched},
-    wire::{EntryProto, NodeProto, ObjectMetaProto, TaintProto},
+    decode::{CachedObject, DecodeError, Decoder},
+    proto::{EntryProto, NodeProto, ObjectMetaProto, TaintProto},
 };
 use crate::k8s::{
     AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields, NodeView, Taint,
     TaintEffect, well_known as wk,
 };
 
-impl Watched for NodeView {
+impl CachedObject for NodeView {
     const PATH: &'static str = "/api/v1/nodes";
     const RESOURCE: &'static str = "nodes";
     type Fields = NodeFields;
@@ -24,7 +24,7 @@ impl Watched for NodeView {
         let NodeJson { metadata, spec, status } = json;
         let (metadata, spec, status) =
             (metadata.unwrap_or_default(), spec.unwrap_or_default(), status.unwrap_or_default());
-        let facts = Facts {
+        let facts = NodeParts {
             created: time(metadata.creation_timestamp.as_deref(), &metadata.name)?,
             deleting: metadata.deletion_timestamp.is_some(),
             name: metadata.name,
@@ -55,7 +55,7 @@ impl Watched for NodeView {
             (metadata.unwrap_or_default(), spec.unwrap_or_default(), status.unwrap_or_default());
         let (created, deleting) = (metadata.created(), metadata.deleting());
         let ObjectMetaProto { name, uid, resource_version, labels, annotations, .. } = metadata;
-        let facts = Facts {
+        let facts = NodeParts {
             created: created.map_err(|()| invalid(&name, "creationTimestamp"))?,
             deleting,
             name,
@@ -88,7 +88,7 @@ impl Watched for NodeView {
 }
 
 /// What both encodings have in common, before strings are shared and unwanted parts dropped.
-struct Facts {
+struct NodeParts {
     name: String,
     uid: String,
     resource_version: String,
@@ -110,7 +110,7 @@ struct Facts {
 /// Entries of a map whose text has not been checked.
 type Entries = Vec<(Bytes, Bytes)>;
 
-impl Facts {
+impl NodeParts {
     fn view(self, labels: Entries, annotations: Entries, decoder: &Decoder<NodeView>) -> Result<NodeView, DecodeError> {
         if self.name.is_empty() {
             return Err(DecodeError::Field { what: "nodes".to_owned(), field: "name" });
@@ -119,11 +119,11 @@ impl Facts {
         let uninitialized = self.taints.iter().any(|(key, ..)| key == wk::TAINT_UNINITIALIZED);
         let has_labels = !labels.is_empty();
         // Before initialisation anything may be asked for: by label reconcile, or by a provider's look-up.
-        let labels = keep(&self.name, "labels", labels, |key, value| {
+        let labels = select_entries(&self.name, "labels", labels, |key, value| {
             (uninitialized || fields.keeps_label(key)).then(|| (interner.intern(key), interner.intern(value)))
         })?;
         // Values of annotations are each node's own.
-        let annotations = keep(&self.name, "annotations", annotations, |key, value| {
+        let annotations = select_entries(&self.name, "annotations", annotations, |key, value| {
             fields.keeps_annotation(key).then(|| (interner.intern(key), Arc::from(value)))
         })?;
         let mut pod_cidrs = self.pod_cidrs;
@@ -162,7 +162,7 @@ impl Facts {
 }
 
 /// Selects entries of a map, once their text is known to be text.
-fn keep(
+fn select_entries(
     node: &str,
     field: &'static str,
     entries: Entries,
@@ -181,7 +181,7 @@ fn addresses(node: &str, all: Vec<(String, String)>, decoder: &Decoder<NodeView>
     let known = |(kind, address): (String, String)| match kind.parse::<AddressType>() {
         Ok(kind) => Some(NodeAddress::new(kind, address)),
         Err(_) => {
-            decoder.report(node, "status.addresses.type", &kind);
+            decoder.log_unknown_field(node, "status.addresses.type", &kind);
             None
         }
     };

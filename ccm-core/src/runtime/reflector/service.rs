@@ -4,8 +4,8 @@ use prost::Message;
 use serde::Deserialize;
 
 use super::{
-    decode::{DecodeError, Decoder, Watched},
-    wire::{IntOrStringProto, ObjectMetaProto, nullable, text_of},
+    decode::{CachedObject, DecodeError, Decoder},
+    proto::{IntOrStringProto, ObjectMetaProto, nullable, text_of},
 };
 use crate::k8s::{
     IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort, ServiceView, SessionAffinity,
@@ -18,7 +18,7 @@ const ANNOTATION_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-config
 /// The API's default of `sessionAffinityConfig.clientIP.timeoutSeconds`.
 const AFFINITY_TIMEOUT: Duration = Duration::from_secs(10_800);
 
-impl Watched for ServiceView {
+impl CachedObject for ServiceView {
     const PATH: &'static str = "/api/v1/services";
     const RESOURCE: &'static str = "services";
     type Fields = ServiceFields;
@@ -192,10 +192,10 @@ struct PortStatusWire {
 impl ServiceWire {
     fn view(self, decoder: &Decoder<ServiceView>) -> Result<ServiceView, DecodeError> {
         let (metadata, spec) = (self.metadata.unwrap_or_default(), self.spec.unwrap_or_default());
-        let reader = Reader { object: metadata.key::<ServiceView>()?, decoder };
+        let reader = ServiceReader { object: metadata.key::<ServiceView>()?, decoder };
         let status = self.status.and_then(|s| s.load_balancer).unwrap_or_default();
         let view = reader.identity(&metadata, &spec)?;
-        if !view.is_relevant() || view.is_load_balancer && !decoder.fields.claims(view.class.as_deref()) {
+        if !view.is_relevant() || view.is_load_balancer && !decoder.fields.claims_class(view.class.as_deref()) {
             return Ok(view);
         }
         let (labels, annotations) = reader.maps(&metadata)?;
@@ -204,7 +204,7 @@ impl ServiceWire {
 }
 
 /// Reads the parts of one Service.
-struct Reader<'a> {
+struct ServiceReader<'a> {
     /// `namespace/name`.
     object: String,
     decoder: &'a Decoder<ServiceView>,
@@ -212,7 +212,7 @@ struct Reader<'a> {
 
 type Map = BTreeMap<Arc<str>, Arc<str>>;
 
-impl Reader<'_> {
+impl ServiceReader<'_> {
     /// Reads what is kept of every Service. Strings of one that is not relevant are not shared: the table would keep them.
     fn identity(&self, metadata: &ObjectMetaProto, spec: &SpecWire) -> Result<ServiceView, DecodeError> {
         let is_load_balancer = spec.r#type == "LoadBalancer";
@@ -258,7 +258,7 @@ impl Reader<'_> {
         let interner = &self.decoder.interner;
         let boxed = |all: Vec<String>| all.into_iter().map(String::into_boxed_str).collect();
         let mut view = ServiceView {
-            load_balancer_ip: filled(spec.load_balancer_ip),
+            load_balancer_ip: non_empty(spec.load_balancer_ip),
             external_ips: boxed(spec.external_ips),
             session_affinity: self.session_affinity(&spec.session_affinity, spec.session_affinity_config),
             internal_traffic_policy: self.internal_traffic_policy(&spec.internal_traffic_policy),
@@ -364,14 +364,14 @@ impl Reader<'_> {
                 self.report("status.loadBalancer.ingress.ports", &value);
                 return None;
             };
-            Some(LbPortStatus { port, protocol, error: filled(status.error) })
+            Some(LbPortStatus { port, protocol, error: non_empty(status.error) })
         });
         let ports = ports.collect();
-        LbIngress { ip, hostname: filled(wire.hostname), ip_mode: filled(wire.ip_mode), ports }
+        LbIngress { ip, hostname: non_empty(wire.hostname), ip_mode: non_empty(wire.ip_mode), ports }
     }
 
     fn report(&self, field: &'static str, value: &str) {
-        self.decoder.report(&self.object, field, value);
+        self.decoder.log_unknown_field(&self.object, field, value);
     }
 
     fn invalid(&self, field: &'static str) -> DecodeError {
@@ -383,7 +383,7 @@ impl Reader<'_> {
     }
 }
 
-fn filled(text: String) -> Option<Box<str>> {
+fn non_empty(text: String) -> Option<Box<str>> {
     (!text.is_empty()).then(|| text.into_boxed_str())
 }
 

@@ -37,18 +37,18 @@ pub struct CertificateError {
 #[derive(Debug)]
 pub(super) struct Certificates {
     /// For callers that give no name, or one that no other is for.
-    default: Pair,
+    default: ServingCertificate,
     /// For certain names, in the order of the flags.
-    named: Vec<Pair>,
+    named: Vec<ServingCertificate>,
 }
 
 /// A certificate with its key, and where they come from.
 #[derive(Debug)]
-struct Pair {
+struct ServingCertificate {
     /// `None` for one that was made in memory.
     files: Option<Files>,
     names: Vec<String>,
-    state: Mutex<State>,
+    state: Mutex<LoadedCertificate>,
 }
 
 #[derive(Debug, Clone)]
@@ -59,22 +59,22 @@ struct Files {
 }
 
 #[derive(Debug)]
-struct State {
+struct LoadedCertificate {
     served: Arc<CertifiedKey>,
     /// What was last read, good or not, so that a bad pair is complained about once.
-    read: Option<Contents>,
+    read: Option<FileContents>,
 }
 
 #[derive(PartialEq, Eq, Clone)]
-struct Contents {
+struct FileContents {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
 /// Without the key.
-impl fmt::Debug for Contents {
+impl fmt::Debug for FileContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Contents").field("certificate", &self.certificate.len()).finish_non_exhaustive()
+        f.debug_struct("FileContents").field("certificate", &self.certificate.len()).finish_non_exhaustive()
     }
 }
 
@@ -89,12 +89,12 @@ impl Certificates {
         for pair in &config.tls_sni_certificates {
             let files =
                 Files { flag: "tls-sni-cert-key", certificate: pair.certificate.clone(), key: pair.key.clone() };
-            match Pair::read(files, pair.names.clone(), provider) {
+            match ServingCertificate::read(files, pair.names.clone(), provider) {
                 Ok(pair) => named.push(pair),
                 Err(error) => errors.push(error),
             }
         }
-        match Pair::default(config, provider) {
+        match ServingCertificate::default(config, provider) {
             Ok(default) if errors.is_empty() => Ok(Self { default, named }),
             Ok(_) => Err(errors),
             Err(error) => {
@@ -112,7 +112,7 @@ impl Certificates {
     /// Chooses as Go's clients expect: the pair that names the server itself, then one with a wildcard, then one whose
     /// certificate is for the name, then the default.
     pub(super) fn choose(&self, name: &str) -> Arc<CertifiedKey> {
-        let named = |matches: &dyn Fn(&Pair) -> bool| self.named.iter().find(|pair| matches(pair));
+        let named = |matches: &dyn Fn(&ServingCertificate) -> bool| self.named.iter().find(|pair| matches(pair));
         let pair = named(&|pair| pair.names.iter().any(|own| own.eq_ignore_ascii_case(name)))
             .or_else(|| named(&|pair| pair.names.iter().any(|own| is_under(name, own))))
             .or_else(|| named(&|pair| pair.names.is_empty() && pair.is_for(name)));
@@ -126,7 +126,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-impl Pair {
+impl ServingCertificate {
     fn default(config: &ServingConfig, provider: &CryptoProvider) -> Result<Self, CertificateError> {
         if let (Some(certificate), Some(key)) = (&config.tls_cert_file, &config.tls_private_key_file) {
             let files = Files { flag: "tls-cert-file", certificate: certificate.clone(), key: key.clone() };
@@ -135,16 +135,16 @@ impl Pair {
         if let Some(directory) = &config.cert_dir {
             return Self::from_directory(directory, config.bind_address, provider);
         }
-        let made = self_signed::make(config.bind_address).map_err(|error| CertificateError {
+        let made = self_signed::generate(config.bind_address).map_err(|error| CertificateError {
             flag: "cert-dir",
             what: "make a certificate in place of one from a directory",
             path: PathBuf::new(),
             source: error.into(),
         })?;
-        let contents = Contents { certificate: made.certificate.into_bytes(), key: made.key.into_bytes() };
+        let contents = FileContents { certificate: made.certificate.into_bytes(), key: made.key.into_bytes() };
         let files = Files { flag: "cert-dir", certificate: "(memory)".into(), key: "(memory)".into() };
         let served = contents.certified(&files, provider)?;
-        Ok(Self { files: None, names: Vec::new(), state: Mutex::new(State { served, read: None }) })
+        Ok(Self { files: None, names: Vec::new(), state: Mutex::new(LoadedCertificate { served, read: None }) })
     }
 
     /// The pair in a directory, which is made if neither part of it can be read. One part without the other is somebody's
@@ -158,7 +158,8 @@ impl Pair {
         if std::fs::File::open(&files.certificate).is_err() && std::fs::File::open(&files.key).is_err() {
             let failed =
                 |what, path: &Path, source| CertificateError { flag: "cert-dir", what, path: path.into(), source };
-            let made = self_signed::make(bind).map_err(|error| failed("make a pair in", directory, error.into()))?;
+            let made =
+                self_signed::generate(bind).map_err(|error| failed("make a pair in", directory, error.into()))?;
             std::fs::create_dir_all(directory)
                 .map_err(|error| failed("make the directory", directory, error.into()))?;
             self_signed::write(&files.key, &made.key, 0o600)
@@ -176,7 +177,7 @@ impl Pair {
     fn read(files: Files, names: Vec<String>, provider: &CryptoProvider) -> Result<Self, CertificateError> {
         let contents = files.read()?;
         let served = contents.certified(&files, provider)?;
-        let state = Mutex::new(State { served, read: Some(contents) });
+        let state = Mutex::new(LoadedCertificate { served, read: Some(contents) });
         Ok(Self { files: Some(files), names, state })
     }
 
@@ -215,19 +216,19 @@ impl Pair {
 }
 
 /// A changed pair, or what is wrong with it; the contents are missing if they could not even be read.
-type Changed = Result<(Contents, Arc<CertifiedKey>), (Option<Contents>, CertificateError)>;
+type ReloadResult = Result<(FileContents, Arc<CertifiedKey>), (Option<FileContents>, CertificateError)>;
 
 impl Files {
-    fn read(&self) -> Result<Contents, CertificateError> {
+    fn read(&self) -> Result<FileContents, CertificateError> {
         let part = |what, path: &Path| std::fs::read(path).map_err(|error| self.error(what, path, error));
-        Ok(Contents {
+        Ok(FileContents {
             certificate: part("read the certificate", &self.certificate)?,
             key: part("read the key", &self.key)?,
         })
     }
 
     /// Reads the pair; `None` if it is what was read before.
-    fn read_changed(&self, before: Option<&Contents>, provider: &CryptoProvider) -> Option<Changed> {
+    fn read_changed(&self, before: Option<&FileContents>, provider: &CryptoProvider) -> Option<ReloadResult> {
         let contents = match self.read() {
             Ok(contents) if before == Some(&contents) => return None,
             Ok(contents) => contents,
@@ -249,7 +250,7 @@ impl Files {
     }
 }
 
-impl Contents {
+impl FileContents {
     fn certified(&self, files: &Files, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, CertificateError> {
         let certificate = |error: Box<dyn std::error::Error + Send + Sync>| {
             files.error("use the certificate", &files.certificate, error)

@@ -28,7 +28,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt as _, service_fn};
 
-use super::guard::Peer;
+use super::auth_filter::PeerCertificates;
 
 /// Limits of a server. The defaults are for a few probes and scrapers.
 #[derive(Clone, Copy, Debug)]
@@ -80,18 +80,23 @@ impl Default for Limits {
 
 /// Counts open connections.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<HashMap<IpAddr, usize>>);
+pub(super) struct ConnectionLimiter(Mutex<HashMap<IpAddr, usize>>);
 
 /// A connection's place, free again when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionPermit {
+    places: Arc<ConnectionLimiter>,
     address: IpAddr,
 }
 
-impl Places {
+impl ConnectionLimiter {
     /// Takes a place, if there is one for the address `peer` that has connected to `local`.
-    pub(super) fn take(self: &Arc<Self>, peer: IpAddr, local: Option<IpAddr>, limits: &Limits) -> Option<Place> {
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        local: Option<IpAddr>,
+        limits: &Limits,
+    ) -> Option<ConnectionPermit> {
         // IPv4 callers of a socket of both families.
         let (address, local) = (peer.to_canonical(), local.map(|local| local.to_canonical()));
         let mut taken = self.0.lock();
@@ -108,11 +113,11 @@ impl Places {
             return None;
         }
         taken.insert(address, own + 1);
-        Some(Place { places: self.clone(), address })
+        Some(ConnectionPermit { places: self.clone(), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut taken = self.places.0.lock();
         if let Some(own) = taken.get_mut(&self.address) {
@@ -131,24 +136,24 @@ pub(super) async fn serve(
     router: Router,
     limits: Limits,
     stop: CancellationToken,
-    _place: Place,
+    _place: ConnectionPermit,
 ) {
     // Small answers must not wait for an acknowledgement.
     let _ = stream.set_nodelay(true);
     let handshake = timeout(limits.handshake, acceptor.accept(stream));
     match stop.run_until_cancelled(handshake).await {
-        Some(Ok(Ok(stream))) => answer(stream, router, limits, stop).await,
+        Some(Ok(Ok(stream))) => serve_http(stream, router, limits, stop).await,
         Some(Ok(Err(error))) => tracing::debug!(%error, "TLS handshake failed"),
         Some(Err(_)) => tracing::debug!("TLS handshake took too long"),
         None => {}
     }
 }
 
-async fn answer(stream: TlsStream<TcpStream>, router: Router, limits: Limits, stop: CancellationToken) {
+async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits, stop: CancellationToken) {
     let tls = stream.get_ref().1;
     let h2 = tls.alpn_protocol() == Some(b"h2");
     let certificates = tls.peer_certificates().unwrap_or_default();
-    let peer = Peer(certificates.iter().map(|certificate| certificate.clone().into_owned()).collect());
+    let peer = PeerCertificates(certificates.iter().map(|certificate| certificate.clone().into_owned()).collect());
     let requests = Requests::default();
     let service = service_fn({
         let requests = requests.clone();
@@ -217,7 +222,7 @@ fn too_slow() -> Response<axum::body::Body> {
 #[derive(Clone)]
 struct Requests(Arc<(AtomicUsize, Mutex<Instant>)>);
 
-struct InHand(Requests);
+struct InFlightRequest(Requests);
 
 impl Default for Requests {
     fn default() -> Self {
@@ -226,9 +231,9 @@ impl Default for Requests {
 }
 
 impl Requests {
-    fn begin(&self) -> InHand {
+    fn begin(&self) -> InFlightRequest {
         self.0.0.fetch_add(1, Ordering::Relaxed);
-        InHand(self.clone())
+        InFlightRequest(self.clone())
     }
 
     /// Waits until nothing was in hand for `time`.
@@ -243,7 +248,7 @@ impl Requests {
     }
 }
 
-impl Drop for InHand {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         *self.0.0.1.lock() = Instant::now();
         self.0.0.0.fetch_sub(1, Ordering::Relaxed);
@@ -256,9 +261,9 @@ mod tests {
 
     #[test]
     fn no_address_takes_every_place() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionLimiter::default());
         let limits = Limits { connections: 3, per_address: 2, for_modest: 0, for_this_host: 0, ..Limits::default() };
-        let take = |text: &str| places.take(text.parse().unwrap(), None, &limits);
+        let take = |text: &str| places.acquire(text.parse().unwrap(), None, &limits);
         let first = take("10.0.0.1").unwrap();
         let _second = take("::ffff:10.0.0.1").unwrap();
         assert!(take("10.0.0.1").is_none(), "both families are one address");
@@ -271,9 +276,9 @@ mod tests {
 
     #[test]
     fn a_few_addresses_with_many_connections_keep_nobody_out_and_nobody_keeps_the_probes_out() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionLimiter::default());
         let limits = Limits::default();
-        let take = |peer: &str| places.take(peer.parse().unwrap(), Some("10.0.0.9".parse().unwrap()), &limits);
+        let take = |peer: &str| places.acquire(peer.parse().unwrap(), Some("10.0.0.9".parse().unwrap()), &limits);
         let mut held = Vec::new();
         for greedy in 1..=8 {
             let peer = format!("192.0.2.{greedy}");

@@ -4,12 +4,12 @@
 //! decided by the [`Door`]; certificates are read again when their files change.
 
 pub mod auth;
+mod auth_filter;
 mod certificates;
+pub(crate) mod cipher_suites;
 mod connection;
-mod guard;
+mod handlers;
 mod listener;
-pub(crate) mod names;
-mod pages;
 mod self_signed;
 #[cfg(test)]
 mod tests;
@@ -24,13 +24,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
+    auth_filter::{AuthFilter, PeerCertificates, RequestAuth},
     certificates::CertificateError,
-    guard::{Door, Guard, Peer},
-    pages::Pages,
+    handlers::Handlers,
 };
 use self::{
     certificates::Certificates,
-    connection::{Limits, Places},
+    connection::{ConnectionLimiter, Limits},
 };
 use crate::{config::ServingConfig, error::chain};
 
@@ -100,7 +100,7 @@ impl Server {
 
     fn bind_port(config: &ServingConfig, port: u16) -> Result<Self, ServingErrors> {
         let address = SocketAddr::new(config.bind_address, port);
-        let provider = names::provider(&config.tls_cipher_suites, &config.tls_curve_preferences)
+        let provider = cipher_suites::provider(&config.tls_cipher_suites, &config.tls_curve_preferences)
             .map(Arc::new)
             .map_err(|why| ServingErrors(vec![ServingError::Name(why)]))?;
         let mut errors = Vec::new();
@@ -145,7 +145,7 @@ impl Server {
     }
 
     async fn accept(&self, router: Router, stop: &CancellationToken) {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionLimiter::default());
         let acceptor = TlsAcceptor::from(self.tls.clone());
         let mut connections = JoinSet::new();
         loop {
@@ -168,7 +168,7 @@ impl Server {
                 }
             };
             let local = stream.local_addr().ok().map(|local| local.ip());
-            let Some(place) = places.take(address.ip(), local, &self.limits) else {
+            let Some(place) = places.acquire(address.ip(), local, &self.limits) else {
                 tracing::debug!(%address, "too many connections, one more is closed");
                 continue;
             };

@@ -9,13 +9,13 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsag
 const YEARS: i16 = 10;
 
 /// A certificate and its key, in PEM.
-pub(super) struct Made {
+pub(super) struct SelfSignedCertificate {
     pub(super) certificate: String,
     pub(super) key: String,
 }
 
 /// Makes a certificate for loopback and, unless that stands for every address, the address listened on.
-pub(super) fn make(bind: IpAddr) -> Result<Made, rcgen::Error> {
+pub(super) fn generate(bind: IpAddr) -> Result<SelfSignedCertificate, rcgen::Error> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     if !bind.is_unspecified() && !names.contains(&bind.to_string()) {
         names.push(bind.to_string());
@@ -35,7 +35,7 @@ pub(super) fn make(bind: IpAddr) -> Result<Made, rcgen::Error> {
     params.not_after = date(begin.year().saturating_add(YEARS));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
-    Ok(Made { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(SelfSignedCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// Writes a file that is not there yet with these rights, whatever the process's mask adds to them.

@@ -7,7 +7,7 @@ pub(crate) const NONE: &str = "none";
 
 /// What is spoken about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Kind {
+pub enum ObjectKind {
     /// A Node.
     Node,
     /// A route of the cloud, named by its destination.
@@ -16,7 +16,7 @@ pub enum Kind {
     Service,
 }
 
-impl Kind {
+impl ObjectKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Node => "Node",
@@ -31,7 +31,7 @@ impl Kind {
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
     /// What the object is.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name, with its namespace if it has one.
     pub object: String,
     /// What of it: a field, or an object of the cloud.
@@ -39,24 +39,25 @@ pub struct Difference {
     /// The controller that would change it.
     pub controller: &'static str,
     /// What is there; absent where only the change can be named.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub is: Option<String>,
+    #[serde(rename = "is", skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
     /// What would be there, or be done.
-    pub would_be: String,
+    #[serde(rename = "wouldBe")]
+    pub desired: String,
     /// Why.
     pub why: String,
 }
 
 impl Difference {
     /// Tells whether both are about the same part of the same object.
-    pub(super) fn key(&self) -> (Kind, String, String, &'static str) {
+    pub(super) fn key(&self) -> (ObjectKind, String, String, &'static str) {
         (self.kind, self.object.clone(), self.part.clone(), self.controller)
     }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, object, part, controller, is, would_be, why } = self;
+        let Self { kind, object, part, controller, current: is, desired: would_be, why } = self;
         write!(f, "{} {object}: {part}: ", kind.as_str())?;
         if let Some(is) = is {
             write!(f, "{is} -> ")?;
@@ -68,9 +69,9 @@ impl fmt::Display for Difference {
 /// Something that could not be compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Uncompared {
+pub struct NotCompared {
     /// What the object is.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its name, with its namespace if it has one; empty for all of the kind.
     pub object: String,
     /// The controller that would compare it.
@@ -79,13 +80,13 @@ pub struct Uncompared {
     pub why: String,
 }
 
-impl Uncompared {
-    pub(super) fn key(&self) -> (Kind, String, String, &'static str) {
+impl NotCompared {
+    pub(super) fn key(&self) -> (ObjectKind, String, String, &'static str) {
         (self.kind, self.object.clone(), String::new(), self.controller)
     }
 }
 
-impl fmt::Display for Uncompared {
+impl fmt::Display for NotCompared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, object, controller, why } = self;
         match object.is_empty() {

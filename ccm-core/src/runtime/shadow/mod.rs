@@ -1,15 +1,15 @@
 //! Shadow mode: what the controllers would change, while another cloud-controller-manager leads.
 //!
-//! The controllers observe and plan as ever and apply nothing: each offers a [`Preview`] instead of its loop. What they
-//! find goes to a [`Board`], which shows a difference once it has stood for a while, and forgets it when it is gone.
+//! The controllers observe and plan as ever and apply nothing: each offers a [`DryRun`] instead of its loop. What they
+//! find goes to a [`ShadowReport`], which shows a difference once it has stood for a while, and forgets it when it is gone.
 //! Nothing can be written: the gate is shut, every connection to the API server is [read only](read_only), and no call
 //! that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` says why it is made like this.
 
-mod board;
+mod compare_schedule;
 mod difference;
-mod pace;
-mod pages;
+mod http;
 mod read_only;
+mod report;
 
 use std::{
     io::{self, Write},
@@ -23,35 +23,35 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::{compare_schedule::CompareSchedule, difference::NONE};
 pub use self::{
-    board::{Board, Summary},
-    difference::{Difference, Kind, Uncompared},
-    pages::pages,
+    difference::{Difference, NotCompared, ObjectKind},
+    http::routes,
     read_only::read_only,
+    report::{ShadowReport, Summary},
 };
-pub(crate) use self::{difference::NONE, pace::Paced};
 
 /// Pause between two looks at the caches. What costs requests has a pace of its own.
-const TICK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What one controller would change.
 #[derive(Clone, Debug, Default)]
-pub struct Findings {
+pub struct DryRunFindings {
     /// What was compared: how many of it, and its name in the plural.
     pub compared: Vec<(&'static str, usize)>,
     /// What differs, and when it last was seen to.
     pub differences: Vec<(Difference, Instant)>,
     /// What could not be compared.
-    pub uncompared: Vec<(Uncompared, Instant)>,
+    pub uncompared: Vec<(NotCompared, Instant)>,
     /// Objects that have to be looked at again before anything can be said about them.
-    pub open: Vec<(Kind, String)>,
+    pub unsettled: Vec<(ObjectKind, String)>,
 }
 
 /// A controller that says what it would do.
 #[async_trait]
-pub trait Preview: Send {
+pub trait DryRun: Send {
     /// Compares what is due, and returns everything that is known by now. Changes nothing.
-    async fn look(&mut self, now: Instant) -> Findings;
+    async fn compare(&mut self, now: Instant) -> DryRunFindings;
 }
 
 /// How a comparison ended that was made once.
@@ -79,8 +79,8 @@ pub fn stdout() -> Output {
 
 /// Compares until it is stopped, or once.
 pub struct Shadow {
-    previews: Vec<Box<dyn Preview>>,
-    board: Arc<Mutex<Board>>,
+    dry_runs: Vec<Box<dyn DryRun>>,
+    report: Arc<Mutex<ShadowReport>>,
     output: Output,
     once: bool,
 }
@@ -88,7 +88,7 @@ pub struct Shadow {
 impl std::fmt::Debug for Shadow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shadow")
-            .field("previews", &self.previews.len())
+            .field("previews", &self.dry_runs.len())
             .field("once", &self.once)
             .finish_non_exhaustive()
     }
@@ -96,8 +96,8 @@ impl std::fmt::Debug for Shadow {
 
 impl Shadow {
     /// Makes it from controllers. `once`: end when everything was compared.
-    pub fn new(previews: Vec<Box<dyn Preview>>, board: Arc<Mutex<Board>>, output: Output, once: bool) -> Self {
-        Self { previews, board, output, once }
+    pub fn new(dry_runs: Vec<Box<dyn DryRun>>, report: Arc<Mutex<ShadowReport>>, output: Output, once: bool) -> Self {
+        Self { dry_runs, report, output, once }
     }
 
     /// Compares and prints, until `stop`; then returns `None`. Asked to compare once it returns what came of it.
@@ -105,29 +105,29 @@ impl Shadow {
     /// # Errors
     /// A line could not be written.
     pub async fn run(&mut self, stop: CancellationToken) -> io::Result<Option<Verdict>> {
-        let Self { previews, board, output, once } = self;
-        let slots: Vec<Mutex<Option<Findings>>> = previews.iter().map(|_| Mutex::default()).collect();
+        let Self { dry_runs: previews, report: board, output, once } = self;
+        let slots: Vec<Mutex<Option<DryRunFindings>>> = previews.iter().map(|_| Mutex::default()).collect();
         // Each by itself: a cloud that wants to be left alone about one thing does not hold up the others.
         let look = join_all(previews.iter_mut().zip(&slots).map(|(preview, slot)| async move {
             loop {
-                let findings = preview.look(Instant::now()).await;
+                let findings = preview.compare(Instant::now()).await;
                 *slot.lock() = Some(findings);
-                tokio::time::sleep(TICK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }));
         let tell = async {
             loop {
                 // Nothing is said before everything was looked at.
-                let found: Option<Vec<Findings>> = slots.iter().map(|slot| slot.lock().clone()).collect();
+                let found: Option<Vec<DryRunFindings>> = slots.iter().map(|slot| slot.lock().clone()).collect();
                 if let Some(found) = found {
                     // Written without the lock: who reads slowly holds up no page.
-                    let (lines, verdict) = take(&mut board.lock(), found, *once);
+                    let (lines, verdict) = update_report(&mut board.lock(), found, *once);
                     lines.iter().try_for_each(|line| output(line))?;
                     if verdict.is_some() {
                         return Ok(verdict);
                     }
                 }
-                tokio::time::sleep(TICK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         tokio::select! {
@@ -140,7 +140,7 @@ impl Shadow {
 
 /// Brings what was found to the board. Returns what is to be printed: what is new, or, when asked to compare once, all of it
 /// at the end.
-fn take(board: &mut Board, found: Vec<Findings>, once: bool) -> (Vec<String>, Option<Verdict>) {
+fn update_report(board: &mut ShadowReport, found: Vec<DryRunFindings>, once: bool) -> (Vec<String>, Option<Verdict>) {
     let news = board.update(found);
     let verdict = board.verdict().filter(|_| once);
     let lines = match (once, verdict) {
@@ -158,15 +158,15 @@ mod tests {
     struct Nothing;
 
     #[async_trait]
-    impl Preview for Nothing {
-        async fn look(&mut self, _: Instant) -> Findings {
-            Findings { compared: vec![("nodes", 1)], ..Findings::default() }
+    impl DryRun for Nothing {
+        async fn compare(&mut self, _: Instant) -> DryRunFindings {
+            DryRunFindings { compared: vec![("nodes", 1)], ..DryRunFindings::default() }
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn lines_are_written_without_the_lock() {
-        let board = Arc::new(Mutex::new(Board::new(Duration::ZERO)));
+        let board = Arc::new(Mutex::new(ShadowReport::new(Duration::ZERO)));
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let output: Output = {
             let (board, lines) = (board.clone(), lines.clone());

@@ -6,13 +6,13 @@ use kube::client::Body;
 use crate::runtime::manager::ClientFactory;
 
 /// Requests that are sent as `POST` and change nothing: questions about who is calling, and what the caller may do.
-const QUESTIONS: [&str; 2] =
+const REVIEW_PATHS: [&str; 2] =
     ["/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"];
 
 /// A request that would change something.
 #[derive(Debug, thiserror::Error)]
 #[error("{method} {path} was not sent: a shadow changes nothing")]
-struct Refused {
+struct WriteRefused {
     method: Method,
     path: String,
 }
@@ -34,11 +34,11 @@ pub fn read_only(clients: ClientFactory) -> ClientFactory {
     })
 }
 
-fn check(method: &Method, path: &str) -> Result<(), Refused> {
+fn check(method: &Method, path: &str) -> Result<(), WriteRefused> {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => Ok(()),
-        Method::POST if QUESTIONS.contains(&path) => Ok(()),
-        _ => Err(Refused { method: method.clone(), path: path.to_owned() }),
+        Method::POST if REVIEW_PATHS.contains(&path) => Ok(()),
+        _ => Err(WriteRefused { method: method.clone(), path: path.to_owned() }),
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::config::file::{self, FileError};
+use crate::config::yaml_file::{self, FileError};
 
 const GROUP: &str = "apiserver.config.k8s.io";
 const KIND: &str = "TracingConfiguration";
@@ -27,11 +27,11 @@ impl TracesConfig {
     /// # Errors
     /// Names the file, and each field that is wrong.
     pub fn load(path: &Path) -> Result<Self, FileError> {
-        file::load("tracing-config-file", path, Self::parse)
+        yaml_file::load("tracing-config-file", path, Self::parse)
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self, Vec<String>> {
-        file::decode::<File>(text)?.check()
+        yaml_file::decode::<File>(text)?.check()
     }
 }
 

@@ -88,7 +88,7 @@ impl Traces {
             .with_timeout(REQUEST_TIMEOUT)
             .build()?;
         let exporter =
-            Reporting { exporter, endpoint: config.endpoint.as_str().into(), failing: AtomicBool::new(false) };
+            LoggingExporter { exporter, endpoint: config.endpoint.as_str().into(), failing: AtomicBool::new(false) };
         let batches = BatchConfigBuilder::default()
             .with_max_queue_size(QUEUE)
             .with_max_export_batch_size(BATCH)
@@ -130,13 +130,13 @@ impl Traces {
 
 /// Says when the collector begins to refuse traces and when it takes them again, once each.
 #[derive(Debug)]
-struct Reporting<E> {
+struct LoggingExporter<E> {
     exporter: E,
     endpoint: Arc<str>,
     failing: AtomicBool,
 }
 
-impl<E: SpanExporter> SpanExporter for Reporting<E> {
+impl<E: SpanExporter> SpanExporter for LoggingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let result = self.exporter.export(batch).await;
         let failed_before = self.failing.swap(result.is_err(), Ordering::Relaxed);

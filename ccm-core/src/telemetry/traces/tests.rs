@@ -18,7 +18,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use super::*;
 use crate::telemetry::{
-    controllers::{ControllerMetrics, Outcome, because, call_span},
+    controllers::{ControllerMetrics, ReconcileOutcome, call_span, record_reason},
     logging::{LoggingConfig, dispatch_with},
 };
 
@@ -116,9 +116,9 @@ async fn work(layer: SpanLayer) {
     let (dispatch, _) = dispatch_with(&LoggingConfig::default(), std::io::sink, Some(layer));
     let metrics = ControllerMetrics::register(&prometheus::Registry::new()).unwrap();
     let reconcile = async {
-        because("service created");
+        record_reason("service created");
         call_span("ensure_load_balancer").in_scope(|| tracing::info!("said within"));
-        (Outcome::Done, ())
+        (ReconcileOutcome::Done, ())
     };
     let _default = tracing::dispatcher::set_default(&dispatch);
     metrics.reconcile("service-lb-controller", "default/web", reconcile).await;

@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use ccm_testkit::conformance::{CallScript, InjectedFault, TroubleKind};
+use ccm_testkit::conformance::{CallFaultKind, CallScript, InjectedFault};
 use http::{Method, Request, Response, StatusCode, header};
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ pub(crate) struct Route {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Balancer {
+pub(crate) struct LoadBalancer {
     name: String,
     labels: BTreeMap<String, String>,
     size: String,
@@ -67,14 +67,14 @@ pub(crate) struct Balancer {
 
 /// A balancer with what the cloud adds.
 #[derive(Clone, Debug)]
-pub(crate) struct Built {
-    pub(crate) is: Balancer,
+pub(crate) struct StoredLoadBalancer {
+    pub(crate) is: LoadBalancer,
     pub(crate) address: IpAddr,
     ready_at: Instant,
     gone_at: Option<Instant>,
 }
 
-impl Built {
+impl StoredLoadBalancer {
     fn json(&self, id: &str) -> Value {
         let state = match self.gone_at {
             Some(_) => "deleting",
@@ -89,10 +89,10 @@ impl Built {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct World {
+pub(crate) struct MeadowState {
     pub(crate) instances: BTreeMap<u32, Instance>,
     pub(crate) routes: BTreeMap<String, Route>,
-    pub(crate) balancers: BTreeMap<String, Built>,
+    pub(crate) balancers: BTreeMap<String, StoredLoadBalancer>,
     /// How long balancers take to be ready and, half of it, to be gone.
     pub(crate) activation: Duration,
     pub(crate) last: u32,
@@ -101,13 +101,13 @@ pub(crate) struct World {
 /// The cloud. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Cloud {
-    pub(crate) world: Arc<Mutex<World>>,
+    pub(crate) world: Arc<Mutex<MeadowState>>,
     pub(crate) calls: CallScript,
     page: usize,
 }
 
 /// Status, code and message of a request that fails.
-type Refusal = (u16, &'static str, String);
+type ApiRejection = (u16, &'static str, String);
 
 impl Cloud {
     /// Makes an empty cloud that lists this many things on a page.
@@ -125,23 +125,23 @@ impl Cloud {
         };
         let error = |status, code| respond(status, &json!({"code": code, "message": "as the script says"}));
         match spoilt {
-            TroubleKind::Fails(InjectedFault::Denied) => error(403, "forbidden"),
-            TroubleKind::Fails(InjectedFault::Invalid) => error(422, "invalid"),
-            TroubleKind::Fails(InjectedFault::Transient) => error(500, "internal"),
-            TroubleKind::Fails(InjectedFault::Throttled(after)) => {
+            CallFaultKind::Fails(InjectedFault::Denied) => error(403, "forbidden"),
+            CallFaultKind::Fails(InjectedFault::Invalid) => error(422, "invalid"),
+            CallFaultKind::Fails(InjectedFault::Transient) => error(500, "internal"),
+            CallFaultKind::Fails(InjectedFault::Throttled(after)) => {
                 let mut response = error(429, "throttled");
                 response.headers_mut().insert(header::RETRY_AFTER, after.as_secs().into());
                 response
             }
             // As a gateway in front of the cloud says it.
-            TroubleKind::AnswerLost => {
+            CallFaultKind::AnswerLost => {
                 let page = Response::builder().status(StatusCode::BAD_GATEWAY).body("<html>Bad Gateway</html>".into());
                 page.unwrap()
             }
         }
     }
 
-    fn carry_out(&self, request: &Request<Bytes>) -> Result<(u16, Value), Refusal> {
+    fn carry_out(&self, request: &Request<Bytes>) -> Result<(u16, Value), ApiRejection> {
         let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         if token != Some(&format!("Bearer {TOKEN}")) {
             return Err((401, "unauthenticated", "the token is not known".to_owned()));
@@ -173,7 +173,7 @@ impl Cloud {
     }
 }
 
-impl World {
+impl MeadowState {
     fn number(&mut self) -> u32 {
         self.last += 1;
         self.last
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    pub(crate) fn add_route(&mut self, route: Route) -> Result<(u16, Value), Refusal> {
+    pub(crate) fn add_route(&mut self, route: Route) -> Result<(u16, Value), ApiRejection> {
         if self.name_of(&route.instance).is_none() {
             return Err((422, "invalid", format!("there is no instance {}", route.instance)));
         }
@@ -238,7 +238,7 @@ impl World {
         Ok((201, serde_json::to_value(route).unwrap()))
     }
 
-    pub(crate) fn add_balancer(&mut self, is: Balancer) -> Result<(u16, Value), Refusal> {
+    pub(crate) fn add_balancer(&mut self, is: LoadBalancer) -> Result<(u16, Value), ApiRejection> {
         check(&is)?;
         if self.balancers.values().any(|other| other.is.name == is.name) {
             return Err((409, "conflict", format!("there is a balancer {}", is.name)));
@@ -246,13 +246,13 @@ impl World {
         let number = self.number();
         let id = format!("lb-{number:08}");
         let address = Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(198, 18, 0, 0)) + number).into();
-        let built = Built { is, address, ready_at: Instant::now() + self.activation, gone_at: None };
+        let built = StoredLoadBalancer { is, address, ready_at: Instant::now() + self.activation, gone_at: None };
         let json = built.json(&id);
         self.balancers.insert(id, built);
         Ok((201, json))
     }
 
-    fn change_balancer(&mut self, id: &str, change: &Value) -> Result<(u16, Value), Refusal> {
+    fn change_balancer(&mut self, id: &str, change: &Value) -> Result<(u16, Value), ApiRejection> {
         let built = self.balancers.get_mut(id).ok_or_else(|| absent("balancer", id))?;
         if built.json(id)["state"] != "ready" {
             return Err((409, "conflict", format!("balancer {id} is busy")));
@@ -268,7 +268,7 @@ impl World {
 }
 
 /// Refuses what a balancer cannot be.
-fn check(balancer: &Balancer) -> Result<(), Refusal> {
+fn check(balancer: &LoadBalancer) -> Result<(), ApiRejection> {
     for listener in &balancer.listeners {
         let port = |text: &str| text.parse::<NonZeroU16>().is_ok();
         let right = |(ports, protocol): (&str, &str)| {
@@ -284,19 +284,19 @@ fn check(balancer: &Balancer) -> Result<(), Refusal> {
     }
 }
 
-fn body<T: DeserializeOwned>(request: &Request<Bytes>) -> Result<T, Refusal> {
+fn body<T: DeserializeOwned>(request: &Request<Bytes>) -> Result<T, ApiRejection> {
     serde_json::from_slice(request.body()).map_err(|error| invalid(error.to_string()))
 }
 
-fn invalid(why: impl Into<String>) -> Refusal {
+fn invalid(why: impl Into<String>) -> ApiRejection {
     (422, "invalid", why.into())
 }
 
-fn absent(what: &str, id: &str) -> Refusal {
+fn absent(what: &str, id: &str) -> ApiRejection {
     (404, "not_found", format!("there is no {what} {id}"))
 }
 
-fn unknown(path: &str) -> Refusal {
+fn unknown(path: &str) -> ApiRejection {
     (404, "no_such_path", format!("{path} is no path of this API"))
 }
 

@@ -2,16 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+mod adapter;
 mod cloud;
-mod planted;
+mod mutants;
 mod sockets;
-mod stage;
 
 use std::time::Duration;
 
 use ccm_testkit::conformance::{Outcome, Report, check_instances, check_load_balancers, check_routes};
 
-use crate::stage::Stage;
+use crate::adapter::MeadowAdapter;
 
 /// Things on a page where the kit makes few of a kind, and where it makes some hundred.
 const FEW: usize = 3;
@@ -28,7 +28,7 @@ fn all_passed(report: &Report) {
 
 #[tokio::test(start_paused = true)]
 async fn instances() {
-    let stage = Stage::new(FEW);
+    let stage = MeadowAdapter::new(FEW);
     let make = stage.clone();
     let report = check_instances(move || std::future::ready(make.provider()), &stage).await;
     all_passed(&report);
@@ -36,7 +36,7 @@ async fn instances() {
 
 #[tokio::test(start_paused = true)]
 async fn routes() {
-    let stage = Stage::new(MANY);
+    let stage = MeadowAdapter::new(MANY);
     let make = stage.clone();
     let report = check_routes(move || std::future::ready(make.provider()), &stage).await;
     all_passed(&report);
@@ -44,7 +44,7 @@ async fn routes() {
 
 #[tokio::test(start_paused = true)]
 async fn load_balancers() {
-    let stage = Stage::new(FEW);
+    let stage = MeadowAdapter::new(FEW);
     let make = stage.clone();
     let report = check_load_balancers(move || std::future::ready(make.provider()), &stage).await;
     all_passed(&report);
@@ -53,7 +53,7 @@ async fn load_balancers() {
 /// Every change meets a balancer that is still being made or deleted.
 #[tokio::test(start_paused = true)]
 async fn load_balancers_that_take_their_time() {
-    let stage = Stage::new(FEW).taking(Duration::from_secs(40));
+    let stage = MeadowAdapter::new(FEW).taking(Duration::from_secs(40));
     let make = stage.clone();
     let report = check_load_balancers(move || std::future::ready(make.provider()), &stage).await;
     all_passed(&report);

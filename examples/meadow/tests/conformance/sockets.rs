@@ -15,7 +15,7 @@ use tokio::{
     runtime::{Builder, Handle, Runtime},
 };
 
-use crate::{FEW, MANY, cloud::Cloud, stage::Stage};
+use crate::{FEW, MANY, adapter::MeadowAdapter, cloud::Cloud};
 
 struct Wire {
     https: Https,
@@ -43,7 +43,7 @@ async fn serve(cloud: Cloud, listener: TcpListener) {
 }
 
 /// Runs a suite against a server.
-fn run<F: Future<Output = Report>>(page: usize, suite: impl FnOnce(Stage) -> F) {
+fn run<F: Future<Output = Report>>(page: usize, suite: impl FnOnce(MeadowAdapter) -> F) {
     let real = Runtime::new().unwrap();
     let cloud = Cloud::new(page);
     let listener = real.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -51,7 +51,7 @@ fn run<F: Future<Output = Report>>(page: usize, suite: impl FnOnce(Stage) -> F) 
     let server = real.spawn(serve(cloud.clone(), listener));
     let wire = Wire { https: Https::new("meadow-tests").unwrap(), real: real.handle().clone() };
     let paused = Builder::new_current_thread().enable_all().start_paused(true).max_blocking_threads(1).build().unwrap();
-    let report = paused.block_on(suite(Stage::over(cloud, url, Arc::new(wire))));
+    let report = paused.block_on(suite(MeadowAdapter::over(cloud, url, Arc::new(wire))));
     drop(paused);
     server.abort();
     assert!(report.passed(), "{report}");

@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
-mod stage;
+mod cluster;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use ccm_testkit::{control_plane::ControlPlane, moto};
 use clap::Parser;
 
-use crate::stage::{Programs, Stage, Who};
+use crate::cluster::{BenchCluster, Programs, Who};
 
 /// Its name, for who names those that are to run.
 const NAME: &str = "calls";
@@ -72,7 +72,7 @@ fn tell(what: &str, counts: &Counts) {
 }
 
 async fn measure(programs: &Programs, who: Who, sizes: &Arguments) -> anyhow::Result<()> {
-    let mut stage = Stage::new(programs, who).await?;
+    let mut stage = BenchCluster::new(programs, who).await?;
     for _ in 0..sizes.nodes {
         stage.join().await?;
     }
@@ -98,7 +98,7 @@ async fn measure(programs: &Programs, who: Who, sizes: &Arguments) -> anyhow::Re
     tell("take a node out", &stage.count().await);
     stage.delete_a_service().await?;
     tell("delete a service", &stage.count().await);
-    println!("{:32} {:5.1}", "resident memory, MiB", stage::resident(&ccm)?);
+    println!("{:32} {:5.1}", "resident memory, MiB", cluster::resident(&ccm)?);
     stage.end(ccm).await?;
     stage.moto.overlay().reset();
     let ccm = stage.start().await?;

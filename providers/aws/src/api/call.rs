@@ -48,7 +48,7 @@ impl Service {
 
 /// What a request does, for budgets and the right to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum RequestClass {
     /// Reads.
     Read,
     /// Changes something.
@@ -95,8 +95,8 @@ macro_rules! calls {
             }
 
             /// Tells whether it changes anything.
-            pub fn class(self) -> Class {
-                match self { $(Self::$name => Class::$class),* }
+            pub fn class(self) -> RequestClass {
+                match self { $(Self::$name => RequestClass::$class),* }
             }
         }
 

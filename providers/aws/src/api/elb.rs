@@ -536,9 +536,9 @@ certificates! {
 }
 
 /// Most objects of one request about tags (AWS).
-pub const MOST_TAGGED: usize = 20;
+pub const MAX_TAGGED: usize = 20;
 
-/// Asks for tags of load balancers, target groups and listeners, at most [`MOST_TAGGED`] ARNs. One that is missing fails all.
+/// Asks for tags of load balancers, target groups and listeners, at most [`MAX_TAGGED`] ARNs. One that is missing fails all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeElbTags {
     /// ARNs.

@@ -12,14 +12,14 @@ pub struct AwsError {
     /// What was asked; `None` for the metadata service.
     pub action: Option<Action>,
     /// What happened.
-    pub fault: Fault,
+    pub cause: AwsErrorCause,
 }
 
 /// What happened to a request.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub enum AwsErrorCause {
     /// AWS refused it.
-    Answer {
+    Response {
         /// Error code, such as `InvalidInstanceID.NotFound`, as on the wire: without `Exception` where the SDK adds it.
         code: Box<str>,
         /// Message for people.
@@ -30,41 +30,41 @@ pub enum Fault {
         request_id: Option<Box<str>>,
     },
     /// There is no answer, or none that can be read. AWS may have carried out the request.
-    Unanswered(Arc<dyn std::error::Error + Send + Sync>),
+    NoResponse(Arc<dyn std::error::Error + Send + Sync>),
     /// It was not sent: our own budget is used up. It may be sent after this time.
-    Budget(Duration),
+    RateLimited(Duration),
     /// It was not sent, or not waited for: leadership is lost, or the operation was cancelled.
-    Refused(CloudError),
+    NotSent(CloudError),
 }
 
 impl AwsError {
     /// Makes the error of an answer.
-    pub fn answer(action: Action, status: u16, code: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
-        let fault = Fault::Answer { code: code.into(), message: message.into(), status, request_id: None };
-        Self { action: Some(action), fault }
+    pub fn response(action: Action, status: u16, code: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
+        let cause = AwsErrorCause::Response { code: code.into(), message: message.into(), status, request_id: None };
+        Self { action: Some(action), cause }
     }
 
     /// Makes the error of a missing answer.
-    pub fn unanswered(action: Action, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { action: Some(action), fault: Fault::Unanswered(Arc::from(source.into())) }
+    pub fn no_response(action: Action, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { action: Some(action), cause: AwsErrorCause::NoResponse(Arc::from(source.into())) }
     }
 
     /// Returns AWS' words without the session token, which stands in them where a signature is wrong: AWS repeats the
     /// request as it understood it, headers and all.
-    pub fn words(message: &str) -> Box<str> {
-        ccm_core::secrets::hide_credentials(message).into()
+    pub fn redacted_message(message: &str) -> Box<str> {
+        ccm_core::redact::redact_credentials(message).into()
     }
 
     /// Returns the error code of the answer; empty when there is none.
     pub fn code(&self) -> &str {
-        match &self.fault {
-            Fault::Answer { code, .. } => code,
+        match &self.cause {
+            AwsErrorCause::Response { code, .. } => code,
             _ => "",
         }
     }
 
     /// Tells whether AWS answered with this code.
-    pub fn is(&self, code: &str) -> bool {
+    pub fn has_code(&self, code: &str) -> bool {
         self.code() == code
     }
 }
@@ -72,21 +72,21 @@ impl AwsError {
 impl fmt::Display for AwsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let action = self.action.map_or("instance metadata", Action::name);
-        match &self.fault {
-            Fault::Answer { code, message, .. } => write!(f, "{action}: {code}: {message}"),
-            Fault::Unanswered(_) => write!(f, "{action}: no answer"),
-            Fault::Budget(after) => write!(f, "{action}: request budget used up for {after:?}"),
-            Fault::Refused(_) => write!(f, "{action}: not sent"),
+        match &self.cause {
+            AwsErrorCause::Response { code, message, .. } => write!(f, "{action}: {code}: {message}"),
+            AwsErrorCause::NoResponse(_) => write!(f, "{action}: no answer"),
+            AwsErrorCause::RateLimited(after) => write!(f, "{action}: request budget used up for {after:?}"),
+            AwsErrorCause::NotSent(_) => write!(f, "{action}: not sent"),
         }
     }
 }
 
 impl std::error::Error for AwsError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.fault {
-            Fault::Unanswered(source) => Some(&**source),
-            Fault::Refused(error) => Some(error),
-            Fault::Answer { .. } | Fault::Budget(_) => None,
+        match &self.cause {
+            AwsErrorCause::NoResponse(source) => Some(&**source),
+            AwsErrorCause::NotSent(error) => Some(error),
+            AwsErrorCause::Response { .. } | AwsErrorCause::RateLimited(_) => None,
         }
     }
 }
@@ -100,7 +100,7 @@ mod tests {
         let message = "The request signature we calculated does not match the signature you provided. The Canonical String for \
                        this request should have been\n'POST\n/\n\nhost:ec2.eu-west-1.amazonaws.com\n\
                        x-amz-security-token:IQoJb3JpZ2luX2VjEXAMPLE+/=\n\nhost;x-amz-security-token\nabc'";
-        let words = AwsError::words(message);
+        let words = AwsError::redacted_message(message);
         assert!(!words.contains("IQoJ") && words.contains("host;x-amz-security-token"), "{words}");
     }
 }

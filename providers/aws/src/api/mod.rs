@@ -16,8 +16,8 @@ use async_trait::async_trait;
 
 pub(crate) use self::call::object_of;
 pub use self::{
-    call::{Action, Call, Class, Reply, Request, Service},
-    error::{AwsError, Fault},
+    call::{Action, Call, Reply, Request, RequestClass, Service},
+    error::{AwsError, AwsErrorCause},
     id::{
         AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId,
         TargetGroupArn, VpcId,

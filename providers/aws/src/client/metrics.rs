@@ -3,8 +3,8 @@
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector, histogram_opts, opts};
 use tokio::time::Instant;
 
-use super::classify::Meaning;
-use crate::api::{Action, AwsError, Fault};
+use super::error_kind::ErrorClass;
+use crate::api::{Action, AwsError, AwsErrorCause};
 
 /// Metrics of requests to AWS. Cheap to clone.
 #[derive(Clone)]
@@ -47,15 +47,15 @@ impl ApiMetrics {
     }
 
     /// Counts one attempt. What was answered with an error has no duration, as upstream.
-    pub(super) fn attempt(&self, action: Action, started: Instant, error: Option<&AwsError>) {
+    pub(super) fn record_attempt(&self, action: Action, started: Instant, error: Option<&AwsError>) {
         let request = [action.operation()];
         let Some(error) = error else {
             self.duration.with_label_values(&request).observe(started.elapsed().as_secs_f64());
             return;
         };
         self.errors.with_label_values(&request).inc();
-        if let Fault::Answer { code, status, .. } = &error.fault {
-            if Meaning::of(code) == Meaning::Throttled {
+        if let AwsErrorCause::Response { code, status, .. } = &error.cause {
+            if ErrorClass::of(code) == ErrorClass::Throttled {
                 self.throttled.with_label_values(&[action.name()]).inc();
             }
             if *status >= 400 {

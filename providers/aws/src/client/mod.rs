@@ -1,57 +1,57 @@
 //! Sends requests: within budgets, with quick retries, counted, and changes only with the right to write.
 
-mod answers;
-mod budget;
-mod classify;
+mod error_kind;
 mod metrics;
+mod rate_limit;
+mod response_cache;
 mod retry;
 
 use std::sync::Arc;
 
-use ccm_core::provider::{CloudError, Mutation, Op, Reply};
+use ccm_core::provider::{CloudError, Mutation, MutationResponse, Op};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::Instant;
 
-pub(crate) use self::answers::Answers;
-pub use self::classify::reason;
-pub(crate) use self::classify::{Meaning, in_line, rephrased, turn_after};
-use self::{budget::Budgets, metrics::ApiMetrics};
+pub use self::error_kind::reason;
+pub(crate) use self::error_kind::{ErrorClass, rate_limit_delay, wait_in_line, with_message};
+pub(crate) use self::response_cache::ResponseCache;
+use self::{metrics::ApiMetrics, rate_limit::RateLimiters};
 use crate::{
-    api::{self, AwsError, Class, Fault, Page, Request, Transport},
+    api::{self, AwsError, AwsErrorCause, Page, Request, RequestClass, Transport},
     config::Limits,
 };
 
 /// Longest walk through pages: 1,000 pages of 400 are more than any account holds, so that a server whose pages never end
 /// (same token again) is an error and no loop.
-const MOST_PAGES: usize = 1000;
+const MAX_PAGES: usize = 1000;
 
 /// The way to AWS. Cheap to clone; all clones share budgets and metrics.
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<dyn Transport>,
-    budgets: Option<Arc<Budgets>>,
+    rate_limiters: Option<Arc<RateLimiters>>,
     metrics: ApiMetrics,
     /// What was answered already to whoever asks.
-    answers: Option<Answers>,
+    responses: Option<ResponseCache>,
 }
 
 impl Client {
     /// Makes a client on a transport, without budgets.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
-        Self { transport, budgets: None, metrics, answers: None }
+        Self { transport, rate_limiters: None, metrics, responses: None }
     }
 
     /// Makes one that asks nothing again that has an answer here, and keeps there what it is told.
-    pub(crate) fn recalling(&self, answers: &Answers) -> Self {
-        Self { answers: Some(answers.clone()), ..self.clone() }
+    pub(crate) fn with_response_cache(&self, answers: &ResponseCache) -> Self {
+        Self { responses: Some(answers.clone()), ..self.clone() }
     }
 
     /// Sets the budgets.
     #[must_use]
     pub fn with_limits(mut self, limits: &Limits) -> Self {
-        self.budgets = Some(Arc::new(Budgets::new(limits)));
+        self.rate_limiters = Some(Arc::new(RateLimiters::new(limits)));
         self
     }
 
@@ -66,15 +66,15 @@ impl Client {
     /// Sends a request that changes nothing.
     ///
     /// # Errors
-    /// AWS' answer, after quick retries where they help; [`Fault::Budget`] when our own budget is used up for longer than
+    /// AWS' answer, after quick retries where they help; [`Fault::RateLimited`] when our own budget is used up for longer than
     /// this call may still sleep.
     pub async fn read<R: Request>(&self, op: &Op, request: R) -> Result<R::Reply, AwsError> {
-        debug_assert_eq!(R::ACTION.class(), Class::Read, "{:?}", R::ACTION);
-        if let Some(answer) = self.answers.as_ref().and_then(|answers| answers.to(&request.clone().into_call())) {
-            return answer.and_then(unwrapped::<R>);
+        debug_assert_eq!(R::ACTION.class(), RequestClass::Read, "{:?}", R::ACTION);
+        if let Some(answer) = self.responses.as_ref().and_then(|answers| answers.get(&request.clone().into_call())) {
+            return answer.and_then(unwrap_reply::<R>);
         }
         let sent = async {
-            if let Err(error) = self.turn::<R>(op).await {
+            if let Err(error) = self.acquire::<R>(op).await {
                 return Ok(Err(error));
             }
             let mut attempts = 0;
@@ -83,17 +83,17 @@ impl Client {
                 match self.attempt(request.clone()).await {
                     Ok(reply) => break Ok(reply),
                     Err(error) => {
-                        if let Err(error) = self.again::<R>(op, &mut attempts, started, error).await {
+                        if let Err(error) = self.wait_to_retry::<R>(op, &mut attempts, started, error).await {
                             break Err(error);
                         }
                     }
                 }
             })
         };
-        op.run(sent).await.map_err(refused::<R>)?
+        op.run(sent).await.map_err(rejected::<R>)?
     }
 
-    /// Reads every page of an answer; `turn` puts the token of the next page into the request.
+    /// Reads every page of an answer; `acquire` puts the token of the next page into the request.
     ///
     /// # Errors
     /// As [`read`](Self::read); pages that never end are one as well.
@@ -107,7 +107,7 @@ impl Client {
         R: Request<Reply = Page<T>>,
     {
         let mut items = Vec::new();
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let page = self.read(op, request.clone()).await?;
             items.extend(page.items);
             match page.next {
@@ -115,7 +115,7 @@ impl Client {
                 None => return Ok(items),
             }
         }
-        Err(AwsError::unanswered(R::ACTION, format!("the answer has more than {MOST_PAGES} pages")))
+        Err(AwsError::no_response(R::ACTION, format!("the answer has more than {MAX_PAGES} pages")))
     }
 
     /// Sends a request that changes something, each attempt as one [`Op::mutate`]; `why` is what only the caller knows about
@@ -125,15 +125,15 @@ impl Client {
     /// As [`read`](Self::read), and [`Fault::Refused`] without the right to write. A request without an answer is not
     /// repeated: the next reconcile sees what it did.
     pub async fn write<R: Request>(&self, op: &Op, request: R, why: &str) -> Result<R::Reply, AwsError> {
-        debug_assert_eq!(R::ACTION.class(), Class::Write, "{:?}", R::ACTION);
+        debug_assert_eq!(R::ACTION.class(), RequestClass::Write, "{:?}", R::ACTION);
         let object = api::object_of(&request.clone().into_call());
         let mut attempts = 0;
-        self.turn::<R>(op).await?;
+        self.acquire::<R>(op).await?;
         loop {
-            let mutation = Mutation::new(R::ACTION.operation(), object.as_str()).because(why);
+            let mutation = Mutation::new(R::ACTION.operation(), object.as_str()).with_detail(why);
             let failure: Mutex<Option<AwsError>> = Mutex::new(None);
             let sent = async {
-                self.attempt(request.clone()).await.map(Reply::new).map_err(|error| {
+                self.attempt(request.clone()).await.map(MutationResponse::new).map_err(|error| {
                     let cloud = CloudError::from(error.clone());
                     *failure.lock() = Some(error);
                     cloud
@@ -142,18 +142,18 @@ impl Client {
             let started = Instant::now();
             let result = op.mutate(mutation, sent).await;
             let failure = failure.into_inner();
-            match result.map_err(|error| failure.unwrap_or_else(|| refused::<R>(error))) {
+            match result.map_err(|error| failure.unwrap_or_else(|| rejected::<R>(error))) {
                 Ok(reply) => return Ok(reply),
-                Err(error) => self.again::<R>(op, &mut attempts, started, error).await?,
+                Err(error) => self.wait_to_retry::<R>(op, &mut attempts, started, error).await?,
             }
         }
     }
 
     /// Waits for the request's turn.
-    async fn turn<R: Request>(&self, op: &Op) -> Result<(), AwsError> {
-        let Some(budgets) = &self.budgets else { return Ok(()) };
-        let turn = budgets.turn(op, R::ACTION).await;
-        turn.map_err(|wait| AwsError { action: Some(R::ACTION), fault: Fault::Budget(wait) })
+    async fn acquire<R: Request>(&self, op: &Op) -> Result<(), AwsError> {
+        let Some(budgets) = &self.rate_limiters else { return Ok(()) };
+        let turn = budgets.acquire(op, R::ACTION).await;
+        turn.map_err(|wait| AwsError { action: Some(R::ACTION), cause: AwsErrorCause::RateLimited(wait) })
     }
 
     /// Waits before a request whose attempt started then is sent again, and for its next turn; gives its error back where
@@ -161,7 +161,7 @@ impl Client {
     ///
     /// A loop around this and not a function that takes an attempt: the compiler cannot prove that the future of an
     /// asynchronous closure can be sent to another thread.
-    async fn again<R: Request>(
+    async fn wait_to_retry<R: Request>(
         &self,
         op: &Op,
         attempts: &mut u32,
@@ -169,37 +169,38 @@ impl Client {
         error: AwsError,
     ) -> Result<(), AwsError> {
         *attempts += 1;
-        if let (Meaning::Throttled, Some(budgets)) = (Meaning::of(error.code()), &self.budgets) {
-            budgets.throttled(R::ACTION);
+        if let (ErrorClass::Throttled, Some(budgets)) = (ErrorClass::of(error.code()), &self.rate_limiters) {
+            budgets.halve_rate(R::ACTION);
         }
-        if *attempts >= retry::ATTEMPTS || !retry::helps(R::ACTION.class(), started.elapsed(), &error) {
+        if *attempts >= retry::ATTEMPTS || !retry::should_retry(R::ACTION.class(), started.elapsed(), &error) {
             return Err(error);
         }
-        let wait = retry::wait(*attempts, rand::random());
+        let wait = retry::delay(*attempts, rand::random());
         tracing::debug!(operation = R::ACTION.operation(), attempts, ?wait, %error, "request is sent again");
-        if op.sleep(wait).await { self.turn::<R>(op).await.map_err(|_| error) } else { Err(error) }
+        if op.sleep(wait).await { self.acquire::<R>(op).await.map_err(|_| error) } else { Err(error) }
     }
 
     async fn attempt<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
         let started = Instant::now();
         let call = request.into_call();
-        let asked = self.answers.as_ref().filter(|_| R::ACTION.class() == Class::Read).map(|all| (all, call.clone()));
+        let asked =
+            self.responses.as_ref().filter(|_| R::ACTION.class() == RequestClass::Read).map(|all| (all, call.clone()));
         let reply = self.transport.send(call).await;
         if let Some((answers, call)) = asked {
-            answers.keep(call, &reply);
+            answers.store(call, &reply);
         }
-        let reply = reply.and_then(unwrapped::<R>);
-        self.metrics.attempt(R::ACTION, started, reply.as_ref().err());
+        let reply = reply.and_then(unwrap_reply::<R>);
+        self.metrics.record_attempt(R::ACTION, started, reply.as_ref().err());
         reply
     }
 }
 
-fn unwrapped<R: Request>(reply: api::Reply) -> Result<R::Reply, AwsError> {
-    R::from_reply(reply).ok_or_else(|| AwsError::unanswered(R::ACTION, "the answer is of another request"))
+fn unwrap_reply<R: Request>(reply: api::Reply) -> Result<R::Reply, AwsError> {
+    R::from_reply(reply).ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
 }
 
-fn refused<R: Request>(error: CloudError) -> AwsError {
-    AwsError { action: Some(R::ACTION), fault: Fault::Refused(error) }
+fn rejected<R: Request>(error: CloudError) -> AwsError {
+    AwsError { action: Some(R::ACTION), cause: AwsErrorCause::NotSent(error) }
 }
 
 #[cfg(test)]

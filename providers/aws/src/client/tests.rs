@@ -1,7 +1,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use async_trait::async_trait;
-use ccm_core::{provider::ErrorKind, runtime::gate::WriteGate};
+use ccm_core::{provider::ErrorKind, runtime::write_gate::WriteGate};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -51,7 +51,7 @@ fn op() -> Op {
 }
 
 fn throttle() -> AwsError {
-    AwsError::answer(Action::DeleteTags, 503, "RequestLimitExceeded", "too fast")
+    AwsError::response(Action::DeleteTags, 503, "RequestLimitExceeded", "too fast")
 }
 
 fn write() -> DeleteTags {
@@ -87,7 +87,7 @@ impl Transport for Hanging {
     async fn send(&self, _: Call) -> Result<Answer, AwsError> {
         *self.0.lock() += 1;
         tokio::time::sleep(Duration::from_secs(30)).await;
-        Err(AwsError::unanswered(Action::DescribeVpcs, "timed out"))
+        Err(AwsError::no_response(Action::DescribeVpcs, "timed out"))
     }
 }
 
@@ -96,15 +96,15 @@ async fn a_server_that_hangs_keeps_a_reader_for_one_attempt() {
     let server = Arc::new(Hanging(Mutex::new(0)));
     let before = Instant::now();
     let error = Client::new(server.clone()).read(&op(), DescribeVpcs::default()).await.unwrap_err();
-    assert!(matches!(error.fault, Fault::Unanswered(_)), "{error}");
+    assert!(matches!(error.cause, AwsErrorCause::NoResponse(_)), "{error}");
     assert_eq!((before.elapsed(), *server.0.lock()), (Duration::from_secs(30), 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_without_an_answer_is_not_repeated() {
-    let server = Flaky::new([AwsError::unanswered(Action::DeleteTags, "reset")]);
+    let server = Flaky::new([AwsError::no_response(Action::DeleteTags, "reset")]);
     let error = Client::new(server.clone()).write(&op(), write(), "test").await.unwrap_err();
-    assert!(matches!(error.fault, Fault::Unanswered(_)), "{error}");
+    assert!(matches!(error.cause, AwsErrorCause::NoResponse(_)), "{error}");
     assert_eq!(server.calls(), 1);
 }
 
@@ -137,18 +137,18 @@ async fn pages_that_never_end_are_an_error() {
     let server = Flaky::new([]);
     let client = Client::new(server.clone());
     let error = client.read_all(&op(), DescribeVpcs::default(), |r, token| r.token = Some(token)).await.unwrap_err();
-    assert!(format!("{:?}", error.fault).contains("1000 pages"), "{error:?}");
+    assert!(format!("{:?}", error.cause).contains("1000 pages"), "{error:?}");
     assert_eq!(server.calls(), 1000);
 }
 
 // ME1
 #[tokio::test(start_paused = true)]
 async fn metrics_have_upstream_names_and_count_every_attempt() {
-    let answer = |status, code: &str| AwsError::answer(Action::DescribeVpcs, status, code, "");
+    let answer = |status, code: &str| AwsError::response(Action::DescribeVpcs, status, code, "");
     let server = Flaky::new([
         answer(500, "InternalError"),
         answer(400, "Throttling"),
-        AwsError::unanswered(Action::DescribeVpcs, "reset"),
+        AwsError::no_response(Action::DescribeVpcs, "reset"),
     ]);
     let (client, registry) = (Client::new(server), Registry::new());
     client.register(&registry).expect("registers");
@@ -179,16 +179,16 @@ async fn turns_and_pauses_of_one_call_are_two_seconds_at_most_and_throttling_sta
     }
     let slept = before.elapsed();
     assert!(slept > Duration::from_secs(1) && slept <= Duration::from_millis(2001), "{slept:?}");
-    let first = client.write(&op.rested(), write(), "test").await.unwrap_err();
+    let first = client.write(&op.with_fresh_sleep_budget(), write(), "test").await.unwrap_err();
     assert_eq!(first.code(), "RequestLimitExceeded", "it was sent, and AWS said so: {first}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_answered_is_not_asked_again_and_what_failed_is() {
-    let missing = || AwsError::answer(Action::DescribeVpcs, 400, "LoadBalancerNotFound", "none");
-    let server = Flaky::new([missing(), AwsError::answer(Action::DescribeVpcs, 400, "Nonsense", "no")]);
-    let answers = Answers::default();
-    let client = Client::new(server.clone()).recalling(&answers);
+    let missing = || AwsError::response(Action::DescribeVpcs, 400, "LoadBalancerNotFound", "none");
+    let server = Flaky::new([missing(), AwsError::response(Action::DescribeVpcs, 400, "Nonsense", "no")]);
+    let answers = ResponseCache::default();
+    let client = Client::new(server.clone()).with_response_cache(&answers);
     let op = op();
     let ask = |id: &str| client.read(&op, DescribeVpcs { ids: vec![id.into()], token: None });
     let (first, second) = (ask("vpc-a").await.unwrap_err(), ask("vpc-b").await.unwrap_err());

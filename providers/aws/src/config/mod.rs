@@ -2,11 +2,11 @@
 //!
 //! [`Settings`] is what everything else reads: complete, checked, nothing left to interpret.
 
-mod check;
 mod error;
 mod keys;
-mod overrides;
+mod service_overrides;
 mod show;
+mod validate;
 
 use std::{
     fmt,
@@ -18,16 +18,16 @@ use std::{
 use ccm_core::{
     config::{
         gcfg::{self, Section},
-        keys::Key,
+        gcfg_keys::ConfigKey,
     },
     k8s::IpFamily,
 };
 
-pub use self::error::{ConfigErrors, Mistake};
+pub use self::error::{ConfigErrors, ConfigIssue};
 use self::{
-    check::Report,
     keys::{Global, Override},
-    overrides::{Written, title},
+    service_overrides::{OverrideSection, title},
+    validate::ValidationReport,
 };
 use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};
 
@@ -42,7 +42,7 @@ pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
         Err(error) => {
             let valid = error.utf8_error().valid_up_to();
             let line = error.as_bytes()[..valid].split(|byte| *byte == b'\n').count();
-            Err(vec![Mistake::syntax(line, "illegal UTF-8 encoding")])
+            Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
         }
     };
     parsed.map_err(|mistakes| ConfigErrors::Invalid { file: Some(file.to_owned()), mistakes })
@@ -56,9 +56,9 @@ pub fn parse(text: &str) -> Result<Settings, ConfigErrors> {
     read(text).map_err(|mistakes| ConfigErrors::Invalid { file: None, mistakes })
 }
 
-fn read(text: &str) -> Result<Settings, Vec<Mistake>> {
+fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {
     let document = gcfg::parse(text);
-    let mut report = Report { mistakes: document.mistakes, warnings: Vec::new() };
+    let mut report = ValidationReport { errors: document.issues, warnings: Vec::new() };
     let mut global = Global::default();
     let mut overrides = Vec::new();
     for section in &document.sections {
@@ -66,32 +66,32 @@ fn read(text: &str) -> Result<Settings, Vec<Mistake>> {
         if is("Global") && section.sub.is_none() {
             fill(&mut global, Global::KEYS, section, &mut report);
         } else if is("ServiceOverride") {
-            fill(Written::of(&mut overrides, section), Override::KEYS, section, &mut report);
+            fill(OverrideSection::of(&mut overrides, section), Override::KEYS, section, &mut report);
         } else {
             let place = title(&section.name, section.sub.as_ref());
-            report.warnings.push(Mistake::at(section.line, place, "unknown section, which has no effect"));
+            report.warnings.push(ConfigIssue::at(section.line, place, "unknown section, which has no effect"));
         }
     }
-    let overrides = overrides::check(&overrides, &mut report);
-    let mut settings = check::settings(&global, overrides, &mut report);
-    if !report.mistakes.is_empty() {
-        report.mistakes.sort_by_key(|mistake| mistake.line);
-        return Err(report.mistakes);
+    let overrides = service_overrides::check(&overrides, &mut report);
+    let mut settings = validate::settings(&global, overrides, &mut report);
+    if !report.errors.is_empty() {
+        report.errors.sort_by_key(|mistake| mistake.line);
+        return Err(report.errors);
     }
     report.warnings.sort_by_key(|warning| warning.line);
     settings.warnings = report.warnings;
     Ok(settings)
 }
 
-fn fill<T>(into: &mut T, keys: &[Key<T>], section: &Section, report: &mut Report) {
+fn fill<T>(into: &mut T, keys: &[ConfigKey<T>], section: &Section, report: &mut ValidationReport) {
     for entry in &section.entries {
         let key = keys.iter().find(|key| key.name.eq_ignore_ascii_case(&entry.key));
         let name = key.map_or(entry.key.as_str(), |key| key.name);
         let place = || format!("{} {name}", title(&section.name, section.sub.as_ref()));
-        match key.map(|key| key.take(into, entry.line, entry.value.as_deref())) {
+        match key.map(|key| key.apply(into, entry.line, entry.value.as_deref())) {
             Some(Ok(())) => {}
-            Some(Err(why)) => report.mistakes.push(Mistake::at(entry.line, place(), why)),
-            None => report.warnings.push(Mistake::at(entry.line, place(), "unknown key, which has no effect")),
+            Some(Err(why)) => report.errors.push(ConfigIssue::at(entry.line, place(), why)),
+            None => report.warnings.push(ConfigIssue::at(entry.line, place(), "unknown key, which has no effect")),
         }
     }
 }
@@ -145,7 +145,7 @@ pub struct Settings {
     /// Budgets of requests per second, by kind of request.
     pub limits: Limits,
     /// What the file says without effect: to be told once.
-    pub warnings: Vec<Mistake>,
+    pub warnings: Vec<ConfigIssue>,
 }
 
 impl Default for Settings {

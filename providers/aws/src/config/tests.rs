@@ -17,7 +17,7 @@ fn global(lines: &str) -> Settings {
 fn bad(text: &str) -> Vec<String> {
     match parse(text) {
         Ok(settings) => panic!("{text}: accepted: {settings:?}"),
-        Err(errors) => errors.mistakes().iter().map(ToString::to_string).collect(),
+        Err(errors) => errors.issues().iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -380,7 +380,7 @@ fn files_are_named_in_errors() {
     let name = file.display().to_string();
     let unreadable = load(&file).unwrap_err();
     assert_eq!(unreadable.to_string(), format!("cannot read cloud config {name}"));
-    assert!(unreadable.mistakes().is_empty());
+    assert!(unreadable.issues().is_empty());
     std::fs::write(&file, b"[Global]\nZone = x\nVPC = y\n").unwrap();
     let expected = format!(
         "cloud config {name}: line 2: [Global] Zone: invalid AZ: x\n\
@@ -436,7 +436,7 @@ fn reference() -> String {
     page
 }
 
-fn table<T>(page: &mut String, title: &str, keys: &[Key<T>]) {
+fn table<T>(page: &mut String, title: &str, keys: &[ConfigKey<T>]) {
     write!(page, "\n## {title}\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|\n").unwrap();
     for key in keys {
         let default =

@@ -1,50 +1,50 @@
 //! The provider keeps the rules of the conformance kit on the in-memory AWS, in virtual time.
 
-#[path = "../../tests/moto/conformance/stage/mod.rs"]
+#[path = "../../tests/moto/conformance/adapter/mod.rs"]
 mod stage;
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use ccm_testkit::conformance::{Outcome, Report, TroubleKind, check_instances, check_load_balancers, check_routes};
+use ccm_testkit::conformance::{CallFaultKind, Outcome, Report, check_instances, check_load_balancers, check_routes};
 use parking_lot::Mutex;
 
 use self::stage::{
-    Stage,
-    ground::{Ground, OURS, Place, THEIRS, Turn, refusal},
+    AwsAdapter,
+    account::{AccountBackend, InstanceChange, OURS, SharedVpc, THEIRS, refusal},
 };
 use ccm_testkit::suite::sized;
 
 use crate::{
     api::{AwsError, Call, InstanceId, Reply, Transport, ec2::InstanceState},
-    fake::{Aws, Knobs},
+    fake::{FakeAws, FakeOptions},
 };
 
 /// The in-memory AWS, another one after each reset.
 struct Memory {
-    aws: Mutex<Aws>,
-    knobs: Knobs,
+    aws: Mutex<FakeAws>,
+    knobs: FakeOptions,
 }
 
 impl Memory {
-    fn new(knobs: Knobs) -> Self {
-        Self { aws: Mutex::new(Aws::new()), knobs }
+    fn new(knobs: FakeOptions) -> Self {
+        Self { aws: Mutex::new(FakeAws::new()), knobs }
     }
 
-    fn aws(&self) -> Aws {
+    fn aws(&self) -> FakeAws {
         self.aws.lock().clone()
     }
 }
 
 #[async_trait]
-impl Ground for Memory {
+impl AccountBackend for Memory {
     fn transport(&self) -> Arc<dyn Transport> {
         self.aws().transport()
     }
 
-    async fn clear(&self) -> anyhow::Result<Place> {
-        let aws = Aws::new();
-        aws.tune(|knobs| *knobs = self.knobs.clone());
+    async fn clear(&self) -> anyhow::Result<SharedVpc> {
+        let aws = FakeAws::new();
+        aws.configure(|knobs| *knobs = self.knobs.clone());
         // As many as a large cluster asks AWS for.
         aws.quotas(|quotas| {
             quotas.routes_per_table = 1000;
@@ -65,35 +65,35 @@ impl Ground for Memory {
         let group = aws.security_group(&vpc, "nodes", &shared);
         let tables = [&[(&*ours, "owned")][..], &[(&*theirs, "owned")], &[]];
         let tables = tables.map(|tags| aws.route_table(&vpc, std::slice::from_ref(&private), tags));
-        Ok(Place { vpc, public: public.to_vec(), private, group, tables })
+        Ok(SharedVpc { vpc, public: public.to_vec(), private, group, tables })
     }
 
-    async fn launch(&self, place: &Place, ip: Ipv4Addr) -> anyhow::Result<InstanceId> {
+    async fn launch(&self, place: &SharedVpc, ip: Ipv4Addr) -> anyhow::Result<InstanceId> {
         let instance = self.aws().instance(&place.private).private_ip(ip).group(&place.group);
         let tag = |id: &str| format!("kubernetes.io/cluster/{id}");
         Ok(instance.tag(&tag(OURS), "shared").tag(&tag(THEIRS), "shared").launch())
     }
 
-    async fn turn(&self, id: &InstanceId, turn: Turn) -> anyhow::Result<()> {
+    async fn turn(&self, id: &InstanceId, turn: InstanceChange) -> anyhow::Result<()> {
         match turn {
-            Turn::Stop => self.aws().set_state(id, InstanceState::Stopped),
-            Turn::Start => self.aws().set_state(id, InstanceState::Running),
-            Turn::Terminate => self.aws().terminate(id),
-            Turn::Vanish => self.aws().vanish(id),
+            InstanceChange::Stop => self.aws().set_state(id, InstanceState::Stopped),
+            InstanceChange::Start => self.aws().set_state(id, InstanceState::Running),
+            InstanceChange::Terminate => self.aws().terminate(id),
+            InstanceChange::Vanish => self.aws().forget_instance(id),
         }
         Ok(())
     }
 
-    async fn spoil(&self, call: Call, trouble: TroubleKind) -> Result<Reply, AwsError> {
+    async fn spoil(&self, call: Call, trouble: CallFaultKind) -> Result<Reply, AwsError> {
         let action = call.action();
         match trouble {
-            TroubleKind::Fails(fault) => {
+            CallFaultKind::Fails(fault) => {
                 let (status, code) = refusal(action, fault);
-                Err(AwsError::answer(action, status, code, "ordered by the test"))
+                Err(AwsError::response(action, status, code, "ordered by the test"))
             }
-            TroubleKind::AnswerLost => {
+            CallFaultKind::AnswerLost => {
                 self.transport().send(call).await?;
-                Err(AwsError::unanswered(action, "connection lost (ordered by the test)"))
+                Err(AwsError::no_response(action, "connection lost (ordered by the test)"))
             }
         }
     }
@@ -104,7 +104,7 @@ impl Ground for Memory {
     }
 
     async fn activate_after(&self, time: Duration) -> bool {
-        self.aws().tune(|knobs| knobs.provisioning = time);
+        self.aws().configure(|knobs| knobs.provisioning = time);
         // The name is published at once, as upstream does: nothing waits until it serves.
         false
     }
@@ -119,8 +119,8 @@ fn all_kept(report: &Report) {
     assert!(report.cases().iter().all(|case| case.outcome == expected(case.rule)), "{report}");
 }
 
-async fn stage(knobs: Knobs, config: &'static str) -> Stage {
-    Stage::new(Arc::new(Memory::new(knobs)), config).await.unwrap()
+async fn stage(knobs: FakeOptions, config: &'static str) -> AwsAdapter {
+    AwsAdapter::new(Arc::new(Memory::new(knobs)), config).await.unwrap()
 }
 
 macro_rules! provider_on {
@@ -135,24 +135,24 @@ macro_rules! provider_on {
 
 #[tokio::test(start_paused = true)]
 async fn rules_about_instances_are_kept() {
-    let stage = stage(Knobs::default(), "").await;
+    let stage = stage(FakeOptions::default(), "").await;
     all_kept(&check_instances(provider_on!(stage), &stage).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rules_about_routes_are_kept() {
-    let stage = stage(Knobs::default(), "").await;
+    let stage = stage(FakeOptions::default(), "").await;
     all_kept(&check_routes(provider_on!(stage), &stage).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rules_about_load_balancers_are_kept() {
-    let stage = stage(Knobs::default(), "").await;
+    let stage = stage(FakeOptions::default(), "").await;
     all_kept(&check_load_balancers(provider_on!(stage), &stage).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rules_about_load_balancers_are_kept_with_security_groups_of_their_own() {
-    let stage = stage(Knobs::default(), "NLBSecurityGroupMode = Managed").await;
+    let stage = stage(FakeOptions::default(), "NLBSecurityGroupMode = Managed").await;
     all_kept(&check_load_balancers(provider_on!(stage), &stage).await);
 }

@@ -2,11 +2,11 @@
 
 use ccm_core::k8s::{Protocol, ServiceView};
 
-use super::tenant::{Act, Wish};
+use super::service_driver::{DriverCall, ServiceInput};
 use crate::{
     config::Settings,
-    fake::Knobs,
-    lb::tests::rig::{service, with},
+    fake::FakeOptions,
+    lb::tests::fixture::{service, with},
 };
 
 /// Nodes of most cases.
@@ -21,11 +21,11 @@ const OTHER_CERTIFICATE: &str = "arn:aws:acm:us-west-2:123456789012:certificate/
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) settings: fn() -> Settings,
-    pub(super) knobs: fn(&mut Knobs),
-    pub(super) before: Option<Wish>,
-    pub(super) then: Vec<Act>,
+    pub(super) knobs: fn(&mut FakeOptions),
+    pub(super) before: Option<ServiceInput>,
+    pub(super) then: Vec<DriverCall>,
     /// Services beside it, which stay.
-    pub(super) others: Vec<Wish>,
+    pub(super) others: Vec<ServiceInput>,
     /// Connections have to break, since a listener cannot become what it is to be.
     pub(super) breaks: bool,
     /// What all balancers share stays when the last of them goes.
@@ -37,7 +37,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    fn new(name: &'static str, before: Option<ServiceView>, then: Vec<Act>) -> Self {
+    fn new(name: &'static str, before: Option<ServiceView>, then: Vec<DriverCall>) -> Self {
         Self {
             name,
             settings: Settings::default,
@@ -53,26 +53,26 @@ impl Case {
     }
 
     fn create(name: &'static str, service: ServiceView) -> Self {
-        Self::new(name, None, vec![Act::Ensure(on(service))])
+        Self::new(name, None, vec![DriverCall::Ensure(on(service))])
     }
 
     fn change(name: &'static str, before: ServiceView, then: ServiceView) -> Self {
-        Self::new(name, Some(before), vec![Act::Ensure(on(then))])
+        Self::new(name, Some(before), vec![DriverCall::Ensure(on(then))])
     }
 
     fn delete(name: &'static str, service: ServiceView) -> Self {
-        Self::new(name, Some(service.clone()), vec![Act::Delete(on(service))])
+        Self::new(name, Some(service.clone()), vec![DriverCall::Delete(on(service))])
     }
 
     /// Asked for once, and deleted, whatever came of it.
     fn give_up(name: &'static str, service: ServiceView) -> Self {
-        Self::new(name, None, vec![Act::GivenUp(on(service.clone())), Act::Delete(on(service))])
+        Self::new(name, None, vec![DriverCall::GivenUp(on(service.clone())), DriverCall::Delete(on(service))])
     }
 
     /// Only backends change.
     fn nodes(name: &'static str, service: &ServiceView, before: &'static [usize], then: &'static [usize]) -> Self {
-        let act = Act::Update(Wish { service: service.clone(), backends: then });
-        let before = Wish { service: service.clone(), backends: before };
+        let act = DriverCall::Update(ServiceInput { service: service.clone(), backends: then });
+        let before = ServiceInput { service: service.clone(), backends: before };
         Self { before: Some(before), ..Self::new(name, None, vec![act]) }
     }
 
@@ -82,7 +82,7 @@ impl Case {
 
     /// On an AWS that takes its time, as on a usual day.
     fn slow(self) -> Self {
-        Self { knobs: |knobs| *knobs = Knobs::realistic(), ..self }
+        Self { knobs: |knobs| *knobs = FakeOptions::realistic(), ..self }
     }
 
     fn beside(self, others: impl IntoIterator<Item = ServiceView>) -> Self {
@@ -98,8 +98,8 @@ impl Case {
     }
 }
 
-fn on(service: ServiceView) -> Wish {
-    Wish { service, backends: NODES }
+fn on(service: ServiceView) -> ServiceInput {
+    ServiceInput { service, backends: NODES }
 }
 
 fn web(ports: &[u16]) -> ServiceView {
@@ -212,8 +212,8 @@ pub(super) fn changed() -> Vec<Case> {
 
 /// A scheme cannot be changed: the balancer has to be another one.
 fn replaced() -> Case {
-    let refused = Act::Refused(on(internal(web(&[80]))), "scheme cannot be changed");
-    let then = vec![refused, Act::Delete(on(web(&[80]))), Act::Ensure(on(internal(web(&[80]))))];
+    let refused = DriverCall::Refused(on(internal(web(&[80]))), "scheme cannot be changed");
+    let then = vec![refused, DriverCall::Delete(on(web(&[80]))), DriverCall::Ensure(on(internal(web(&[80]))))];
     Case::new("change scheme", Some(web(&[80])), then).settings(managed)
 }
 

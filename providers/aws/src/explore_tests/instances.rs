@@ -6,23 +6,23 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudProvider as _, Need, NodeQuery, Presence},
+    provider::{CloudProvider as _, InstanceQuery, InstanceStatus, MetadataScope},
 };
-use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
+use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
 
 use super::{
-    lane::applies,
-    planted::Bug,
-    world::{World, op},
+    account::{Account, op},
+    faulty_transport::applies,
+    mutants::Bug,
 };
-use crate::{config::Settings, lb::tests::rig::node, provider::AwsProvider};
+use crate::{config::Settings, lb::tests::fixture::node, provider::AwsProvider};
 
 /// How often something is asked for until it must be answered.
 const MOST_ROUNDS: usize = 60;
 
 pub(super) struct Case {
     name: &'static str,
-    need: Need,
+    need: MetadataScope,
     /// By name, as the kubelet registers them.
     new: bool,
     bug: Option<Bug>,
@@ -31,9 +31,9 @@ pub(super) struct Case {
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, need, new| Case { name, need, new, bug: None };
     vec![
-        case("adopt", Need::Initialize, true),
-        case("follow addresses", Need::Addresses, false),
-        case("follow power", Need::Power, false),
+        case("adopt", MetadataScope::All, true),
+        case("follow addresses", MetadataScope::Addresses, false),
+        case("follow power", MetadataScope::PowerState, false),
     ]
 }
 
@@ -48,18 +48,18 @@ impl Scenario for Case {
         self.name.to_owned()
     }
 
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         applies(kind, call)
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         self.go(journey).await.map_err(|error| format!("{error:#}"))
     }
 }
 
 impl Case {
-    async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
-        let mut world = World::new(journey, |_| {}, Settings::default(), self.bug, 4).await?;
+    async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {
+        let mut world = Account::new(journey, |_| {}, Settings::default(), self.bug, 4).await?;
         let names = self.names(&world).await?;
         let (mut process, mut there) = (None, vec![true; 4]);
         journey.count(true);
@@ -70,7 +70,7 @@ impl Case {
         tokio::time::sleep(Duration::from_secs(30)).await;
         let names = self.names(&world).await?;
         // One goes, with nothing left of it.
-        world.lane.elsewhere(|aws| aws.vanish(&world.place.nodes[0]));
+        world.lane.elsewhere(|aws| aws.forget_instance(&world.place.nodes[0]));
         there[0] = false;
         there.push(true);
         text.push_str(&self.ask(&world, &mut process, &names, &there).await?);
@@ -80,7 +80,7 @@ impl Case {
     }
 
     /// Returns what Nodes are called: by names that EC2 gives to instances, where they are new.
-    async fn names(&self, world: &World) -> anyhow::Result<Vec<Arc<NodeView>>> {
+    async fn names(&self, world: &Account) -> anyhow::Result<Vec<Arc<NodeView>>> {
         if !self.new {
             return Ok(world.nodes.clone());
         }
@@ -95,7 +95,7 @@ impl Case {
 
     async fn ask(
         &self,
-        world: &World,
+        world: &Account,
         process: &mut Option<Arc<AwsProvider>>,
         nodes: &[Arc<NodeView>],
         there: &[bool],
@@ -107,7 +107,8 @@ impl Case {
             if open.is_empty() {
                 break;
             }
-            let query = |n: &usize| NodeQuery { node: nodes[*n].clone(), need: self.need, max_age: Duration::ZERO };
+            let query =
+                |n: &usize| InstanceQuery { node: nodes[*n].clone(), scope: self.need, max_age: Duration::ZERO };
             let queries: Vec<_> = open.iter().map(query).collect();
             let instances = provider.instances().context("there are instances")?;
             match world.journey.alive(instances.describe(&op(world, Duration::ZERO), &queries)).await {
@@ -117,7 +118,7 @@ impl Case {
                     anyhow::ensure!(found.len() == open.len(), "{} answers to {} questions", found.len(), open.len());
                     for (n, answer) in open.into_iter().zip(found) {
                         let Ok(presence) = answer else { continue };
-                        let absent = presence == Presence::NotFound;
+                        let absent = presence == InstanceStatus::NotFound;
                         anyhow::ensure!(!(there[n] && absent), "node {n} is said to be {presence:?}");
                         // What lags behind may still show what is gone.
                         answers[n] = (there[n] || absent).then(|| format!("{presence:?}"));

@@ -5,22 +5,22 @@
 //! The quick tier tries a few faults at some calls, the full one the kinds that differ most at every call; every kind, and
 //! pairs, are tried when asked for.
 
-mod balancers;
+mod account;
 mod cases;
+mod faulty_transport;
 mod instances;
-mod lane;
-mod planted;
+mod load_balancers;
+mod mutants;
 mod routes;
+mod service_driver;
 mod tagging;
-mod tenant;
-mod world;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ccm_testkit::explore::{Call, Effort, Explorer, Faults, Journey, Kind, Scenario, hunt};
+use ccm_testkit::explore::{Call, Effort, Explorer, FaultKind, Faults, Scenario, ScenarioRun, hunt};
 
-use self::{balancers::Balancers, cases::Case, planted::Bug};
+use self::{cases::Case, load_balancers::LoadBalancerScenario, mutants::Bug};
 
 /// What runs one scenario again.
 const COMMAND: &str = "cargo test -p ccm-aws --lib explore_tests";
@@ -29,7 +29,7 @@ const SEED: u64 = 20_260_801;
 /// How many these are for each scenario.
 const PAIRS: usize = 1;
 /// Kinds that are tried when not all are.
-const FEW: [Kind; 4] = [Kind::DiesAfter, Kind::AnswerLost, Kind::Throttled, Kind::Lagging];
+const FEW: [FaultKind; 4] = [FaultKind::DiesAfter, FaultKind::AnswerLost, FaultKind::Throttled, FaultKind::Lagging];
 
 /// A scenario with few kinds of faults.
 struct Few<S>(S);
@@ -40,13 +40,13 @@ impl<S: Scenario> Scenario for Few<S> {
         self.0.name()
     }
 
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         // Reads without an answer are sent again like those of a service that refuses everything, and have no effect.
-        let differs = call.writes || !matches!(kind, Kind::AnswerLost | Kind::DiesAfter);
+        let differs = call.writes || !matches!(kind, FaultKind::AnswerLost | FaultKind::DiesAfter);
         FEW.contains(&kind) && differs && self.0.applies(kind, call)
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         self.0.run(journey).await
     }
 }
@@ -62,8 +62,8 @@ async fn explore<S: Scenario>(scenarios: impl IntoIterator<Item = S>) {
     explorer.check(scenarios.into_iter().map(Few)).await;
 }
 
-fn balancers(cases: Vec<Case>) -> impl Iterator<Item = Balancers> {
-    cases.into_iter().map(Balancers::new)
+fn balancers(cases: Vec<Case>) -> impl Iterator<Item = LoadBalancerScenario> {
+    cases.into_iter().map(LoadBalancerScenario::new)
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,10 +106,10 @@ async fn instances_are_tagged() {
 #[tokio::test(start_paused = true)]
 async fn what_was_made_just_before_a_refusal_is_deleted_though_lists_lag() {
     for name in ["give up with groups", "give up pods with groups"] {
-        let scenario = Balancers::new(cases::case(name));
+        let scenario = LoadBalancerScenario::new(cases::case(name));
         let (mut points, mut call) = (1, 1);
         while call <= points {
-            let faults = Faults([(call, Kind::Unauthorized), (call + 1, Kind::Lagging)].into());
+            let faults = Faults([(call, FaultKind::Unauthorized), (call + 1, FaultKind::Lagging)].into());
             let report = Explorer::replay(&scenario, faults, COMMAND).await;
             assert!(report.failures.is_empty(), "{report}");
             (points, call) = (report.points, call + 1);
@@ -119,27 +119,28 @@ async fn what_was_made_just_before_a_refusal_is_deleted_though_lists_lag() {
 }
 
 /// A bug, where it shows, with a fault of which kind, and how.
-type Known = (Bug, Box<dyn Scenario>, Option<Kind>, &'static str);
+type MutantCase = (Bug, Box<dyn Scenario>, Option<FaultKind>, &'static str);
 
-fn planted() -> Vec<Known> {
+fn planted() -> Vec<MutantCase> {
     let all = [
-        (Bug::TagsLate, "create", Some(Kind::DiesAfter), "is not this Service's"),
-        (Bug::NewNames, "create", Some(Kind::AnswerLost), "+1 load balancer"),
+        (Bug::TagsLate, "create", Some(FaultKind::DiesAfter), "is not this Service's"),
+        (Bug::NewNames, "create", Some(FaultKind::AnswerLost), "+1 load balancer"),
         (Bug::NamesAlone, "delete", None, "is somebody else's"),
-        (Bug::RuleForgotten, "create", Some(Kind::Unauthorized), "rules are missing"),
+        (Bug::RuleForgotten, "create", Some(FaultKind::Unauthorized), "rules are missing"),
         (Bug::TargetsCleared, "nodes", None, "does not lead to"),
-        (Bug::ThrottledAsAbsent, "delete by a new process", Some(Kind::Throttled), "left behind"),
-        (Bug::UnansweredAsDone, "change settings", Some(Kind::TimesOut), "left to do"),
+        (Bug::ThrottledAsAbsent, "delete by a new process", Some(FaultKind::Throttled), "left behind"),
+        (Bug::UnansweredAsDone, "change settings", Some(FaultKind::TimesOut), "left to do"),
         (Bug::InUseAsDone, "delete slowly", None, "left behind"),
         (Bug::NeverEqual, "create", None, "done, and then"),
     ];
-    let boxed =
-        |(bug, case, kind, how)| -> Known { (bug, Box::new(Balancers::planted(cases::case(case), bug)), kind, how) };
+    let boxed = |(bug, case, kind, how)| -> MutantCase {
+        (bug, Box::new(LoadBalancerScenario::planted(cases::case(case), bug)), kind, how)
+    };
     let moved = Box::new(routes::planted("move a network", Bug::RouteMoved));
     let gone = Box::new(instances::planted("follow power", Bug::ErrorAsGone));
-    let others: [Known; 2] = [
+    let others: [MutantCase; 2] = [
         (Bug::RouteMoved, moved, None, "leads nowhere"),
-        (Bug::ErrorAsGone, gone, Some(Kind::Unavailable), "is said to be"),
+        (Bug::ErrorAsGone, gone, Some(FaultKind::Unavailable), "is said to be"),
     ];
     all.into_iter().map(boxed).chain(others).collect()
 }

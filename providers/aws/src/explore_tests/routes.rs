@@ -8,13 +8,13 @@ use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, CloudProvider as _, Route, RouteChange},
 };
-use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
+use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
 use ipnet::IpNet;
 
 use super::{
-    lane::applies,
-    planted::Bug,
-    world::{THEIR_NETWORK, World, op},
+    account::{Account, THEIR_NETWORK, op},
+    faulty_transport::applies,
+    mutants::Bug,
 };
 use crate::{config::Settings, provider::AwsProvider};
 
@@ -62,22 +62,22 @@ impl Scenario for Case {
         self.name.to_owned()
     }
 
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         applies(kind, call)
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         self.go(journey).await.map_err(|error| format!("{error:#}"))
     }
 }
 
 impl Case {
-    async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
-        let world = World::new(journey, |_| {}, Settings::default(), self.bug, 3).await?;
+    async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {
+        let world = Account::new(journey, |_| {}, Settings::default(), self.bug, 3).await?;
         let mut process = Some(world.process());
         settle(&world, &mut process, self.before).await?;
         for n in self.gone {
-            world.lane.elsewhere(|aws| aws.vanish(&world.place.nodes[*n]));
+            world.lane.elsewhere(|aws| aws.forget_instance(&world.place.nodes[*n]));
         }
         self.guard(&world)?;
         journey.count(true);
@@ -88,7 +88,7 @@ impl Case {
         for fresh in [false, true] {
             let provider = if fresh { world.process() } else { process.clone().context("there is a process")? };
             let quiet = turn(&world, &provider, self.then).await?;
-            anyhow::ensure!(matches!(quiet, Turn::Done), "done, and then there is left to do");
+            anyhow::ensure!(matches!(quiet, RouteStep::Done), "done, and then there is left to do");
         }
         anyhow::ensure!(world.place.aws.writes() == 0, "done, and then {:?}", world.place.aws.actions());
         settle(&world, &mut process, &[]).await?;
@@ -98,7 +98,7 @@ impl Case {
     }
 
     /// Has what is to stay lead where it does at every moment, and what is to move lead somewhere.
-    fn guard(&self, world: &World) -> anyhow::Result<()> {
+    fn guard(&self, world: &Account) -> anyhow::Result<()> {
         let mut stays = Vec::new();
         for one in self.before.iter().filter(|(net, _)| self.then.iter().any(|(to, _)| to == net)) {
             let to = self.then.contains(one).then(|| world.place.nodes[one.1].clone());
@@ -122,16 +122,16 @@ impl Case {
 }
 
 /// Lists and changes until the table is as wanted, as the framework does.
-async fn settle(world: &World, process: &mut Option<Arc<AwsProvider>>, table: Table) -> anyhow::Result<()> {
+async fn settle(world: &Account, process: &mut Option<Arc<AwsProvider>>, table: Table) -> anyhow::Result<()> {
     let mut last = String::new();
     for _ in 0..MOST_ROUNDS {
         let provider = process.get_or_insert_with(|| world.process()).clone();
         match world.journey.alive(turn(world, &provider, table)).await {
             None => *process = None,
             Some(turn) => match turn? {
-                Turn::Done => return Ok(()),
-                Turn::Changed => {}
-                Turn::Failed(error, after) => {
+                RouteStep::Done => return Ok(()),
+                RouteStep::Changed => {}
+                RouteStep::Failed(error, after) => {
                     last = error;
                     tokio::time::sleep(after).await;
                 }
@@ -142,7 +142,7 @@ async fn settle(world: &World, process: &mut Option<Arc<AwsProvider>>, table: Ta
     anyhow::bail!("not done after {MOST_ROUNDS} rounds, the last error: {last}")
 }
 
-enum Turn {
+enum RouteStep {
     /// The table is as wanted.
     Done,
     /// Something was changed, which is to be seen.
@@ -151,7 +151,7 @@ enum Turn {
 }
 
 /// The nodes that are there, with the networks that they have now.
-fn nodes(world: &World, table: Table) -> Vec<Arc<NodeView>> {
+fn nodes(world: &Account, table: Table) -> Vec<Arc<NodeView>> {
     let node = |(n, node): (usize, &Arc<NodeView>)| {
         let nets = table.iter().filter(|(_, at)| *at == n).map(|(net, _)| (*net).into()).collect();
         Arc::new(NodeView { pod_cidrs: nets, ..(**node).clone() })
@@ -159,10 +159,10 @@ fn nodes(world: &World, table: Table) -> Vec<Arc<NodeView>> {
     world.nodes.iter().enumerate().map(node).filter(|node| !node.pod_cidrs.is_empty()).collect()
 }
 
-async fn turn(world: &World, provider: &AwsProvider, table: Table) -> anyhow::Result<Turn> {
+async fn turn(world: &Account, provider: &AwsProvider, table: Table) -> anyhow::Result<RouteStep> {
     let routes = provider.routes().context("there are routes")?;
     let failed =
-        |error: &CloudError| Turn::Failed(error.chain(), error.retry_after().unwrap_or(Duration::from_secs(5)));
+        |error: &CloudError| RouteStep::Failed(error.chain(), error.retry_after().unwrap_or(Duration::from_secs(5)));
     let nodes = nodes(world, table);
     let op = op(world, Duration::ZERO);
     let listed = match routes.list(&op, &nodes).await {
@@ -183,8 +183,8 @@ async fn turn(world: &World, provider: &AwsProvider, table: Table) -> anyhow::Re
     let surplus = listed.iter().filter(|route| !wanted.contains(&route.destination));
     changes.extend(surplus.cloned().map(RouteChange::Delete));
     if changes.is_empty() {
-        return Ok(Turn::Done);
+        return Ok(RouteStep::Done);
     }
     let answers = routes.apply(&op, &changes).await;
-    Ok(answers.iter().find_map(|answer| answer.as_ref().err()).map_or(Turn::Changed, failed))
+    Ok(answers.iter().find_map(|answer| answer.as_ref().err()).map_or(RouteStep::Changed, failed))
 }

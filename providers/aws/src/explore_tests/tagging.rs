@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
+use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
 
-use super::{lane::applies, world::World};
+use super::{account::Account, faulty_transport::applies};
 use crate::{
     config::Settings,
-    tagging::tests::{Rig, options},
+    tagging::tests::{Fixture, options},
 };
 
 /// For how many seconds it is waited until everything must be done: nine tries take four minutes.
@@ -34,20 +34,20 @@ impl Scenario for Case {
 
     /// An instance of a node that went away while no process led keeps its tags, as with upstream, and so does one of which AWS
     /// says that it is gone.
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
-        let kept = matches!(kind, Kind::DiesBefore | Kind::DiesAfter | Kind::StrangeAbsence);
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
+        let kept = matches!(kind, FaultKind::DiesBefore | FaultKind::DiesAfter | FaultKind::StrangeAbsence);
         applies(kind, call) && !(self.goes && kept)
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         self.go(journey).await.map_err(|error| format!("{error:#}"))
     }
 }
 
 impl Case {
-    async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
-        let world = World::new(journey, |_| {}, Settings::default(), None, 3).await?;
-        let mut rig = Rig::of(world.place.clone()).with_young_nodes();
+    async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {
+        let world = Account::new(journey, |_| {}, Settings::default(), None, 3).await?;
+        let mut rig = Fixture::of(world.place.clone()).with_young_nodes();
         rig.client = Some(world.scope().client);
         rig.register_all().await;
         rig.start(options(self.batching));
@@ -71,7 +71,7 @@ impl Case {
     }
 
     /// Waits until so many instances, the last ones, have the tags and their nodes the label, and the others have none.
-    async fn wait(&self, world: &World, rig: &mut Rig, tagged: usize) -> anyhow::Result<()> {
+    async fn wait(&self, world: &Account, rig: &mut Fixture, tagged: usize) -> anyhow::Result<()> {
         let first = world.place.nodes.len() - tagged;
         for _ in 0..LONGEST {
             let mut right = true;

@@ -1,8 +1,8 @@
 //! Elastic Load Balancing: attributes, their defaults and what they accept.
 
 use super::{
-    refusal::{Answer, Refusal, invalid, refuse},
-    state::State,
+    error::{ApiRejection, ApiResult, invalid, refuse},
+    state::AccountState,
 };
 use crate::api::elb::{self, Attributes, ElbProtocol, TargetType};
 
@@ -59,7 +59,7 @@ pub(super) fn of_listener(protocol: ElbProtocol) -> Attributes {
 }
 
 /// Checks new values: each key has to be there already.
-fn check(have: &Attributes, new: &Attributes) -> Answer<()> {
+fn check(have: &Attributes, new: &Attributes) -> ApiResult<()> {
     if new.is_empty() {
         return invalid("At least one attribute has to be given");
     }
@@ -95,12 +95,12 @@ fn check(have: &Attributes, new: &Attributes) -> Answer<()> {
     Ok(())
 }
 
-impl State {
-    pub(super) fn balancer_attributes(&self, arn: &elb::DescribeLoadBalancerAttributes) -> Answer<Attributes> {
+impl AccountState {
+    pub(super) fn balancer_attributes(&self, arn: &elb::DescribeLoadBalancerAttributes) -> ApiResult<Attributes> {
         Ok(self.shown_balancer(&arn.arn)?.attributes.clone())
     }
 
-    pub(super) fn modify_balancer_attributes(&mut self, c: &elb::ModifyLoadBalancerAttributes) -> Answer<()> {
+    pub(super) fn modify_balancer_attributes(&mut self, c: &elb::ModifyLoadBalancerAttributes) -> ApiResult<()> {
         let balancer = self.balancer_mut(&c.arn)?;
         check(&balancer.attributes, &c.attributes)?;
         let mut merged = balancer.attributes.clone();
@@ -113,18 +113,18 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn target_group_attributes(&self, c: &elb::DescribeTargetGroupAttributes) -> Answer<Attributes> {
+    pub(super) fn target_group_attributes(&self, c: &elb::DescribeTargetGroupAttributes) -> ApiResult<Attributes> {
         Ok(self.shown_target_group(&c.arn)?.attributes.clone())
     }
 
-    pub(super) fn modify_target_group_attributes(&mut self, c: &elb::ModifyTargetGroupAttributes) -> Answer<()> {
+    pub(super) fn modify_target_group_attributes(&mut self, c: &elb::ModifyTargetGroupAttributes) -> ApiResult<()> {
         let group = self.target_group_mut(&c.arn)?;
         check(&group.attributes, &c.attributes)?;
         let new = |key: &str| c.attributes.get(key).map_or("", |value| &**value);
         let udp = matches!(group.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
         if udp && new("preserve_client_ip.enabled") == "false" {
             let message = format!("Client IP preservation cannot be disabled for {} target groups", group.protocol);
-            return Err(Refusal::new("InvalidConfigurationRequest", message));
+            return Err(ApiRejection::new("InvalidConfigurationRequest", message));
         }
         if group.protocol == ElbProtocol::Tls && new("stickiness.enabled") == "true" {
             return refuse("InvalidConfigurationRequest", "Stickiness is not supported for TLS target groups");
@@ -133,11 +133,11 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn listener_attributes(&self, c: &elb::DescribeListenerAttributes) -> Answer<Attributes> {
+    pub(super) fn listener_attributes(&self, c: &elb::DescribeListenerAttributes) -> ApiResult<Attributes> {
         Ok(self.shown_listener(&c.arn)?.attributes.clone())
     }
 
-    pub(super) fn modify_listener_attributes(&mut self, c: &elb::ModifyListenerAttributes) -> Answer<()> {
+    pub(super) fn modify_listener_attributes(&mut self, c: &elb::ModifyListenerAttributes) -> ApiResult<()> {
         let listener = self.listener_mut(&c.arn)?;
         check(&listener.attributes, &c.attributes)?;
         listener.attributes.extend(c.attributes.clone());

@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use super::{
     REGION, attributes,
+    error::{ApiResult, invalid, refuse},
     lists::page,
-    refusal::{Answer, invalid, refuse},
-    state::{Balancer, Eni, Holder, State},
+    state::{AccountState, InterfaceOwner, LoadBalancer, NetworkInterface},
     tags::check_elb_tags,
 };
 use crate::api::{
@@ -23,8 +23,8 @@ const FREE_IPS: u32 = 8;
 const UNKNOWN: &str = "LoadBalancerNotFound";
 const CONFLICT: &str = "InvalidConfigurationRequest";
 
-impl State {
-    pub(super) fn describe_balancers(&self, c: &elb::DescribeLoadBalancers) -> Answer<Page<elb::LoadBalancer>> {
+impl AccountState {
+    pub(super) fn describe_balancers(&self, c: &elb::DescribeLoadBalancers) -> ApiResult<Page<elb::LoadBalancer>> {
         if !c.names.is_empty() && !c.arns.is_empty() {
             return invalid("Load balancer names and ARNs cannot be given together");
         }
@@ -37,18 +37,18 @@ impl State {
         if no_name || c.arns.iter().any(|wanted| !shown().any(|(arn, _)| arn == wanted)) {
             return refuse(UNKNOWN, "One or more load balancers not found");
         }
-        let asked = |arn: &LoadBalancerArn, balancer: &Balancer| {
+        let asked = |arn: &LoadBalancerArn, balancer: &LoadBalancer| {
             (c.names.is_empty() && c.arns.is_empty()) || c.arns.contains(arn) || c.names.contains(&balancer.name)
         };
         let found = shown().filter(|(arn, balancer)| asked(arn, balancer));
         let found = found.map(|(arn, balancer)| (arn.to_string(), self.show_balancer(arn, balancer)));
-        page(found.collect(), c.token.as_deref(), self.knobs.page_size.min(400), "ValidationError")
+        page(found.collect(), c.token.as_deref(), self.options.page_size.min(400), "ValidationError")
     }
 
-    pub(super) fn show_balancer(&self, arn: &LoadBalancerArn, balancer: &Balancer) -> elb::LoadBalancer {
+    pub(super) fn show_balancer(&self, arn: &LoadBalancerArn, balancer: &LoadBalancer) -> elb::LoadBalancer {
         let (state, reason) = match &balancer.state {
             Some((state, reason)) => (*state, reason.clone()),
-            None if balancer.created.at + self.knobs.provisioning > Instant::now() => {
+            None if balancer.created.at + self.options.provisioning > Instant::now() => {
                 (LoadBalancerState::Provisioning, Box::default())
             }
             None => (LoadBalancerState::Active, Box::default()),
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    pub(super) fn create_balancer(&mut self, c: &elb::CreateLoadBalancer) -> Answer<elb::LoadBalancer> {
+    pub(super) fn create_balancer(&mut self, c: &elb::CreateLoadBalancer) -> ApiResult<elb::LoadBalancer> {
         check_name("load balancer", &c.name)?;
         if c.name.starts_with("internal-") {
             return invalid(format!("The load balancer name '{}' cannot begin with 'internal-'", c.name));
@@ -93,16 +93,16 @@ impl State {
                 }
             };
         }
-        check_elb_tags(&c.tags, c.tags.len(), self.knobs.quotas.tags)?;
+        check_elb_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
         let vpc = self.check_mappings(&c.subnets, c.scheme, c.ip_address_type, None)?;
         self.check_groups(&c.security_groups, &vpc)?;
         check_source_nat(c.ipv6_source_nat, c.ip_address_type)?;
-        if self.balancers.len() >= self.knobs.quotas.load_balancers {
+        if self.balancers.len() >= self.options.quotas.load_balancers {
             return refuse("TooManyLoadBalancers", "You have reached the limit of load balancers");
         }
         let arn = LoadBalancerArn::from(self.arn("loadbalancer", &format!("net/{}", c.name)));
         let id = arn.rsplit('/').next().unwrap_or_default();
-        let balancer = Balancer {
+        let balancer = LoadBalancer {
             name: c.name.clone(),
             kind: "network".into(),
             dns_name: format!("{}-{id}.elb.{REGION}.amazonaws.com", c.name).into(),
@@ -116,7 +116,7 @@ impl State {
             state: None,
             attributes: attributes::of_balancer(),
             tags: c.tags.clone(),
-            created: self.born(),
+            created: self.creation_time(),
         };
         let shown = self.show_balancer(&arn, &balancer);
         self.balancers.insert(arn.clone(), balancer);
@@ -124,7 +124,7 @@ impl State {
         Ok(shown)
     }
 
-    pub(super) fn delete_balancer(&mut self, c: &elb::DeleteLoadBalancer) -> Answer<()> {
+    pub(super) fn delete_balancer(&mut self, c: &elb::DeleteLoadBalancer) -> ApiResult<()> {
         let Some(balancer) = self.balancers.get(&c.arn) else { return Ok(()) };
         if balancer.attributes.get("deletion_protection.enabled").is_some_and(|value| **value == *"true") {
             let message = format!("Load balancer '{}' cannot be deleted because deletion protection is enabled", c.arn);
@@ -132,15 +132,15 @@ impl State {
         }
         self.balancers.remove(&c.arn);
         self.listeners.retain(|_, listener| listener.load_balancer != c.arn);
-        let gone = Instant::now() + self.knobs.interfaces_linger;
-        for eni in self.enis.values_mut().filter(|eni| eni.holder == Holder::Balancer(c.arn.clone())) {
-            eni.holder = Holder::Leaving(gone);
+        let gone = Instant::now() + self.options.interfaces_linger;
+        for eni in self.enis.values_mut().filter(|eni| eni.holder == InterfaceOwner::Balancer(c.arn.clone())) {
+            eni.holder = InterfaceOwner::Leaving(gone);
         }
-        self.settle();
+        self.advance();
         Ok(())
     }
 
-    pub(super) fn set_subnets(&mut self, c: &elb::SetSubnets) -> Answer<()> {
+    pub(super) fn set_subnets(&mut self, c: &elb::SetSubnets) -> ApiResult<()> {
         let balancer = self.balancer(&c.arn)?;
         let (scheme, family) = (balancer.scheme, c.ip_address_type.unwrap_or(balancer.ip_address_type));
         check_source_nat(c.ipv6_source_nat, family)?;
@@ -169,7 +169,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn set_ip_address_type(&mut self, c: &elb::SetIpAddressType) -> Answer<()> {
+    pub(super) fn set_ip_address_type(&mut self, c: &elb::SetIpAddressType) -> ApiResult<()> {
         let mappings = self.balancer(&c.arn)?.mappings.clone();
         self.check_listeners(&c.arn, &mappings, c.ip_address_type)?;
         self.balancer_mut(&c.arn)?.ip_address_type = c.ip_address_type;
@@ -177,7 +177,12 @@ impl State {
     }
 
     /// Checks that subnets and listeners fit address families.
-    fn check_listeners(&self, arn: &LoadBalancerArn, mappings: &[SubnetMapping], family: IpAddressType) -> Answer<()> {
+    fn check_listeners(
+        &self,
+        arn: &LoadBalancerArn,
+        mappings: &[SubnetMapping],
+        family: IpAddressType,
+    ) -> ApiResult<()> {
         self.check_families(mappings, family)?;
         let udp = |protocol| matches!(protocol, elb::ElbProtocol::Udp | elb::ElbProtocol::TcpUdp);
         let listeners = || self.listeners.values().filter(|listener| listener.load_balancer == *arn);
@@ -192,7 +197,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn set_security_groups(&mut self, c: &elb::SetSecurityGroups) -> Answer<()> {
+    pub(super) fn set_security_groups(&mut self, c: &elb::SetSecurityGroups) -> ApiResult<()> {
         let balancer = self.balancer(&c.arn)?;
         match (balancer.groups.is_empty(), c.groups.is_empty()) {
             (true, false) => {
@@ -218,7 +223,7 @@ impl State {
         scheme: Scheme,
         family: IpAddressType,
         existing: Option<&LoadBalancerArn>,
-    ) -> Answer<VpcId> {
+    ) -> ApiResult<VpcId> {
         let (mut zones, mut vpc, mut local) = (BTreeSet::new(), None, None);
         let has = existing.and_then(|arn| self.balancers.get(arn)).map_or(&[][..], |balancer| &balancer.mappings);
         for mapping in mappings {
@@ -255,7 +260,7 @@ impl State {
         Ok(vpc)
     }
 
-    fn check_addresses(&self, m: &SubnetMapping, scheme: Scheme, family: IpAddressType, kept: bool) -> Answer<()> {
+    fn check_addresses(&self, m: &SubnetMapping, scheme: Scheme, family: IpAddressType, kept: bool) -> ApiResult<()> {
         if let Some(allocation) = &m.allocation {
             if scheme == Scheme::Internal {
                 return refuse(CONFLICT, "Elastic IP addresses are for internet-facing load balancers");
@@ -298,7 +303,7 @@ impl State {
         Ok(())
     }
 
-    fn check_families(&self, mappings: &[SubnetMapping], family: IpAddressType) -> Answer<()> {
+    fn check_families(&self, mappings: &[SubnetMapping], family: IpAddressType) -> ApiResult<()> {
         let lacks = |id: &&SubnetId| self.subnets.get(*id).is_none_or(|subnet| subnet.ipv6.is_empty());
         match family {
             IpAddressType::Ipv6 => invalid("The IP address type 'ipv6' is not one of load balancers"),
@@ -313,13 +318,13 @@ impl State {
     /// Brings the network interfaces of a load balancer in line with its subnets and groups.
     fn place_interfaces(&mut self, arn: &LoadBalancerArn) {
         let Some(balancer) = self.balancers.get(arn) else { return };
-        let holder = Holder::Balancer(arn.clone());
+        let holder = InterfaceOwner::Balancer(arn.clone());
         let (vpc, mappings, groups) = (balancer.vpc.clone(), balancer.mappings.clone(), balancer.groups.clone());
-        let gone = Instant::now() + self.knobs.interfaces_linger;
+        let gone = Instant::now() + self.options.interfaces_linger;
         for eni in self.enis.values_mut().filter(|eni| eni.holder == holder) {
             match mappings.iter().any(|mapping| mapping.subnet == eni.subnet) {
                 true => eni.groups.clone_from(&groups),
-                false => eni.holder = Holder::Leaving(gone),
+                false => eni.holder = InterfaceOwner::Leaving(gone),
             }
         }
         for mapping in mappings {
@@ -327,7 +332,7 @@ impl State {
                 continue;
             }
             let asked = mapping.private_ipv4.map(|ip| ip.to_string().into());
-            let eni = Eni {
+            let eni = NetworkInterface {
                 vpc: vpc.clone(),
                 zone: self.subnets.get(&mapping.subnet).map(|subnet| subnet.zone.clone()).unwrap_or_default(),
                 private_dns_name: Box::default(),
@@ -346,22 +351,22 @@ impl State {
                 eip.used_by = Some(id);
             }
         }
-        self.settle();
+        self.advance();
     }
 
-    pub(super) fn balancer(&self, arn: &LoadBalancerArn) -> Answer<&Balancer> {
+    pub(super) fn balancer(&self, arn: &LoadBalancerArn) -> ApiResult<&LoadBalancer> {
         match self.balancers.get(arn).filter(|balancer| balancer.created.found()) {
             Some(balancer) => Ok(balancer),
             None => refuse(UNKNOWN, format!("Load balancer '{arn}' not found")),
         }
     }
 
-    pub(super) fn balancer_mut(&mut self, arn: &LoadBalancerArn) -> Answer<&mut Balancer> {
+    pub(super) fn balancer_mut(&mut self, arn: &LoadBalancerArn) -> ApiResult<&mut LoadBalancer> {
         self.balancer(arn)?;
-        self.balancers.get_mut(arn).ok_or_else(|| super::refusal::Refusal::new(UNKNOWN, "Load balancer not found"))
+        self.balancers.get_mut(arn).ok_or_else(|| super::error::ApiRejection::new(UNKNOWN, "Load balancer not found"))
     }
 
-    pub(super) fn shown_balancer(&self, arn: &LoadBalancerArn) -> Answer<&Balancer> {
+    pub(super) fn shown_balancer(&self, arn: &LoadBalancerArn) -> ApiResult<&LoadBalancer> {
         match self.balancers.get(arn).filter(|balancer| balancer.created.shown()) {
             Some(balancer) => Ok(balancer),
             None => refuse(UNKNOWN, format!("Load balancer '{arn}' not found")),
@@ -369,7 +374,7 @@ impl State {
     }
 }
 
-fn check_source_nat(wanted: Option<bool>, family: IpAddressType) -> Answer<()> {
+fn check_source_nat(wanted: Option<bool>, family: IpAddressType) -> ApiResult<()> {
     if wanted == Some(true) && family != IpAddressType::Dualstack {
         return refuse(CONFLICT, "EnablePrefixForIpv6SourceNat needs a dualstack load balancer");
     }
@@ -377,7 +382,7 @@ fn check_source_nat(wanted: Option<bool>, family: IpAddressType) -> Answer<()> {
 }
 
 /// Tells whether a load balancer has just the settings asked for.
-fn same(have: &Balancer, c: &elb::CreateLoadBalancer) -> bool {
+fn same(have: &LoadBalancer, c: &elb::CreateLoadBalancer) -> bool {
     let subnets =
         |mappings: &[SubnetMapping]| -> BTreeSet<String> { mappings.iter().map(|it| format!("{it:?}")).collect() };
     let groups = |groups: &[crate::api::SecurityGroupId]| -> BTreeSet<String> {
@@ -391,7 +396,7 @@ fn same(have: &Balancer, c: &elb::CreateLoadBalancer) -> bool {
 }
 
 /// Checks the name of a load balancer or target group.
-pub(super) fn check_name(kind: &str, name: &str) -> Answer<()> {
+pub(super) fn check_name(kind: &str, name: &str) -> ApiResult<()> {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     if name.is_empty() || name.len() > 32 {
         return invalid(format!("The {kind} name '{name}' must have 1 to 32 characters"));

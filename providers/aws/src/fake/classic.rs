@@ -2,16 +2,16 @@
 
 use super::{
     balancers::MOST_NAMED,
+    error::{ApiResult, invalid, refuse},
     lists::page,
-    refusal::{Answer, invalid, refuse},
-    state::{Classic, State},
+    state::{AccountState, Classic},
 };
 use crate::api::{InstanceId, Page, Tags, elb};
 
 const UNKNOWN: &str = "LoadBalancerNotFound";
 
-impl State {
-    pub(super) fn describe_classic(&self, c: &elb::DescribeClassic) -> Answer<Page<elb::ClassicLoadBalancer>> {
+impl AccountState {
+    pub(super) fn describe_classic(&self, c: &elb::DescribeClassic) -> ApiResult<Page<elb::ClassicLoadBalancer>> {
         for name in &c.names {
             self.classic(name)?;
         }
@@ -26,17 +26,17 @@ impl State {
             };
             (name.to_string(), shown)
         });
-        page(found.collect(), c.token.as_deref(), self.knobs.page_size.min(400), "ValidationError")
+        page(found.collect(), c.token.as_deref(), self.options.page_size.min(400), "ValidationError")
     }
 
-    pub(super) fn describe_classic_tags(&self, c: &elb::DescribeClassicTags) -> Answer<Vec<(Box<str>, Tags)>> {
+    pub(super) fn describe_classic_tags(&self, c: &elb::DescribeClassicTags) -> ApiResult<Vec<(Box<str>, Tags)>> {
         if !(1..=MOST_NAMED).contains(&c.names.len()) {
             return invalid(format!("From 1 to {MOST_NAMED} load balancers can be given"));
         }
         c.names.iter().map(|name| Ok((name.clone(), self.classic(name)?.tags.clone()))).collect()
     }
 
-    pub(super) fn register_classic(&mut self, c: &elb::RegisterClassic) -> Answer<()> {
+    pub(super) fn register_classic(&mut self, c: &elb::RegisterClassic) -> ApiResult<()> {
         self.classic(&c.name)?;
         let unknown = |id: &&InstanceId| self.instances.get(*id).is_none_or(|instance| instance.terminated.is_some());
         if let Some(id) = c.instances.iter().find(unknown) {
@@ -50,7 +50,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn deregister_classic(&mut self, c: &elb::DeregisterClassic) -> Answer<()> {
+    pub(super) fn deregister_classic(&mut self, c: &elb::DeregisterClassic) -> ApiResult<()> {
         self.classic(&c.name)?;
         if let Some(classic) = self.classics.get_mut(&c.name) {
             classic.instances.retain(|id| !c.instances.contains(id));
@@ -62,7 +62,7 @@ impl State {
         self.classics.remove(&c.name);
     }
 
-    fn classic(&self, name: &str) -> Answer<&Classic> {
+    fn classic(&self, name: &str) -> ApiResult<&Classic> {
         match self.classics.get(name) {
             Some(classic) => Ok(classic),
             None => refuse(UNKNOWN, format!("There is no ACTIVE Load Balancer named '{name}'")),

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::refusal::Refusal;
-use crate::api::{Action, AwsError, Call, Class, Service};
+use super::error::ApiRejection;
+use crate::api::{Action, AwsError, Call, RequestClass, Service};
 
 /// On which side of a request the answer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +26,15 @@ pub(super) struct Faults {
     /// Changes that were sent since faults were last ordered.
     writes: usize,
     /// Changes whose answer is lost, by number.
-    lost: BTreeMap<usize, Crash>,
+    lost_responses: BTreeMap<usize, Crash>,
     /// After how many changes nothing is answered any more.
     dead_after: Option<usize>,
-    pub(super) dead: bool,
+    pub(super) crashed: bool,
     pub(super) log: Vec<Call>,
 }
 
 /// What becomes of a request.
-pub(super) enum Fate {
+pub(super) enum RequestOutcome {
     /// It is carried out; whether the answer arrives.
     Served { answered: bool },
     /// It fails without having been carried out.
@@ -43,30 +43,30 @@ pub(super) enum Fate {
 
 impl Faults {
     /// Decides about a request, and records it.
-    pub(super) fn judge(&mut self, call: &Call) -> Fate {
+    pub(super) fn decide(&mut self, call: &Call) -> RequestOutcome {
         let action = call.action();
-        if self.dead {
-            return Fate::Failed(lost(action));
+        if self.crashed {
+            return RequestOutcome::Failed(lost(action));
         }
         self.log.push(call.clone());
-        let crash = if action.class() == Class::Write { self.count() } else { None };
+        let crash = if action.class() == RequestClass::Write { self.count() } else { None };
         if crash == Some(Crash::Before) {
-            return Fate::Failed(lost(action));
+            return RequestOutcome::Failed(lost(action));
         }
         if let Some(refusal) = self.refusal(action) {
-            return Fate::Failed(refusal.into_error(action));
+            return RequestOutcome::Failed(refusal.into_error(action));
         }
-        Fate::Served { answered: crash.is_none() }
+        RequestOutcome::Served { answered: crash.is_none() }
     }
 
     /// Counts a change; tells what happens to its answer.
     fn count(&mut self) -> Option<Crash> {
         self.writes += 1;
-        self.dead = self.dead_after.is_some_and(|after| self.writes >= after);
-        self.lost.remove(&self.writes)
+        self.crashed = self.dead_after.is_some_and(|after| self.writes >= after);
+        self.lost_responses.remove(&self.writes)
     }
 
-    fn refusal(&mut self, action: Action) -> Option<Refusal> {
+    fn refusal(&mut self, action: Action) -> Option<ApiRejection> {
         if let Some(left) = self.throttled.get_mut(&action).filter(|left| **left > 0) {
             *left -= 1;
             return Some(throttled(action));
@@ -76,7 +76,7 @@ impl Faults {
         }
         let next = self.next.get_mut(&action).and_then(VecDeque::pop_front);
         let code = next.or_else(|| self.always.get(&action).cloned())?;
-        Some(Refusal::new(code, "ordered by the test"))
+        Some(ApiRejection::new(code, "ordered by the test"))
     }
 
     pub(super) fn fail_next(&mut self, action: Action, code: String) {
@@ -96,12 +96,12 @@ impl Faults {
     }
 
     pub(super) fn lose(&mut self, n: usize, crash: Crash) {
-        self.lost.insert(self.writes + n, crash);
+        self.lost_responses.insert(self.writes + n, crash);
     }
 
     pub(super) fn dead_after(&mut self, n: usize) {
         match n {
-            0 => self.dead = true,
+            0 => self.crashed = true,
             n => self.dead_after = Some(self.writes + n),
         }
     }
@@ -113,28 +113,28 @@ impl Faults {
 }
 
 fn lost(action: Action) -> AwsError {
-    AwsError::unanswered(action, "connection lost (ordered by the test)")
+    AwsError::no_response(action, "connection lost (ordered by the test)")
 }
 
-fn throttled(action: Action) -> Refusal {
+fn throttled(action: Action) -> ApiRejection {
     match action.service() {
-        Service::Ec2 => Refusal::new("RequestLimitExceeded", "Request limit exceeded."),
-        Service::Elb => Refusal::new("ThrottlingException", "Rate exceeded"),
-        Service::Classic => Refusal::new("Throttling", "Rate exceeded"),
+        Service::Ec2 => ApiRejection::new("RequestLimitExceeded", "Request limit exceeded."),
+        Service::Elb => ApiRejection::new("ThrottlingException", "Rate exceeded"),
+        Service::Classic => ApiRejection::new("Throttling", "Rate exceeded"),
     }
 }
 
-fn denied(action: Action) -> Refusal {
+fn denied(action: Action) -> ApiRejection {
     let role = format!("arn:aws:sts::{}:assumed-role/nodes/i-0", super::ACCOUNT);
     let right = format!("{}:{}", action.service().iam_prefix(), action.name());
     let message = format!(
         "User: {role} is not authorized to perform: {right} because no identity-based policy allows the {right} action"
     );
     match action.service() {
-        Service::Ec2 => Refusal::new(
+        Service::Ec2 => ApiRejection::new(
             "UnauthorizedOperation",
             format!("You are not authorized to perform this operation. {message}"),
         ),
-        Service::Elb | Service::Classic => Refusal::new("AccessDenied", message),
+        Service::Elb | Service::Classic => ApiRejection::new("AccessDenied", message),
     }
 }

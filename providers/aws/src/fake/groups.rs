@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{
     ACCOUNT,
+    error::{ApiResult, refuse},
     lists::{Filters, page},
     network::check_ec2_tags,
-    refusal::{Answer, refuse},
-    state::{Group, State},
+    state::{AccountState, SecurityGroup},
 };
 use crate::api::{
     Page, SecurityGroupId,
@@ -18,8 +18,8 @@ use ipnet::IpNet;
 const GROUP_FILTERS: &[&str] = &["description", "group-id", "group-name", "ip-permission.group-id", "vpc-id"];
 const UNKNOWN: &str = "InvalidGroup.NotFound";
 
-impl State {
-    pub(super) fn describe_groups(&self, c: &ec2::DescribeSecurityGroups) -> Answer<Page<ec2::SecurityGroup>> {
+impl AccountState {
+    pub(super) fn describe_groups(&self, c: &ec2::DescribeSecurityGroups) -> ApiResult<Page<ec2::SecurityGroup>> {
         let filters = Filters::new(&c.filters, GROUP_FILTERS)?;
         for id in &c.ids {
             if !self.groups.get(id).is_some_and(|group| group.created.shown()) {
@@ -40,10 +40,10 @@ impl State {
                 })
         });
         let found = found.map(|(id, group)| (id.to_string(), show(id, group)));
-        page(found.collect(), c.token.as_deref(), self.knobs.page_size, "InvalidNextToken")
+        page(found.collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
     }
 
-    pub(super) fn create_group(&mut self, c: &ec2::CreateSecurityGroup) -> Answer<SecurityGroupId> {
+    pub(super) fn create_group(&mut self, c: &ec2::CreateSecurityGroup) -> ApiResult<SecurityGroupId> {
         if !self.vpcs.contains_key(&c.vpc) {
             return refuse("InvalidVpcID.NotFound", format!("The vpc ID '{}' does not exist", c.vpc));
         }
@@ -62,29 +62,29 @@ impl State {
         if *c.name == *"default" {
             return refuse("InvalidGroup.Reserved", "The security group 'default' is reserved");
         }
-        check_ec2_tags(&c.tags, c.tags.len(), self.knobs.quotas.tags)?;
+        check_ec2_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
         let in_vpc = || self.groups.values().filter(|group| group.vpc == c.vpc);
         if in_vpc().any(|group| group.name == c.name) {
             let message = format!("The security group '{}' already exists for VPC '{}'", c.name, c.vpc);
             return refuse("InvalidGroup.Duplicate", message);
         }
-        if in_vpc().count() >= self.knobs.quotas.security_groups_per_vpc {
+        if in_vpc().count() >= self.options.quotas.security_groups_per_vpc {
             return refuse("SecurityGroupLimitExceeded", "The maximum number of security groups has been reached.");
         }
         let id = SecurityGroupId::from(self.id("sg"));
-        let group = Group {
+        let group = SecurityGroup {
             name: c.name.clone(),
             description: c.description.clone(),
             vpc: c.vpc.clone(),
             ingress: Vec::new(),
             tags: c.tags.clone(),
-            created: self.born(),
+            created: self.creation_time(),
         };
         self.groups.insert(id.clone(), group);
         Ok(id)
     }
 
-    pub(super) fn delete_group(&mut self, c: &ec2::DeleteSecurityGroup) -> Answer<()> {
+    pub(super) fn delete_group(&mut self, c: &ec2::DeleteSecurityGroup) -> ApiResult<()> {
         let group = self.group(&c.id)?;
         if *group.name == *"default" {
             return refuse("CannotDelete", format!("the specified group: \"{}\" cannot be deleted by a user", c.id));
@@ -100,7 +100,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn authorize(&mut self, c: &ec2::AuthorizeSecurityGroupIngress) -> Answer<()> {
+    pub(super) fn authorize(&mut self, c: &ec2::AuthorizeSecurityGroupIngress) -> ApiResult<()> {
         let vpc = self.group(&c.id)?.vpc.clone();
         let mut rules: Vec<Rule> = Vec::new();
         for rule in &c.rules {
@@ -117,7 +117,7 @@ impl State {
             }
             rules.push(rule);
         }
-        let most = self.knobs.quotas.rules_per_security_group;
+        let most = self.options.quotas.rules_per_security_group;
         let group = self.group(&c.id)?;
         if rules.is_empty() {
             return refuse("MissingParameter", "Either 'ipPermissions' or 'securityGroupRuleIds' should be provided.");
@@ -144,10 +144,10 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn revoke(&mut self, c: &ec2::RevokeSecurityGroupIngress) -> Answer<()> {
+    pub(super) fn revoke(&mut self, c: &ec2::RevokeSecurityGroupIngress) -> ApiResult<()> {
         self.group(&c.id)?;
-        let default_vpc = self.knobs.default_vpc;
-        let rules = c.rules.iter().map(normal).collect::<Answer<Vec<_>>>()?;
+        let default_vpc = self.options.default_vpc;
+        let rules = c.rules.iter().map(normal).collect::<ApiResult<Vec<_>>>()?;
         let Some(group) = self.groups.get_mut(&c.id) else { return Ok(()) };
         let missing = rules.iter().any(|rule| !group.ingress.iter().any(|have| same(have, rule)));
         if missing && !default_vpc {
@@ -157,7 +157,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn group(&self, id: &SecurityGroupId) -> Answer<&Group> {
+    pub(super) fn group(&self, id: &SecurityGroupId) -> ApiResult<&SecurityGroup> {
         match self.groups.get(id).filter(|group| group.created.found()) {
             Some(group) => Ok(group),
             None => refuse(UNKNOWN, format!("The security group '{id}' does not exist")),
@@ -165,7 +165,7 @@ impl State {
     }
 
     /// Checks groups that a load balancer or an interface shall have.
-    pub(super) fn check_groups(&self, groups: &[SecurityGroupId], vpc: &str) -> Answer<()> {
+    pub(super) fn check_groups(&self, groups: &[SecurityGroupId], vpc: &str) -> ApiResult<()> {
         for id in groups {
             match self.groups.get(id).filter(|group| group.created.found()) {
                 Some(group) if *group.vpc == *vpc => {}
@@ -177,7 +177,7 @@ impl State {
             }
         }
         let distinct: BTreeSet<_> = groups.iter().collect();
-        if distinct.len() > self.knobs.quotas.security_groups_per_interface {
+        if distinct.len() > self.options.quotas.security_groups_per_interface {
             let message = "The maximum number of security groups per load balancer has been reached";
             return refuse("InvalidConfigurationRequest", message);
         }
@@ -185,7 +185,7 @@ impl State {
     }
 }
 
-pub(super) fn show(id: &SecurityGroupId, group: &Group) -> ec2::SecurityGroup {
+pub(super) fn show(id: &SecurityGroupId, group: &SecurityGroup) -> ec2::SecurityGroup {
     ec2::SecurityGroup {
         id: id.clone(),
         name: group.name.clone(),
@@ -215,7 +215,7 @@ fn describe(rule: &Rule) -> String {
 
 /// Brings a rule into the form that AWS keeps: names for protocols that have one, networks without host bits, the owner of
 /// a group.
-fn normal(rule: &Rule) -> Answer<Rule> {
+fn normal(rule: &Rule) -> ApiResult<Rule> {
     let protocol = match rule.protocol.to_ascii_lowercase().as_str() {
         "1" => "icmp".to_owned(),
         "6" => "tcp".to_owned(),

@@ -3,9 +3,9 @@
 use tokio::time::Instant;
 
 use super::{
+    error::{ApiResult, refuse},
     lists::{Filters, page},
-    refusal::{Answer, refuse},
-    state::{Born, Eni, Holder, Instance, State},
+    state::{AccountState, CreationTime, Instance, InterfaceOwner, NetworkInterface},
 };
 use crate::api::{
     EniId, InstanceId, Page,
@@ -45,8 +45,8 @@ const MOST_IDS: usize = 1000;
 /// Most IDs of one request for topology.
 const MOST_TOPOLOGY_IDS: usize = 100;
 
-impl State {
-    pub(super) fn describe_instances(&self, c: &ec2::DescribeInstances) -> Answer<Page<ec2::Instance>> {
+impl AccountState {
+    pub(super) fn describe_instances(&self, c: &ec2::DescribeInstances) -> ApiResult<Page<ec2::Instance>> {
         if !c.ids.is_empty() && (c.max_results.is_some() || c.token.is_some()) {
             let message = "The parameter instancesSet cannot be used with the parameter maxResults";
             return refuse("InvalidParameterCombination", message);
@@ -58,19 +58,19 @@ impl State {
             return refuse("InvalidParameterValue", format!("At most {MOST_IDS} instance IDs"));
         }
         let filters = Filters::new(&c.filters, INSTANCE_FILTERS)?;
-        self.known_instances(&c.ids, Born::shown)?;
+        self.known_instances(&c.ids, CreationTime::shown)?;
         let found = self.instances.iter().filter(|(id, instance)| {
             (c.ids.is_empty() || c.ids.contains(id))
                 && instance.created.shown()
                 && filters.accept(&instance.tags, |name| self.instance_field(id, instance, name))
         });
         let found = found.map(|(id, instance)| (id.to_string(), self.show_instance(id, instance))).collect();
-        let size = c.max_results.map_or(self.knobs.page_size, |max| self.knobs.page_size.min(max.into()));
+        let size = c.max_results.map_or(self.options.page_size, |max| self.options.page_size.min(max.into()));
         page(found, c.token.as_deref(), if c.ids.is_empty() { size } else { usize::MAX }, "InvalidNextToken")
     }
 
     /// Checks that all instances exist; the answer names each that does not.
-    pub(super) fn known_instances(&self, ids: &[InstanceId], visible: impl Fn(Born) -> bool) -> Answer<()> {
+    pub(super) fn known_instances(&self, ids: &[InstanceId], visible: impl Fn(CreationTime) -> bool) -> ApiResult<()> {
         if let Some(id) = ids.iter().find(|id| !well_formed("i-", id)) {
             return refuse("InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\""));
         }
@@ -131,11 +131,11 @@ impl State {
     pub(super) fn describe_interfaces(
         &self,
         c: &ec2::DescribeNetworkInterfaces,
-    ) -> Answer<Page<ec2::NetworkInterface>> {
+    ) -> ApiResult<Page<ec2::NetworkInterface>> {
         let filters = Filters::new(&c.filters, INTERFACE_FILTERS)?;
         let none = crate::api::Tags::new();
         let found = self.enis.iter().filter(|(id, eni)| filters.accept(&none, |name| interface_field(id, eni, name)));
-        let show = |(id, eni): (&EniId, &Eni)| {
+        let show = |(id, eni): (&EniId, &NetworkInterface)| {
             let shown = ec2::NetworkInterface {
                 id: id.clone(),
                 zone: eni.zone.clone(),
@@ -145,20 +145,23 @@ impl State {
                 ipv6_addresses: eni.ipv6.clone(),
                 security_groups: eni.groups.clone(),
                 instance: match &eni.holder {
-                    Holder::Instance(id, _) => Some(id.clone()),
+                    InterfaceOwner::Instance(id, _) => Some(id.clone()),
                     _ => None,
                 },
             };
             (id.to_string(), shown)
         };
-        page(found.map(show).collect(), c.token.as_deref(), self.knobs.page_size, "InvalidNextToken")
+        page(found.map(show).collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
     }
 
-    pub(super) fn describe_topology(&self, c: &ec2::DescribeInstanceTopology) -> Answer<Page<ec2::InstanceTopology>> {
+    pub(super) fn describe_topology(
+        &self,
+        c: &ec2::DescribeInstanceTopology,
+    ) -> ApiResult<Page<ec2::InstanceTopology>> {
         if c.ids.len() > MOST_TOPOLOGY_IDS {
             return refuse("InvalidParameterValue", format!("At most {MOST_TOPOLOGY_IDS} instance IDs"));
         }
-        self.known_instances(&c.ids, Born::shown)?;
+        self.known_instances(&c.ids, CreationTime::shown)?;
         // Types without topology are left out of the answer.
         let asked = |id: &InstanceId| c.ids.is_empty() || c.ids.contains(id);
         let found = self.instances.iter().filter(|(id, instance)| {
@@ -168,11 +171,11 @@ impl State {
             let shown = ec2::InstanceTopology { id: id.clone(), network_nodes: instance.network_nodes.clone() };
             (id.to_string(), shown)
         };
-        page(found.map(show).collect(), c.token.as_deref(), self.knobs.page_size, "InvalidNextToken")
+        page(found.map(show).collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
     }
 
-    pub(super) fn modify_instance(&mut self, c: &ec2::ModifyInstanceAttribute) -> Answer<()> {
-        self.known_instances(std::slice::from_ref(&c.id), Born::found)?;
+    pub(super) fn modify_instance(&mut self, c: &ec2::ModifyInstanceAttribute) -> ApiResult<()> {
+        self.known_instances(std::slice::from_ref(&c.id), CreationTime::found)?;
         let enis = self.instances.get(&c.id).map(|instance| instance.enis.clone()).unwrap_or_default();
         match enis.as_slice() {
             [one] => {
@@ -193,9 +196,14 @@ impl State {
         }
     }
 
-    pub(super) fn modify_interface(&mut self, c: &ec2::ModifyNetworkInterfaceAttribute) -> Answer<()> {
+    pub(super) fn modify_interface(&mut self, c: &ec2::ModifyNetworkInterfaceAttribute) -> ApiResult<()> {
         match self.enis.get_mut(&c.id) {
-            Some(eni) if matches!(eni.holder, Holder::Balancer(_) | Holder::Leaving(_) | Holder::Service) => {
+            Some(eni)
+                if matches!(
+                    eni.holder,
+                    InterfaceOwner::Balancer(_) | InterfaceOwner::Leaving(_) | InterfaceOwner::Service
+                ) =>
+            {
                 refuse("OperationNotPermitted", "The network interface is managed by another service")
             }
             Some(eni) => {
@@ -230,9 +238,9 @@ pub(super) fn well_formed(prefix: &str, id: &str) -> bool {
     })
 }
 
-fn show_interface(id: &EniId, eni: &Eni) -> ec2::InstanceInterface {
+fn show_interface(id: &EniId, eni: &NetworkInterface) -> ec2::InstanceInterface {
     let device_index = match eni.holder {
-        Holder::Instance(_, index) => index,
+        InterfaceOwner::Instance(_, index) => index,
         _ => None,
     };
     ec2::InstanceInterface {
@@ -247,16 +255,16 @@ fn show_interface(id: &EniId, eni: &Eni) -> ec2::InstanceInterface {
     }
 }
 
-fn interface_field(id: &EniId, eni: &Eni, name: &str) -> Vec<String> {
-    let attached = !matches!(eni.holder, Holder::Leaving(_)) && eni.in_use;
+fn interface_field(id: &EniId, eni: &NetworkInterface, name: &str) -> Vec<String> {
+    let attached = !matches!(eni.holder, InterfaceOwner::Leaving(_)) && eni.in_use;
     match (name, &eni.holder) {
         ("addresses.private-ip-address" | "private-ip-address", _) => {
             eni.private_ips.iter().map(ToString::to_string).collect()
         }
-        ("attachment.instance-id", Holder::Instance(id, _)) => vec![id.to_string()],
+        ("attachment.instance-id", InterfaceOwner::Instance(id, _)) => vec![id.to_string()],
         ("attachment.status", _) => vec![if attached { "attached" } else { "detached" }.to_owned()],
         ("availability-zone", _) => vec![eni.zone.to_string()],
-        ("description", Holder::Balancer(arn)) => {
+        ("description", InterfaceOwner::Balancer(arn)) => {
             vec![format!("ELB {}", arn.split_once("loadbalancer/").map_or("", |(_, path)| path))]
         }
         ("ipv6-addresses.ipv6-address", _) => eni.ipv6.iter().map(ToString::to_string).collect(),

@@ -2,9 +2,9 @@
 
 use super::{
     attributes,
+    error::{ApiRejection, ApiResult, invalid, refuse},
     lists::page,
-    refusal::{Answer, Refusal, invalid, refuse},
-    state::{Listener, State},
+    state::{AccountState, Listener},
     tags::check_elb_tags,
 };
 use crate::api::{
@@ -38,18 +38,18 @@ const POLICIES: &[&str] = &[
 ];
 const ALPN: &[&str] = &["None", "HTTP1Only", "HTTP2Only", "HTTP2Optional", "HTTP2Preferred"];
 
-impl State {
-    pub(super) fn describe_listeners(&self, c: &elb::DescribeListeners) -> Answer<Page<elb::Listener>> {
+impl AccountState {
+    pub(super) fn describe_listeners(&self, c: &elb::DescribeListeners) -> ApiResult<Page<elb::Listener>> {
         self.shown_balancer(&c.load_balancer)?;
         let found = self
             .listeners
             .iter()
             .filter(|(_, listener)| listener.load_balancer == c.load_balancer && listener.created.shown());
         let found = found.map(|(arn, listener)| (arn.to_string(), show(arn, listener)));
-        page(found.collect(), c.token.as_deref(), self.knobs.page_size.min(400), "ValidationError")
+        page(found.collect(), c.token.as_deref(), self.options.page_size.min(400), "ValidationError")
     }
 
-    pub(super) fn create_listener(&mut self, c: &elb::CreateListener) -> Answer<elb::Listener> {
+    pub(super) fn create_listener(&mut self, c: &elb::CreateListener) -> ApiResult<elb::Listener> {
         let spec = &c.spec;
         self.balancer(&c.load_balancer)?;
         self.check_spec(&c.load_balancer, spec, None)?;
@@ -63,9 +63,9 @@ impl State {
                 ),
             };
         }
-        check_elb_tags(&c.tags, c.tags.len(), self.knobs.quotas.tags)?;
+        check_elb_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
         let count = self.listeners.values().filter(|have| have.load_balancer == c.load_balancer).count();
-        if count >= self.knobs.quotas.listeners_per_load_balancer {
+        if count >= self.options.quotas.listeners_per_load_balancer {
             return refuse("TooManyListeners", "The load balancer has reached the limit of listeners");
         }
         let path = c.load_balancer.split_once("loadbalancer/").map_or("", |(_, path)| path).to_owned();
@@ -82,14 +82,14 @@ impl State {
             alpn_policy: spec.alpn_policy.clone(),
             attributes: attributes::of_listener(spec.protocol),
             tags: c.tags.clone(),
-            created: self.born(),
+            created: self.creation_time(),
         };
         let shown = show(&arn, &listener);
         self.listeners.insert(arn, listener);
         Ok(shown)
     }
 
-    pub(super) fn modify_listener(&mut self, c: &elb::ModifyListener) -> Answer<()> {
+    pub(super) fn modify_listener(&mut self, c: &elb::ModifyListener) -> ApiResult<()> {
         let spec = &c.spec;
         let listener = self.listener(&c.arn)?;
         let balancer = listener.load_balancer.clone();
@@ -123,14 +123,14 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn delete_listener(&mut self, c: &elb::DeleteListener) -> Answer<()> {
+    pub(super) fn delete_listener(&mut self, c: &elb::DeleteListener) -> ApiResult<()> {
         self.listener(&c.arn)?;
         self.listeners.remove(&c.arn);
         Ok(())
     }
 
     /// Checks the settings of a listener, new or `old`.
-    fn check_spec(&self, balancer: &LoadBalancerArn, spec: &ListenerSpec, old: Option<&Listener>) -> Answer<()> {
+    fn check_spec(&self, balancer: &LoadBalancerArn, spec: &ListenerSpec, old: Option<&Listener>) -> ApiResult<()> {
         self.check_tls(spec, old)?;
         let group = self.target_group(&spec.target_group)?;
         let fits = match spec.protocol {
@@ -172,7 +172,7 @@ impl State {
         }
     }
 
-    fn check_tls(&self, spec: &ListenerSpec, old: Option<&Listener>) -> Answer<()> {
+    fn check_tls(&self, spec: &ListenerSpec, old: Option<&Listener>) -> ApiResult<()> {
         if spec.protocol != ElbProtocol::Tls {
             let extra = spec.certificate.is_some() || spec.ssl_policy.is_some() || spec.alpn_policy.is_some();
             return match extra {
@@ -197,21 +197,21 @@ impl State {
         Ok(())
     }
 
-    fn check_certificate(&self, certificate: &str) -> Answer<()> {
+    fn check_certificate(&self, certificate: &str) -> ApiResult<()> {
         match self.certificates.iter().any(|have| **have == *certificate) {
             true => Ok(()),
             false => refuse("CertificateNotFound", format!("Certificate '{certificate}' not found")),
         }
     }
 
-    pub(super) fn listener_certificates(&self, c: &elb::DescribeListenerCertificates) -> Answer<Page<Certificate>> {
+    pub(super) fn listener_certificates(&self, c: &elb::DescribeListenerCertificates) -> ApiResult<Page<Certificate>> {
         let listener = self.shown_listener(&c.arn)?;
         let default = listener.certificate.iter().map(|arn| Certificate { arn: arn.clone(), default: true });
         let more = listener.more_certificates.iter().map(|arn| Certificate { arn: arn.clone(), default: false });
         Ok(Page::only(default.chain(more).collect()))
     }
 
-    pub(super) fn add_certificates(&mut self, c: &elb::AddListenerCertificates) -> Answer<()> {
+    pub(super) fn add_certificates(&mut self, c: &elb::AddListenerCertificates) -> ApiResult<()> {
         let balancer = self.tls_listener(&c.arn)?.load_balancer.clone();
         only_one(&c.certificates)?;
         for certificate in &c.certificates {
@@ -222,14 +222,14 @@ impl State {
         let new: Vec<_> = c.certificates.iter().filter(|arn| !known(arn)).cloned().collect();
         let siblings = self.listeners.values().filter(|listener| listener.load_balancer == balancer);
         let count: usize = siblings.map(|listener| listener.more_certificates.len()).sum();
-        if count + new.len() > self.knobs.quotas.certificates_per_load_balancer {
+        if count + new.len() > self.options.quotas.certificates_per_load_balancer {
             return refuse("TooManyCertificates", "The load balancer has reached the limit of certificates");
         }
         self.listener_mut(&c.arn)?.more_certificates.extend(new);
         Ok(())
     }
 
-    pub(super) fn remove_certificates(&mut self, c: &elb::RemoveListenerCertificates) -> Answer<()> {
+    pub(super) fn remove_certificates(&mut self, c: &elb::RemoveListenerCertificates) -> ApiResult<()> {
         let listener = self.tls_listener(&c.arn)?;
         only_one(&c.certificates)?;
         if listener.certificate.as_ref().is_some_and(|default| c.certificates.contains(default)) {
@@ -239,7 +239,7 @@ impl State {
         Ok(())
     }
 
-    fn tls_listener(&self, arn: &ListenerArn) -> Answer<&Listener> {
+    fn tls_listener(&self, arn: &ListenerArn) -> ApiResult<&Listener> {
         let listener = self.listener(arn)?;
         match listener.protocol {
             ElbProtocol::Tls => Ok(listener),
@@ -247,19 +247,19 @@ impl State {
         }
     }
 
-    pub(super) fn listener(&self, arn: &ListenerArn) -> Answer<&Listener> {
+    pub(super) fn listener(&self, arn: &ListenerArn) -> ApiResult<&Listener> {
         match self.listeners.get(arn).filter(|listener| listener.created.found()) {
             Some(listener) => Ok(listener),
             None => refuse(UNKNOWN, format!("Listener '{arn}' not found")),
         }
     }
 
-    pub(super) fn listener_mut(&mut self, arn: &ListenerArn) -> Answer<&mut Listener> {
+    pub(super) fn listener_mut(&mut self, arn: &ListenerArn) -> ApiResult<&mut Listener> {
         self.listener(arn)?;
-        self.listeners.get_mut(arn).ok_or_else(|| Refusal::new(UNKNOWN, "Listener not found"))
+        self.listeners.get_mut(arn).ok_or_else(|| ApiRejection::new(UNKNOWN, "Listener not found"))
     }
 
-    pub(super) fn shown_listener(&self, arn: &ListenerArn) -> Answer<&Listener> {
+    pub(super) fn shown_listener(&self, arn: &ListenerArn) -> ApiResult<&Listener> {
         match self.listeners.get(arn).filter(|listener| listener.created.shown()) {
             Some(listener) => Ok(listener),
             None => refuse(UNKNOWN, format!("Listener '{arn}' not found")),
@@ -268,7 +268,7 @@ impl State {
 }
 
 /// AWS takes one certificate per call.
-fn only_one(certificates: &[Box<str>]) -> Answer<()> {
+fn only_one(certificates: &[Box<str>]) -> ApiResult<()> {
     match certificates {
         [_] => Ok(()),
         _ => invalid(format!("You must specify one certificate, not {}", certificates.len())),

@@ -1,6 +1,6 @@
 //! Filters and pages of EC2 and Elastic Load Balancing.
 
-use super::refusal::{Answer, refuse};
+use super::error::{ApiResult, refuse};
 use crate::api::{Filter, Page, Tags};
 
 /// Most values of one filter.
@@ -11,7 +11,7 @@ pub(super) struct Filters<'a>(&'a [Filter]);
 
 impl<'a> Filters<'a> {
     /// Takes filters whose names are tags or among those known.
-    pub(super) fn new(filters: &'a [Filter], known: &[&str]) -> Answer<Self> {
+    pub(super) fn new(filters: &'a [Filter], known: &[&str]) -> ApiResult<Self> {
         for filter in filters {
             let name = &*filter.name;
             if !name.starts_with("tag:") && name != "tag-key" && !known.contains(&name) {
@@ -64,7 +64,12 @@ pub(super) fn glob(pattern: &str, text: &str) -> bool {
 
 /// Cuts a page out of a list that is sorted by key. The token names the last key of the page before, so that pages fit
 /// together although the list changes meanwhile.
-pub(super) fn page<T>(items: Vec<(String, T)>, token: Option<&str>, size: usize, bad: &'static str) -> Answer<Page<T>> {
+pub(super) fn page<T>(
+    items: Vec<(String, T)>,
+    token: Option<&str>,
+    size: usize,
+    bad: &'static str,
+) -> ApiResult<Page<T>> {
     let after = match token.map(|token| token.strip_prefix("after:")) {
         Some(None) => return refuse(bad, "The token is not valid"),
         Some(Some(key)) => Some(key.to_owned()),

@@ -9,24 +9,24 @@
 
 mod attributes;
 mod balancers;
-mod build;
+mod builders;
 mod classic;
+mod cluster;
+mod error;
 mod faults;
 mod groups;
 mod instances;
-mod knobs;
 mod listeners;
 mod lists;
 mod network;
+mod options;
 mod read;
-mod refusal;
 mod snapshot;
 mod state;
 mod tags;
 mod targets;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,35 +34,35 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 pub use self::{
-    build::{InstanceBuilder, Interface},
+    builders::{InstanceBuilder, Interface},
+    cluster::{CLUSTER, FakeCluster},
     faults::Crash,
-    knobs::{Knobs, Quotas},
-    snapshot::Everything,
+    options::{FakeOptions, Quotas},
+    snapshot::AccountSnapshot,
     state::{ACCOUNT, REGION},
-    world::{CLUSTER, World},
 };
-use self::{faults::Fate, refusal::Answer, state::State};
+use self::{error::ApiResult, faults::RequestOutcome, state::AccountState};
 use crate::{
-    api::{Action, AwsError, Call, Class, Reply, Request, Transport},
+    api::{Action, AwsError, Call, Reply, Request, RequestClass, Transport},
     client::Client,
 };
 
 /// The in-memory AWS. Clones are the same one.
 #[derive(Clone)]
-pub struct Aws {
-    state: Arc<Mutex<State>>,
+pub struct FakeAws {
+    state: Arc<Mutex<AccountState>>,
 }
 
-impl Default for Aws {
+impl Default for FakeAws {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Aws {
+impl FakeAws {
     /// Makes an empty account: there are zones `a`, `b`, `c` and a local zone, and nothing else.
     pub fn new() -> Self {
-        Self { state: Arc::new(Mutex::new(State::new())) }
+        Self { state: Arc::new(Mutex::new(AccountState::new())) }
     }
 
     /// Copies the account as it is now, without ordered faults and the record of requests: what reads show that lag behind.
@@ -89,19 +89,19 @@ impl Aws {
     /// As [`Transport::send`].
     pub async fn ask<R: Request>(&self, request: R) -> Result<R::Reply, AwsError> {
         let reply = self.send(request.into_call()).await?;
-        R::from_reply(reply).ok_or_else(|| AwsError::unanswered(R::ACTION, "the answer is of another request"))
+        R::from_reply(reply).ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
     }
 
     /// Changes times and sizes.
-    pub fn tune(&self, change: impl FnOnce(&mut Knobs)) {
+    pub fn configure(&self, change: impl FnOnce(&mut FakeOptions)) {
         let mut state = self.state.lock();
-        change(&mut state.knobs);
-        state.reveal();
+        change(&mut state.options);
+        state.apply_visibility();
     }
 
     /// Changes quotas.
     pub fn quotas(&self, change: impl FnOnce(&mut Quotas)) {
-        change(&mut self.state.lock().knobs.quotas);
+        change(&mut self.state.lock().options.quotas);
     }
 
     /// Answers the next request of a kind with an error code; several calls queue up.
@@ -109,7 +109,7 @@ impl Aws {
         self.state.lock().faults.fail_next(action, code.to_owned());
     }
 
-    /// Answers every request of a kind with an error code, until [`heal`](Self::heal).
+    /// Answers every request of a kind with an error code, until [`clear_faults`](Self::heal).
     pub fn fail_always(&self, action: Action, code: &str) {
         self.state.lock().faults.fail_always(action, code.to_owned());
     }
@@ -130,13 +130,13 @@ impl Aws {
     }
 
     /// Lets the process die after so many more changes: every later request, also a read, gets no answer and is not carried
-    /// out, until [`revive`](Self::revive).
-    pub fn dead_after(&self, writes: usize) {
+    /// out, until [`restart_process`](Self::revive).
+    pub fn crash_after(&self, writes: usize) {
         self.state.lock().faults.dead_after(writes);
     }
 
     /// Lets the process die at the n-th change from now: the answer of that one is lost, and so is every later request, until
-    /// [`revive`](Self::revive).
+    /// [`restart_process`](Self::revive).
     pub fn crash_at_write(&self, n: usize, crash: Crash) {
         let mut state = self.state.lock();
         state.faults.lose(n, crash);
@@ -145,16 +145,16 @@ impl Aws {
 
     /// Tells whether the process has died.
     pub fn is_dead(&self) -> bool {
-        self.state.lock().faults.dead
+        self.state.lock().faults.crashed
     }
 
     /// Starts the process anew: ends all faults that were ordered. The record of requests stays.
-    pub fn revive(&self) {
-        self.heal();
+    pub fn restart_process(&self) {
+        self.clear_faults();
     }
 
     /// Ends all faults that were ordered.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.state.lock().faults.heal();
     }
 
@@ -165,7 +165,7 @@ impl Aws {
 
     /// Counts the changes that reached AWS, those that it refused included.
     pub fn writes(&self) -> usize {
-        self.state.lock().faults.log.iter().filter(|call| call.action().class() == Class::Write).count()
+        self.state.lock().faults.log.iter().filter(|call| call.action().class() == RequestClass::Write).count()
     }
 
     /// Counts all requests that reached AWS.
@@ -188,8 +188,8 @@ impl Aws {
         self.state.lock().faults.log.clear();
     }
 
-    async fn half_way(&self) {
-        let half: Duration = self.state.lock().knobs.latency / 2;
+    async fn half_latency(&self) {
+        let half: Duration = self.state.lock().options.latency / 2;
         if !half.is_zero() {
             tokio::time::sleep(half).await;
         }
@@ -197,33 +197,33 @@ impl Aws {
 }
 
 #[async_trait]
-impl Transport for Aws {
+impl Transport for FakeAws {
     async fn send(&self, call: Call) -> Result<Reply, AwsError> {
-        self.half_way().await;
+        self.half_latency().await;
         let result = {
             let mut state = self.state.lock();
-            state.settle();
-            match state.faults.judge(&call) {
-                Fate::Failed(error) => Err(error),
-                Fate::Served { answered } => {
+            state.advance();
+            match state.faults.decide(&call) {
+                RequestOutcome::Failed(error) => Err(error),
+                RequestOutcome::Served { answered } => {
                     let action = call.action();
                     let answer = state.serve(call).map_err(|refusal| refusal.into_error(action));
                     if answered {
                         answer
                     } else {
-                        Err(AwsError::unanswered(action, "connection lost (ordered by the test)"))
+                        Err(AwsError::no_response(action, "connection lost (ordered by the test)"))
                     }
                 }
             }
         };
-        self.half_way().await;
+        self.half_latency().await;
         result
     }
 }
 
-impl State {
+impl AccountState {
     // length: one arm per request
-    fn serve(&mut self, call: Call) -> Answer<Reply> {
+    fn serve(&mut self, call: Call) -> ApiResult<Reply> {
         Ok(match call {
             Call::DescribeInstances(c) => Reply::DescribeInstances(self.describe_instances(&c)?),
             Call::DescribeNetworkInterfaces(c) => Reply::DescribeNetworkInterfaces(self.describe_interfaces(&c)?),

@@ -5,9 +5,9 @@ use std::fmt::Display;
 use ipnet::IpNet;
 
 use super::{
+    error::{ApiResult, refuse},
     lists::{Filters, page},
-    refusal::{Answer, refuse},
-    state::{Born, Hop, Route, State, Table},
+    state::{AccountState, CreationTime, Route, RouteNextHop, Table},
 };
 use crate::api::{
     EniId, InstanceId, Page, RouteTableId, Tags, VpcId,
@@ -31,24 +31,24 @@ pub(super) fn all_known<'a, T: Display + 'a>(
     known: impl Fn(&T) -> bool,
     code: &'static str,
     kind: &str,
-) -> Answer<()> {
+) -> ApiResult<()> {
     match ids.into_iter().find(|id| !known(id)) {
         Some(id) => refuse(code, format!("The {kind} ID '{id}' does not exist")),
         None => Ok(()),
     }
 }
 
-impl State {
-    pub(super) fn describe_vpcs(&self, c: &ec2::DescribeVpcs) -> Answer<Page<ec2::Vpc>> {
+impl AccountState {
+    pub(super) fn describe_vpcs(&self, c: &ec2::DescribeVpcs) -> ApiResult<Page<ec2::Vpc>> {
         all_known(&c.ids, |id| self.vpcs.contains_key(id), "InvalidVpcID.NotFound", "vpc")?;
         let found = self.vpcs.iter().filter(|(id, _)| c.ids.is_empty() || c.ids.contains(id));
         let show = |(id, vpc): (&VpcId, &super::state::Vpc)| {
             (id.to_string(), ec2::Vpc { id: id.clone(), cidrs: vpc.cidrs.clone() })
         };
-        page(found.map(show).collect(), c.token.as_deref(), self.knobs.page_size, "InvalidNextToken")
+        page(found.map(show).collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
     }
 
-    pub(super) fn describe_subnets(&self, c: &ec2::DescribeSubnets) -> Answer<Page<ec2::Subnet>> {
+    pub(super) fn describe_subnets(&self, c: &ec2::DescribeSubnets) -> ApiResult<Page<ec2::Subnet>> {
         let filters = Filters::new(&c.filters, SUBNET_FILTERS)?;
         all_known(&c.ids, |id| self.subnets.contains_key(id), "InvalidSubnetID.NotFound", "subnet")?;
         let found = self.subnets.iter().filter(|(id, subnet)| {
@@ -73,17 +73,17 @@ impl State {
             };
             (id.to_string(), shown)
         });
-        page(found.collect(), c.token.as_deref(), self.knobs.page_size, "InvalidNextToken")
+        page(found.collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
     }
 
-    pub(super) fn describe_route_tables(&self, c: &ec2::DescribeRouteTables) -> Answer<Page<ec2::RouteTable>> {
+    pub(super) fn describe_route_tables(&self, c: &ec2::DescribeRouteTables) -> ApiResult<Page<ec2::RouteTable>> {
         let filters = Filters::new(&c.filters, TABLE_FILTERS)?;
         all_known(&c.ids, |id| self.tables.contains_key(id), "InvalidRouteTableID.NotFound", "routeTable")?;
         let found = self.tables.iter().filter(|(id, table)| {
             (c.ids.is_empty() || c.ids.contains(id)) && filters.accept(&table.tags, |name| table_field(id, table, name))
         });
         let found = found.map(|(id, table)| (id.to_string(), self.show_table(id, table)));
-        page(found.collect(), c.token.as_deref(), self.knobs.page_size, "InvalidNextToken")
+        page(found.collect(), c.token.as_deref(), self.options.page_size, "InvalidNextToken")
     }
 
     fn show_table(&self, id: &RouteTableId, table: &Table) -> ec2::RouteTable {
@@ -107,26 +107,25 @@ impl State {
             gateway: None,
         };
         let eni = match &route.target {
-            Hop::Gateway(gateway) => return ec2::Route { gateway: Some(gateway.clone()), ..shown },
-            Hop::Target(RouteTarget::Interface(eni)) => Some(eni.clone()),
-            Hop::Target(RouteTarget::Instance(id)) => {
+            RouteNextHop::Gateway(gateway) => return ec2::Route { gateway: Some(gateway.clone()), ..shown },
+            RouteNextHop::Target(RouteTarget::Interface(eni)) => Some(eni.clone()),
+            RouteNextHop::Target(RouteTarget::Instance(id)) => {
                 self.instances.get(id).and_then(|instance| instance.enis.first().cloned())
             }
         };
         let holder = eni.as_ref().and_then(|eni| self.enis.get(eni)).map(|eni| &eni.holder);
         let instance = match (holder, &route.target) {
-            (Some(super::state::Holder::Instance(id, _)), _) | (None, Hop::Target(RouteTarget::Instance(id))) => {
-                Some(id.clone())
-            }
+            (Some(super::state::InterfaceOwner::Instance(id, _)), _)
+            | (None, RouteNextHop::Target(RouteTarget::Instance(id))) => Some(id.clone()),
             _ => None,
         };
         ec2::Route { blackhole: holder.is_none(), instance, interface: eni, ..shown }
     }
 
-    pub(super) fn create_route(&mut self, c: &ec2::CreateRoute) -> Answer<()> {
+    pub(super) fn create_route(&mut self, c: &ec2::CreateRoute) -> ApiResult<()> {
         let destination = c.destination.trunc();
         self.check_route(&c.table, &c.target)?;
-        let most = self.knobs.quotas.routes_per_table;
+        let most = self.options.quotas.routes_per_table;
         let table = self.table(&c.table)?;
         if table.routes.iter().any(|route| route.destination == Some(destination)) {
             return refuse("RouteAlreadyExists", format!("The route identified by {destination} already exists."));
@@ -134,22 +133,22 @@ impl State {
         // Each family has the quota for itself; local routes do not count.
         let counted = |route: &&Route| {
             let family = route.destination.is_some_and(|it| it.addr().is_ipv4() == destination.addr().is_ipv4());
-            family && !matches!(&route.target, Hop::Gateway(gateway) if **gateway == *"local")
+            family && !matches!(&route.target, RouteNextHop::Gateway(gateway) if **gateway == *"local")
         };
         if table.routes.iter().filter(counted).count() >= most {
             return refuse("RouteLimitExceeded", format!("The maximum number of routes, {most}, has been reached"));
         }
-        table.routes.push(Route { destination: Some(destination), target: Hop::Target(c.target.clone()) });
+        table.routes.push(Route { destination: Some(destination), target: RouteNextHop::Target(c.target.clone()) });
         Ok(())
     }
 
-    pub(super) fn replace_route(&mut self, c: &ec2::ReplaceRoute) -> Answer<()> {
+    pub(super) fn replace_route(&mut self, c: &ec2::ReplaceRoute) -> ApiResult<()> {
         let destination = c.destination.trunc();
         self.check_route(&c.table, &c.target)?;
         let table = self.table(&c.table)?;
         match table.routes.iter_mut().find(|route| route.destination == Some(destination)) {
             Some(route) => {
-                route.target = Hop::Target(c.target.clone());
+                route.target = RouteNextHop::Target(c.target.clone());
                 Ok(())
             }
             None => {
@@ -159,13 +158,13 @@ impl State {
         }
     }
 
-    pub(super) fn delete_route(&mut self, c: &ec2::DeleteRoute) -> Answer<()> {
+    pub(super) fn delete_route(&mut self, c: &ec2::DeleteRoute) -> ApiResult<()> {
         let destination = c.destination.trunc();
         let id = c.table.clone();
         let table = self.table(&c.table)?;
         let found = table.routes.iter().position(|route| route.destination == Some(destination));
         match found.map(|at| (at, &table.routes[at].target)) {
-            Some((_, Hop::Gateway(gateway))) if **gateway == *"local" => {
+            Some((_, RouteNextHop::Gateway(gateway))) if **gateway == *"local" => {
                 refuse("InvalidParameterValue", format!("cannot remove local route {destination} in route table {id}"))
             }
             Some((at, _)) => {
@@ -179,7 +178,7 @@ impl State {
         }
     }
 
-    fn table(&mut self, id: &RouteTableId) -> Answer<&mut Table> {
+    fn table(&mut self, id: &RouteTableId) -> ApiResult<&mut Table> {
         match self.tables.get_mut(id) {
             Some(table) => Ok(table),
             None => refuse("InvalidRouteTableID.NotFound", format!("The routeTable ID '{id}' does not exist")),
@@ -187,7 +186,7 @@ impl State {
     }
 
     /// Checks that a route may lead there.
-    fn check_route(&self, table: &RouteTableId, target: &RouteTarget) -> Answer<()> {
+    fn check_route(&self, table: &RouteTableId, target: &RouteTarget) -> ApiResult<()> {
         let vpc = match self.tables.get(table) {
             Some(table) => table.vpc.clone(),
             None => {
@@ -211,8 +210,8 @@ impl State {
         }
     }
 
-    fn only_interface(&self, id: &InstanceId) -> Answer<EniId> {
-        self.known_instances(std::slice::from_ref(id), Born::found)?;
+    fn only_interface(&self, id: &InstanceId) -> ApiResult<EniId> {
+        self.known_instances(std::slice::from_ref(id), CreationTime::found)?;
         match self.instances.get(id).map(|instance| (instance.state, instance.enis.as_slice())) {
             Some((InstanceState::Terminated, _) | (_, [])) | None => {
                 refuse("IncorrectInstanceState", format!("The instance '{id}' is not in a state that has a route"))
@@ -240,14 +239,14 @@ fn table_field(id: &RouteTableId, table: &Table, name: &str) -> Vec<String> {
         }
         "route.gateway-id" => {
             let gateways = table.routes.iter().filter_map(|route| match &route.target {
-                Hop::Gateway(gateway) => Some(gateway.to_string()),
-                Hop::Target(_) => None,
+                RouteNextHop::Gateway(gateway) => Some(gateway.to_string()),
+                RouteNextHop::Target(_) => None,
             });
             gateways.collect()
         }
         "route.instance-id" => {
             let instances = table.routes.iter().filter_map(|route| match &route.target {
-                Hop::Target(RouteTarget::Instance(id)) => Some(id.to_string()),
+                RouteNextHop::Target(RouteTarget::Instance(id)) => Some(id.to_string()),
                 _ => None,
             });
             instances.collect()
@@ -257,7 +256,7 @@ fn table_field(id: &RouteTableId, table: &Table, name: &str) -> Vec<String> {
 }
 
 /// Checks tags that are put on an object of EC2.
-pub(super) fn check_ec2_tags(new: &Tags, total: usize, most: usize) -> Answer<()> {
+pub(super) fn check_ec2_tags(new: &Tags, total: usize, most: usize) -> ApiResult<()> {
     for (key, value) in new {
         if key.is_empty() || key.chars().count() > 127 || value.chars().count() > 255 {
             return refuse("InvalidParameterValue", format!("Tag key or value exceeds the maximum length: {key}"));

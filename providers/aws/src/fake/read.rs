@@ -2,14 +2,14 @@
 
 use ipnet::IpNet;
 
-use super::{Aws, groups, listeners};
+use super::{FakeAws, groups, listeners};
 use crate::api::{
     AllocationId, InstanceId, LoadBalancerArn, RouteTableId, SecurityGroupId, Tags, TargetGroupArn,
     ec2::{self, Rule},
     elb::{self, Attributes, ClassicLoadBalancer},
 };
 
-impl Aws {
+impl FakeAws {
     /// Returns all load balancers.
     pub fn load_balancers(&self) -> Vec<elb::LoadBalancer> {
         let state = self.state.lock();

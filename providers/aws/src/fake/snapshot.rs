@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::{
-    Aws,
+    FakeAws,
     groups::group_of,
     instances::state_name,
-    state::{Hop, State},
+    state::{AccountState, RouteNextHop},
 };
 use crate::api::{
     SecurityGroupId, Tags, TargetGroupArn,
@@ -16,9 +16,9 @@ use crate::api::{
 /// Everything there is, comparable: generated IDs, ARNs and times are replaced by names, and what only time brings about
 /// (health, draining targets, interfaces that linger) is left out. Two histories that end alike have equal snapshots.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Everything(BTreeMap<String, BTreeMap<String, String>>);
+pub struct AccountSnapshot(BTreeMap<String, BTreeMap<String, String>>);
 
-impl Everything {
+impl AccountSnapshot {
     /// Tells what differs: one line for each field, `-` for here and `+` for there.
     pub fn diff(&self, other: &Self) -> String {
         let lines = |of: &Self| -> Vec<String> {
@@ -43,7 +43,7 @@ impl Everything {
     }
 }
 
-impl fmt::Display for Everything {
+impl fmt::Display for AccountSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (object, fields) in &self.0 {
             writeln!(f, "{object}")?;
@@ -55,17 +55,17 @@ impl fmt::Display for Everything {
     }
 }
 
-impl fmt::Debug for Everything {
+impl fmt::Debug for AccountSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\n{self}")
     }
 }
 
-impl Aws {
+impl FakeAws {
     /// Returns everything there is.
-    pub fn everything(&self) -> Everything {
+    pub fn snapshot(&self) -> AccountSnapshot {
         let mut state = self.state.lock();
-        state.settle();
+        state.advance();
         let mut all = BTreeMap::new();
         let mut add = |object: String, fields: Vec<(&str, String)>| {
             let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
@@ -75,7 +75,7 @@ impl Aws {
         state.add_groups(&mut add);
         state.add_balancers(&mut add);
         state.add_target_groups(&mut add);
-        Everything(all)
+        AccountSnapshot(all)
     }
 }
 
@@ -91,7 +91,7 @@ fn pairs(tags: &Tags) -> String {
     list(tags.iter().map(|(key, value)| format!("{key}={value}")))
 }
 
-impl State {
+impl AccountState {
     fn add_network(&self, add: &mut impl FnMut(String, Fields<'_>)) {
         for (id, subnet) in &self.subnets {
             add(format!("subnet {id}"), vec![("tags", pairs(&subnet.tags))]);
@@ -99,9 +99,9 @@ impl State {
         for (id, table) in &self.tables {
             let routes = table.routes.iter().map(|route| {
                 let hop = match &route.target {
-                    Hop::Gateway(gateway) => gateway.to_string(),
-                    Hop::Target(RouteTarget::Instance(id)) => id.to_string(),
-                    Hop::Target(RouteTarget::Interface(id)) => id.to_string(),
+                    RouteNextHop::Gateway(gateway) => gateway.to_string(),
+                    RouteNextHop::Target(RouteTarget::Instance(id)) => id.to_string(),
+                    RouteNextHop::Target(RouteTarget::Interface(id)) => id.to_string(),
                 };
                 format!("{} to {hop}", route.destination.map(|it| it.to_string()).unwrap_or_default())
             });

@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{faults::Faults, knobs::Knobs};
+use super::{faults::Faults, options::FakeOptions};
 use crate::api::{
     AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId, Tags,
     TargetGroupArn, VpcId,
@@ -27,13 +27,13 @@ const TERMINATED_FOR: Duration = Duration::from_secs(3600);
 
 /// When an object was made, and since when it can be seen.
 #[derive(Clone, Copy)]
-pub(super) struct Born {
+pub(super) struct CreationTime {
     pub(super) at: Instant,
     shown: Instant,
     found: Instant,
 }
 
-impl Born {
+impl CreationTime {
     /// Tells whether describes show it.
     pub(super) fn shown(self) -> bool {
         self.shown <= Instant::now()
@@ -47,21 +47,21 @@ impl Born {
 
 /// Everything there is, and what the tests ordered.
 #[derive(Clone)]
-pub(super) struct State {
+pub(super) struct AccountState {
     pub(super) started: Instant,
     counters: BTreeMap<&'static str, u64>,
-    pub(super) knobs: Knobs,
+    pub(super) options: FakeOptions,
     pub(super) faults: Faults,
     pub(super) zones: Vec<AvailabilityZone>,
     pub(super) vpcs: BTreeMap<VpcId, Vpc>,
     pub(super) subnets: BTreeMap<SubnetId, Subnet>,
     pub(super) tables: BTreeMap<RouteTableId, Table>,
     pub(super) instances: BTreeMap<InstanceId, Instance>,
-    pub(super) enis: BTreeMap<EniId, Eni>,
-    pub(super) groups: BTreeMap<SecurityGroupId, Group>,
-    pub(super) eips: BTreeMap<AllocationId, Eip>,
+    pub(super) enis: BTreeMap<EniId, NetworkInterface>,
+    pub(super) groups: BTreeMap<SecurityGroupId, SecurityGroup>,
+    pub(super) eips: BTreeMap<AllocationId, ElasticIp>,
     pub(super) certificates: Vec<Box<str>>,
-    pub(super) balancers: BTreeMap<LoadBalancerArn, Balancer>,
+    pub(super) balancers: BTreeMap<LoadBalancerArn, LoadBalancer>,
     pub(super) target_groups: BTreeMap<TargetGroupArn, TargetGroup>,
     pub(super) listeners: BTreeMap<ListenerArn, Listener>,
     pub(super) classics: BTreeMap<Box<str>, Classic>,
@@ -97,12 +97,12 @@ pub(super) struct Table {
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) destination: Option<IpNet>,
-    pub(super) target: Hop,
+    pub(super) target: RouteNextHop,
 }
 
 /// What a route leads to.
 #[derive(Clone)]
-pub(super) enum Hop {
+pub(super) enum RouteNextHop {
     Gateway(Box<str>),
     Target(RouteTarget),
 }
@@ -122,11 +122,11 @@ pub(super) struct Instance {
     pub(super) network_nodes: Vec<Box<str>>,
     pub(super) tags: Tags,
     pub(super) terminated: Option<Instant>,
-    pub(super) created: Born,
+    pub(super) created: CreationTime,
 }
 
 #[derive(Clone)]
-pub(super) struct Eni {
+pub(super) struct NetworkInterface {
     pub(super) vpc: VpcId,
     pub(super) subnet: SubnetId,
     pub(super) zone: Box<str>,
@@ -137,12 +137,12 @@ pub(super) struct Eni {
     pub(super) groups: Vec<SecurityGroupId>,
     pub(super) source_dest_check: bool,
     pub(super) in_use: bool,
-    pub(super) holder: Holder,
+    pub(super) holder: InterfaceOwner,
 }
 
 /// Whose a network interface is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Holder {
+pub(super) enum InterfaceOwner {
     /// An instance's, at a device index.
     Instance(InstanceId, Option<i32>),
     /// A load balancer's.
@@ -154,23 +154,23 @@ pub(super) enum Holder {
 }
 
 #[derive(Clone)]
-pub(super) struct Group {
+pub(super) struct SecurityGroup {
     pub(super) name: Box<str>,
     pub(super) description: Box<str>,
     pub(super) vpc: VpcId,
     pub(super) ingress: Vec<Rule>,
     pub(super) tags: Tags,
-    pub(super) created: Born,
+    pub(super) created: CreationTime,
 }
 
 #[derive(Clone)]
-pub(super) struct Eip {
+pub(super) struct ElasticIp {
     pub(super) ip: Box<str>,
     pub(super) used_by: Option<EniId>,
 }
 
 #[derive(Clone)]
-pub(super) struct Balancer {
+pub(super) struct LoadBalancer {
     pub(super) name: Box<str>,
     pub(super) kind: Box<str>,
     pub(super) dns_name: Box<str>,
@@ -185,7 +185,7 @@ pub(super) struct Balancer {
     pub(super) state: Option<(LoadBalancerState, Box<str>)>,
     pub(super) attributes: Attributes,
     pub(super) tags: Tags,
-    pub(super) created: Born,
+    pub(super) created: CreationTime,
 }
 
 #[derive(Clone)]
@@ -200,7 +200,7 @@ pub(super) struct TargetGroup {
     pub(super) attributes: Attributes,
     pub(super) tags: Tags,
     pub(super) targets: BTreeMap<(Box<str>, u16), Target>,
-    pub(super) created: Born,
+    pub(super) created: CreationTime,
 }
 
 /// A target, known by its ID and port.
@@ -226,7 +226,7 @@ pub(super) struct Listener {
     pub(super) alpn_policy: Option<Box<str>>,
     pub(super) attributes: Attributes,
     pub(super) tags: Tags,
-    pub(super) created: Born,
+    pub(super) created: CreationTime,
 }
 
 #[derive(Clone)]
@@ -235,10 +235,10 @@ pub(super) struct Classic {
     pub(super) instances: Vec<InstanceId>,
     pub(super) groups: Vec<SecurityGroupId>,
     pub(super) tags: Tags,
-    pub(super) created: Born,
+    pub(super) created: CreationTime,
 }
 
-impl State {
+impl AccountState {
     pub(super) fn new() -> Self {
         let zone = |name: &str, id: &str, kind: &str| AvailabilityZone {
             name: name.into(),
@@ -248,7 +248,7 @@ impl State {
         Self {
             started: Instant::now(),
             counters: BTreeMap::new(),
-            knobs: Knobs::default(),
+            options: FakeOptions::default(),
             faults: Faults::default(),
             // Letters and numbers of zones differ from account to account: here as well.
             zones: vec![
@@ -290,9 +290,9 @@ impl State {
     }
 
     /// Lets happen what time brings about.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn advance(&mut self) {
         let now = Instant::now();
-        self.enis.retain(|_, eni| !matches!(eni.holder, Holder::Leaving(until) if until <= now));
+        self.enis.retain(|_, eni| !matches!(eni.holder, InterfaceOwner::Leaving(until) if until <= now));
         let enis = &self.enis;
         for eip in self.eips.values_mut() {
             if eip.used_by.as_ref().is_some_and(|eni| !enis.contains_key(eni)) {
@@ -306,14 +306,14 @@ impl State {
     }
 
     /// Notes that an object is made now.
-    pub(super) fn born(&self) -> Born {
+    pub(super) fn creation_time(&self) -> CreationTime {
         let at = Instant::now();
-        Born { at, shown: at + self.knobs.describe_lag, found: at + self.knobs.change_lag }
+        CreationTime { at, shown: at + self.options.describe_lag, found: at + self.options.change_lag }
     }
 
     /// Shows what would show by now with the delays as they are, which may have become shorter.
-    pub(super) fn reveal(&mut self) {
-        let (describe, change) = (self.knobs.describe_lag, self.knobs.change_lag);
+    pub(super) fn apply_visibility(&mut self) {
+        let (describe, change) = (self.options.describe_lag, self.options.change_lag);
         let of_ec2 = self.groups.values_mut().map(|it| &mut it.created);
         let of_ec2 = of_ec2.chain(self.instances.values_mut().map(|it| &mut it.created));
         let of_elb = self.balancers.values_mut().map(|it| &mut it.created);

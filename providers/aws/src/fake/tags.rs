@@ -2,9 +2,9 @@
 
 use super::{
     balancers::MOST_NAMED,
+    error::{ApiResult, invalid, refuse},
     network::check_ec2_tags,
-    refusal::{Answer, invalid, refuse},
-    state::{Born, State},
+    state::{AccountState, CreationTime},
 };
 use crate::api::{Tags, ec2, elb};
 
@@ -13,15 +13,15 @@ const MOST_RESOURCES: usize = 1000;
 
 /// Who asks: describes and changes may know different things of a young object.
 #[derive(Clone, Copy)]
-enum View {
+enum Visibility {
     Describe,
     Change,
 }
 
-impl State {
-    pub(super) fn create_tags(&mut self, c: &ec2::CreateTags) -> Answer<()> {
+impl AccountState {
+    pub(super) fn create_tags(&mut self, c: &ec2::CreateTags) -> ApiResult<()> {
         self.check_resources(&c.resources)?;
-        let most = self.knobs.quotas.tags;
+        let most = self.options.quotas.tags;
         for resource in &c.resources {
             if let Some(tags) = self.ec2_tags(resource) {
                 check_ec2_tags(&c.tags, merged(tags, &c.tags), most)?;
@@ -35,7 +35,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn delete_tags(&mut self, c: &ec2::DeleteTags) -> Answer<()> {
+    pub(super) fn delete_tags(&mut self, c: &ec2::DeleteTags) -> ApiResult<()> {
         self.check_resources(&c.resources)?;
         for resource in &c.resources {
             if let Some(tags) = self.ec2_tags(resource) {
@@ -45,7 +45,7 @@ impl State {
         Ok(())
     }
 
-    fn check_resources(&self, resources: &[Box<str>]) -> Answer<()> {
+    fn check_resources(&self, resources: &[Box<str>]) -> ApiResult<()> {
         if resources.is_empty() || resources.len() > MOST_RESOURCES {
             return refuse("InvalidParameterValue", format!("From 1 to {MOST_RESOURCES} resources can be tagged"));
         }
@@ -70,7 +70,7 @@ impl State {
                 return refuse(code, format!("The ID '{id}' is not valid"));
             }
         }
-        self.known_instances(&instances, Born::found)
+        self.known_instances(&instances, CreationTime::found)
     }
 
     pub(super) fn ec2_tags(&mut self, id: &str) -> Option<&mut Tags> {
@@ -86,29 +86,29 @@ impl State {
 
     /// Tells whether an object that is there already has the tags asked for, as far as that matters.
     pub(super) fn same_tags(&self, have: &Tags, asked: &Tags) -> bool {
-        !self.knobs.tags_are_settings || have == asked
+        !self.options.tags_are_settings || have == asked
     }
 
-    pub(super) fn describe_elb_tags(&self, c: &elb::DescribeElbTags) -> Answer<Vec<(Box<str>, Tags)>> {
+    pub(super) fn describe_elb_tags(&self, c: &elb::DescribeElbTags) -> ApiResult<Vec<(Box<str>, Tags)>> {
         check_arns(&c.arns)?;
-        let tags = c.arns.iter().map(|arn| Ok((arn.clone(), self.elb_tags(arn, View::Describe)?.clone())));
+        let tags = c.arns.iter().map(|arn| Ok((arn.clone(), self.elb_tags(arn, Visibility::Describe)?.clone())));
         tags.collect()
     }
 
-    pub(super) fn add_elb_tags(&mut self, c: &elb::AddElbTags) -> Answer<()> {
+    pub(super) fn add_elb_tags(&mut self, c: &elb::AddElbTags) -> ApiResult<()> {
         check_arns(&c.arns)?;
         for arn in &c.arns {
-            let have = self.elb_tags(arn, View::Change)?;
-            check_elb_tags(&c.tags, merged(have, &c.tags), self.knobs.quotas.tags)?;
+            let have = self.elb_tags(arn, Visibility::Change)?;
+            check_elb_tags(&c.tags, merged(have, &c.tags), self.options.quotas.tags)?;
         }
         self.each_elb_tags(&c.arns, |tags| tags.extend(c.tags.clone()));
         Ok(())
     }
 
-    pub(super) fn remove_elb_tags(&mut self, c: &elb::RemoveElbTags) -> Answer<()> {
+    pub(super) fn remove_elb_tags(&mut self, c: &elb::RemoveElbTags) -> ApiResult<()> {
         check_arns(&c.arns)?;
         for arn in &c.arns {
-            self.elb_tags(arn, View::Change)?;
+            self.elb_tags(arn, Visibility::Change)?;
         }
         self.each_elb_tags(&c.arns, |tags| tags.retain(|key, _| !c.keys.contains(key)));
         Ok(())
@@ -126,15 +126,15 @@ impl State {
         }
     }
 
-    fn elb_tags(&self, arn: &str, view: View) -> Answer<&Tags> {
+    fn elb_tags(&self, arn: &str, view: Visibility) -> ApiResult<&Tags> {
         let kind = arn.rsplit(':').next().and_then(|path| path.split('/').next());
         match (kind, view) {
-            (Some("loadbalancer"), View::Describe) => self.shown_balancer(&arn.into()).map(|it| &it.tags),
-            (Some("loadbalancer"), View::Change) => self.balancer(&arn.into()).map(|it| &it.tags),
-            (Some("targetgroup"), View::Describe) => self.shown_target_group(&arn.into()).map(|it| &it.tags),
-            (Some("targetgroup"), View::Change) => self.target_group(&arn.into()).map(|it| &it.tags),
-            (Some("listener"), View::Describe) => self.shown_listener(&arn.into()).map(|it| &it.tags),
-            (Some("listener"), View::Change) => self.listener(&arn.into()).map(|it| &it.tags),
+            (Some("loadbalancer"), Visibility::Describe) => self.shown_balancer(&arn.into()).map(|it| &it.tags),
+            (Some("loadbalancer"), Visibility::Change) => self.balancer(&arn.into()).map(|it| &it.tags),
+            (Some("targetgroup"), Visibility::Describe) => self.shown_target_group(&arn.into()).map(|it| &it.tags),
+            (Some("targetgroup"), Visibility::Change) => self.target_group(&arn.into()).map(|it| &it.tags),
+            (Some("listener"), Visibility::Describe) => self.shown_listener(&arn.into()).map(|it| &it.tags),
+            (Some("listener"), Visibility::Change) => self.listener(&arn.into()).map(|it| &it.tags),
             _ => invalid(format!("'{arn}' is not a valid ARN")),
         }
     }
@@ -144,7 +144,7 @@ fn merged(have: &Tags, new: &Tags) -> usize {
     have.len() + new.keys().filter(|key| !have.contains_key(*key)).count()
 }
 
-fn check_arns(arns: &[Box<str>]) -> Answer<()> {
+fn check_arns(arns: &[Box<str>]) -> ApiResult<()> {
     match arns.len() {
         1..=MOST_NAMED => Ok(()),
         _ => invalid(format!("From 1 to {MOST_NAMED} resources can be given")),
@@ -152,7 +152,7 @@ fn check_arns(arns: &[Box<str>]) -> Answer<()> {
 }
 
 /// Checks tags that are put on an object of Elastic Load Balancing.
-pub(super) fn check_elb_tags(new: &Tags, total: usize, most: usize) -> Answer<()> {
+pub(super) fn check_elb_tags(new: &Tags, total: usize, most: usize) -> ApiResult<()> {
     let allowed = |c: char| c.is_alphanumeric() || " +-=._:/@".contains(c);
     for (key, value) in new {
         let long = key.is_empty() || key.chars().count() > 128 || value.chars().count() > 256;

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::{
     attributes,
     balancers::{MOST_NAMED, check_name},
+    error::{ApiRejection, ApiResult, invalid, refuse},
     instances::state_name,
     lists::page,
-    refusal::{Answer, Refusal, invalid, refuse},
-    state::{State, Target, TargetGroup},
+    state::{AccountState, Target, TargetGroup},
     tags::check_elb_tags,
 };
 use crate::api::{
@@ -23,8 +23,8 @@ const UNKNOWN: &str = "TargetGroupNotFound";
 /// Most targets of one request: AWS documents none, and the provider shall not go beyond what others send.
 const MOST_TARGETS: usize = 200;
 
-impl State {
-    pub(super) fn describe_target_groups(&self, c: &elb::DescribeTargetGroups) -> Answer<Page<elb::TargetGroup>> {
+impl AccountState {
+    pub(super) fn describe_target_groups(&self, c: &elb::DescribeTargetGroups) -> ApiResult<Page<elb::TargetGroup>> {
         let ways = [c.load_balancer.is_some(), !c.arns.is_empty(), !c.names.is_empty()];
         if ways.into_iter().filter(|way| *way).count() > 1 {
             return invalid("Only one of load balancer, target group ARNs and names can be given");
@@ -47,7 +47,7 @@ impl State {
         };
         let found = shown().filter(|(arn, group)| asked(arn, group));
         let found = found.map(|(arn, group)| (arn.to_string(), self.show_target_group(arn, group)));
-        page(found.collect(), c.token.as_deref(), self.knobs.page_size.min(400), "ValidationError")
+        page(found.collect(), c.token.as_deref(), self.options.page_size.min(400), "ValidationError")
     }
 
     /// Returns the load balancers whose listeners use a target group.
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    pub(super) fn create_target_group(&mut self, c: &elb::CreateTargetGroup) -> Answer<elb::TargetGroup> {
+    pub(super) fn create_target_group(&mut self, c: &elb::CreateTargetGroup) -> ApiResult<elb::TargetGroup> {
         check_name("target group", &c.name)?;
         let health_check = checked(&c.health_check)?;
         let ip_address_type = c.ip_address_type.unwrap_or(IpAddressType::Ipv4);
@@ -97,11 +97,11 @@ impl State {
                 }
             };
         }
-        check_elb_tags(&c.tags, c.tags.len(), self.knobs.quotas.tags)?;
+        check_elb_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
         if !self.vpcs.contains_key(&c.vpc) {
             return invalid(format!("The VPC ID '{}' is not found", c.vpc));
         }
-        if self.target_groups.len() >= self.knobs.quotas.target_groups {
+        if self.target_groups.len() >= self.options.quotas.target_groups {
             return refuse("TooManyTargetGroups", "You have reached the limit of target groups");
         }
         let arn = TargetGroupArn::from(self.arn("targetgroup", &c.name));
@@ -116,20 +116,20 @@ impl State {
             attributes: attributes::of_target_group(c.protocol, c.target_type),
             tags: c.tags.clone(),
             targets: std::collections::BTreeMap::new(),
-            created: self.born(),
+            created: self.creation_time(),
         };
         let shown = self.show_target_group(&arn, &group);
         self.target_groups.insert(arn, group);
         Ok(shown)
     }
 
-    pub(super) fn modify_target_group(&mut self, c: &elb::ModifyTargetGroup) -> Answer<()> {
+    pub(super) fn modify_target_group(&mut self, c: &elb::ModifyTargetGroup) -> ApiResult<()> {
         let health_check = checked(&c.health_check)?;
         self.target_group_mut(&c.arn)?.health_check = health_check;
         Ok(())
     }
 
-    pub(super) fn delete_target_group(&mut self, c: &elb::DeleteTargetGroup) -> Answer<()> {
+    pub(super) fn delete_target_group(&mut self, c: &elb::DeleteTargetGroup) -> ApiResult<()> {
         if !self.users(&c.arn).is_empty() {
             let message = format!("Target group '{}' is currently in use by a listener or a rule", c.arn);
             return refuse("ResourceInUse", message);
@@ -138,7 +138,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn register(&mut self, c: &elb::RegisterTargets) -> Answer<()> {
+    pub(super) fn register(&mut self, c: &elb::RegisterTargets) -> ApiResult<()> {
         let group = self.target_group(&c.arn)?;
         check_count(&c.targets)?;
         match group.target_type {
@@ -152,10 +152,10 @@ impl State {
         keys.sort();
         keys.dedup();
         let registered = group.targets.values().filter(|target| target.draining.is_none()).count();
-        if registered + keys.len() > self.knobs.quotas.targets_per_target_group {
+        if registered + keys.len() > self.options.quotas.targets_per_target_group {
             return refuse("TooManyTargets", format!("Target group '{}' has reached the limit of targets", c.arn));
         }
-        let most = self.knobs.quotas.registrations_per_target;
+        let most = self.options.quotas.registrations_per_target;
         let count = |id: &str| {
             let all = self.target_groups.values().flat_map(|group| &group.targets);
             all.filter(|((have, _), target)| **have == *id && target.draining.is_none()).count()
@@ -175,7 +175,7 @@ impl State {
         Ok(())
     }
 
-    fn check_instances(&self, group: &TargetGroup, targets: &[elb::Target]) -> Answer<()> {
+    fn check_instances(&self, group: &TargetGroup, targets: &[elb::Target]) -> ApiResult<()> {
         let state = |id: &str| {
             let instance = self.instances.get(&InstanceId::from(id))?;
             (instance.terminated.is_some() || instance.vpc == group.vpc).then_some(instance.state)
@@ -195,7 +195,7 @@ impl State {
         Ok(())
     }
 
-    fn check_ips(&self, group: &TargetGroup, targets: &[elb::Target]) -> Answer<()> {
+    fn check_ips(&self, group: &TargetGroup, targets: &[elb::Target]) -> ApiResult<()> {
         for target in targets {
             let Ok(ip) = target.id.parse::<IpAddr>() else {
                 return invalid(format!("The IP address '{}' is not valid", target.id));
@@ -230,7 +230,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn deregister(&mut self, c: &elb::DeregisterTargets) -> Answer<()> {
+    pub(super) fn deregister(&mut self, c: &elb::DeregisterTargets) -> ApiResult<()> {
         check_count(&c.targets)?;
         let used = !self.users(&c.arn).is_empty();
         let now = Instant::now();
@@ -242,11 +242,11 @@ impl State {
                 target.draining = target.draining.or(Some(now + delay));
             }
         }
-        self.settle();
+        self.advance();
         Ok(())
     }
 
-    pub(super) fn describe_health(&self, c: &elb::DescribeTargetHealth) -> Answer<Vec<elb::TargetHealth>> {
+    pub(super) fn describe_health(&self, c: &elb::DescribeTargetHealth) -> ApiResult<Vec<elb::TargetHealth>> {
         let group = self.shown_target_group(&c.arn)?;
         let used = !self.users(&c.arn).is_empty();
         let show = |((id, port), target): (&(Box<str>, u16), &Target)| {
@@ -269,26 +269,26 @@ impl State {
             }
             _ if !used => ("unused".into(), "Target.NotInUse".into()),
             Some((state, reason)) => (state.clone(), reason.clone()),
-            None if target.since + self.knobs.initial > Instant::now() => {
+            None if target.since + self.options.initial > Instant::now() => {
                 ("initial".into(), "Elb.RegistrationInProgress".into())
             }
             None => ("healthy".into(), Box::default()),
         }
     }
 
-    pub(super) fn target_group(&self, arn: &TargetGroupArn) -> Answer<&TargetGroup> {
+    pub(super) fn target_group(&self, arn: &TargetGroupArn) -> ApiResult<&TargetGroup> {
         match self.target_groups.get(arn).filter(|group| group.created.found()) {
             Some(group) => Ok(group),
             None => refuse(UNKNOWN, format!("Target group '{arn}' not found")),
         }
     }
 
-    pub(super) fn target_group_mut(&mut self, arn: &TargetGroupArn) -> Answer<&mut TargetGroup> {
+    pub(super) fn target_group_mut(&mut self, arn: &TargetGroupArn) -> ApiResult<&mut TargetGroup> {
         self.target_group(arn)?;
-        self.target_groups.get_mut(arn).ok_or_else(|| Refusal::new(UNKNOWN, "Target group not found"))
+        self.target_groups.get_mut(arn).ok_or_else(|| ApiRejection::new(UNKNOWN, "Target group not found"))
     }
 
-    pub(super) fn shown_target_group(&self, arn: &TargetGroupArn) -> Answer<&TargetGroup> {
+    pub(super) fn shown_target_group(&self, arn: &TargetGroupArn) -> ApiResult<&TargetGroup> {
         match self.target_groups.get(arn).filter(|group| group.created.shown()) {
             Some(group) => Ok(group),
             None => refuse(UNKNOWN, format!("Target group '{arn}' not found")),
@@ -296,7 +296,7 @@ impl State {
     }
 }
 
-fn check_count(targets: &[elb::Target]) -> Answer<()> {
+fn check_count(targets: &[elb::Target]) -> ApiResult<()> {
     match targets.len() {
         0 => invalid("At least one target has to be given"),
         1..=MOST_TARGETS => Ok(()),
@@ -313,7 +313,7 @@ fn private(ip: IpAddr) -> bool {
 }
 
 /// Checks a health check and fills in what is left to AWS.
-fn checked(check: &HealthCheck) -> Answer<HealthCheck> {
+fn checked(check: &HealthCheck) -> ApiResult<HealthCheck> {
     let bounds = [
         ("interval", check.interval, 5, 300),
         ("timeout", check.timeout, 2, 120),

@@ -17,7 +17,7 @@ use crate::api::ec2::NetworkInterface;
 /// # Errors
 /// An address of the answer is none.
 pub fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<NodeAddress>, CloudError> {
-    let mut list = List { owner: &instance.id, addresses: Vec::new() };
+    let mut list = AddressList { owner: &instance.id, addresses: Vec::new() };
     for family in families {
         match family {
             IpFamily::V4 => list.ipv4(instance)?,
@@ -32,7 +32,7 @@ pub fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Nod
 /// # Errors
 /// An address of the answer is none.
 pub fn of_interface(interface: &NetworkInterface, families: &[IpFamily]) -> Result<Vec<NodeAddress>, CloudError> {
-    let mut list = List { owner: &interface.id, addresses: Vec::new() };
+    let mut list = AddressList { owner: &interface.id, addresses: Vec::new() };
     for family in families {
         match family {
             IpFamily::V4 => list.private_ipv4(&interface.private_ip)?,
@@ -43,12 +43,12 @@ pub fn of_interface(interface: &NetworkInterface, families: &[IpFamily]) -> Resu
     Ok(list.addresses)
 }
 
-struct List<'a> {
+struct AddressList<'a> {
     owner: &'a str,
     addresses: Vec<NodeAddress>,
 }
 
-impl List<'_> {
+impl AddressList<'_> {
     fn ipv4(&mut self, instance: &Instance) -> Result<(), CloudError> {
         for ip in instance.interfaces.iter().filter(|i| i.in_use).flat_map(|i| &i.private_ips) {
             self.private_ipv4(ip)?;

@@ -34,13 +34,13 @@ pub(super) fn address_of_name(name: &str) -> Option<Ipv4Addr> {
 }
 
 /// What is known about the interface with an address; `Ok(None)` is proof that there is none.
-pub(super) type Found = Result<Option<Arc<NetworkInterface>>, AwsError>;
+pub(super) type InterfaceLookup = Result<Option<Arc<NetworkInterface>>, AwsError>;
 
 /// Finds attached interfaces of the VPC by their private addresses: one call for [`plan::MOST_VALUES`] of them.
-pub(super) async fn find(op: &Op, scope: &Scope, addresses: &BTreeSet<Ipv4Addr>) -> HashMap<Ipv4Addr, Found> {
+pub(super) async fn find(op: &Op, scope: &Scope, addresses: &BTreeSet<Ipv4Addr>) -> HashMap<Ipv4Addr, InterfaceLookup> {
     let mut answers = HashMap::new();
     let addresses: Vec<_> = addresses.iter().copied().collect();
-    for chunk in addresses.chunks(plan::MOST_VALUES) {
+    for chunk in addresses.chunks(plan::MAX_FILTER_VALUES) {
         let filters = vec![
             Filter::new("attachment.status", ["attached"]),
             Filter::new("vpc-id", [scope.vpc.as_str()]),
@@ -49,20 +49,20 @@ pub(super) async fn find(op: &Op, scope: &Scope, addresses: &BTreeSet<Ipv4Addr>)
         let request = DescribeNetworkInterfaces { filters, token: None };
         let rows = scope.client.read_all(op, request, |request, token| request.token = Some(token)).await;
         match rows {
-            Ok(rows) => answers.extend(chunk.iter().map(|address| (*address, one(&rows, *address)))),
+            Ok(rows) => answers.extend(chunk.iter().map(|address| (*address, single_match(&rows, *address)))),
             Err(error) => answers.extend(chunk.iter().map(|address| (*address, Err(error.clone())))),
         }
     }
     answers
 }
 
-fn one(rows: &[NetworkInterface], address: Ipv4Addr) -> Found {
+fn single_match(rows: &[NetworkInterface], address: Ipv4Addr) -> InterfaceLookup {
     let mut rows = rows.iter().filter(|row| row.private_ip.parse() == Ok(address));
     match (rows.next(), rows.next()) {
         (first, None) => Ok(first.cloned().map(Arc::new)),
         (_, Some(_)) => {
             let message = format!("multiple network interfaces found with private address {address}");
-            Err(AwsError::unanswered(Action::DescribeNetworkInterfaces, message))
+            Err(AwsError::no_response(Action::DescribeNetworkInterfaces, message))
         }
     }
 }
@@ -101,8 +101,8 @@ mod tests {
             instance: None,
         };
         let address = Ipv4Addr::new(10, 0, 0, 9);
-        assert_eq!(one(&[row("eni-1")], address).unwrap().unwrap().id, "eni-1".into());
-        assert!(one(&[row("eni-1"), row("eni-2")], address).is_err());
-        assert!(one(&[], address).unwrap().is_none());
+        assert_eq!(single_match(&[row("eni-1")], address).unwrap().unwrap().id, "eni-1".into());
+        assert!(single_match(&[row("eni-1"), row("eni-2")], address).is_err());
+        assert!(single_match(&[], address).unwrap().is_none());
     }
 }

@@ -15,21 +15,21 @@ use crate::{
 };
 
 /// What an answer says about an instance: `Ok(None)` is proof that there is none.
-pub(super) type Answer = Result<Option<Instance>, AwsError>;
+pub(super) type FetchResult = Result<Option<Instance>, AwsError>;
 
 /// AWS' answer to an ID that it does not know.
-pub(super) const UNKNOWN: &str = "InvalidInstanceID.NotFound";
+pub(super) const INSTANCE_NOT_FOUND: &str = "InvalidInstanceID.NotFound";
 /// AWS' answer to an ID that can never exist.
-pub(super) const MALFORMED: &str = "InvalidInstanceID.Malformed";
+pub(super) const INSTANCE_ID_MALFORMED: &str = "InvalidInstanceID.Malformed";
 
 /// After so many refusals in one round the message is no help: the rest is asked for so that no ID can fail another.
-const PATIENCE: usize = 8;
+const MAX_SPLITS: usize = 8;
 /// Most refusals of one round. Bad IDs in large numbers (simulated nodes) would otherwise use up the budget of everybody;
 /// what is not asked for any more stays in doubt and is asked for the next time.
-const MOST_REFUSALS: usize = 40;
+const MAX_REJECTIONS: usize = 40;
 
 /// States in which an instance is there; `terminated` ones are shown for an hour and keep nothing that a Node needs.
-const STATES: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
+const EXISTING_STATES: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
 
 /// Asks AWS about instances, without a cache.
 pub(super) struct Fetch<'a> {
@@ -54,7 +54,7 @@ impl Fetch<'_> {
 
     /// Asks for instances by ID: one answer for each. What a bad ID or a failed request does to the others: nothing, they
     /// are asked for again without it.
-    pub(super) async fn by_ids(&self, ids: HashSet<InstanceId>) -> Vec<(InstanceId, Answer)> {
+    pub(super) async fn by_ids(&self, ids: HashSet<InstanceId>) -> Vec<(InstanceId, FetchResult)> {
         let mut answers = Vec::new();
         let mut batches = plan::batches(ids);
         batches.reverse();
@@ -68,23 +68,26 @@ impl Fetch<'_> {
                 Err(error) => error,
             };
             refusals += 1;
-            let about_ids = error.is(UNKNOWN) || error.is(MALFORMED);
+            let about_ids = error.has_code(INSTANCE_NOT_FOUND) || error.has_code(INSTANCE_ID_MALFORMED);
             match batch {
-                Batch::Ids(ids) if ids.len() == 1 && error.is(UNKNOWN) => {
+                Batch::Ids(ids) if ids.len() == 1 && error.has_code(INSTANCE_NOT_FOUND) => {
                     answers.extend(ids.into_iter().map(|id| (id, Ok(None))));
                 }
                 Batch::Ids(ids) if ids.len() > 1 && about_ids => {
-                    let split =
-                        if refusals < PATIENCE { plan::split(&ids, &error.to_string()) } else { plan::apart(&ids) };
+                    let split = if refusals < MAX_SPLITS {
+                        plan::split(&ids, &error.to_string())
+                    } else {
+                        plan::split_safely(&ids)
+                    };
                     batches.extend(split.into_iter().rev());
                 }
                 batch => answers.extend(batch.ids().iter().map(|id| (id.clone(), Err(error.clone())))),
             }
-            if !about_ids || refusals >= MOST_REFUSALS {
+            if !about_ids || refusals >= MAX_REJECTIONS {
                 // What else went wrong would meet the others as well: whoever is throttled is not asked on.
                 let error = || match about_ids {
                     true => {
-                        AwsError::unanswered(Action::DescribeInstances, "not asked for: too many others are refused")
+                        AwsError::no_response(Action::DescribeInstances, "not asked for: too many others are refused")
                     }
                     false => error.clone(),
                 };
@@ -95,7 +98,7 @@ impl Fetch<'_> {
         answers
     }
 
-    async fn batch(&self, batch: &Batch) -> Result<Vec<(InstanceId, Answer)>, AwsError> {
+    async fn batch(&self, batch: &Batch) -> Result<Vec<(InstanceId, FetchResult)>, AwsError> {
         let rows = match batch {
             Batch::Ids(ids) => {
                 self.pages(DescribeInstances { ids: ids.clone(), ..DescribeInstances::default() }).await?
@@ -114,7 +117,7 @@ impl Fetch<'_> {
                 0 | 1 => Ok(rows.pop()),
                 _ => {
                     let message = format!("multiple instances found for instance: {id}");
-                    Err(AwsError::unanswered(Action::DescribeInstances, message))
+                    Err(AwsError::no_response(Action::DescribeInstances, message))
                 }
             }
         };
@@ -133,5 +136,5 @@ impl Fetch<'_> {
 }
 
 fn existing() -> Filter {
-    Filter::new("instance-state-name", STATES)
+    Filter::new("instance-state-name", EXISTING_STATES)
 }

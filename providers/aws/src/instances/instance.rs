@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use ccm_core::{k8s::Interner, provider::Power};
+use ccm_core::{k8s::Interner, provider::PowerState};
 use ipnet::IpNet;
 
 use crate::{
@@ -101,13 +101,15 @@ impl Instance {
 
     /// Returns the power state. Only `stopped` leads to the shutdown taint and only `terminated` to the end of a Node; an
     /// answer without a state is doubt, hence neither.
-    pub fn power(&self) -> Power {
+    pub fn power(&self) -> PowerState {
         match self.state {
-            Some(InstanceState::Running) => Power::Running,
-            Some(InstanceState::Stopped) => Power::Stopped,
-            Some(InstanceState::Terminated) => Power::Terminated,
-            Some(InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown) => Power::Transitional,
-            Some(InstanceState::Unknown) | None => Power::Unknown,
+            Some(InstanceState::Running) => PowerState::Running,
+            Some(InstanceState::Stopped) => PowerState::Stopped,
+            Some(InstanceState::Terminated) => PowerState::Terminated,
+            Some(InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown) => {
+                PowerState::Transitional
+            }
+            Some(InstanceState::Unknown) | None => PowerState::Unknown,
         }
     }
 }

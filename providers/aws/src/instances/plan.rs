@@ -5,28 +5,28 @@ use std::collections::{BTreeSet, HashSet};
 use crate::api::InstanceId;
 
 /// Most IDs of one request (AWS).
-pub const MOST_IDS: usize = 1000;
+pub const MAX_IDS: usize = 1000;
 /// Most instances on a page of a listing (AWS).
 pub const PAGE: u16 = 1000;
 /// Most values of a filter that are used. AWS allows 200; upstream's 150 leaves room.
-pub const MOST_VALUES: usize = 150;
+pub const MAX_FILTER_VALUES: usize = 150;
 /// From how many IDs on the listing is worth it: it costs no more calls then, cannot fail for one bad ID, and answers
 /// whoever asks next. Fewer are cheaper to answer than a whole cluster.
-const LISTING_FROM: usize = 200;
+const LISTING_THRESHOLD: usize = 200;
 /// So many suspects are asked for alone, where AWS' answer is typed; more by a filter, which costs a call for 150 of them.
-const ALONE: usize = 4;
+const MAX_SINGLE_REQUESTS: usize = 4;
 
 /// Tells whether the listing of the cluster comes before asking for `wanted` IDs; `listed` is the size of the listing
 /// before, if there was one. A listing much smaller than what is wanted lacks most of it: the cluster's tag is missing on
 /// instances, and they are asked for by ID at once.
-pub fn by_listing(wanted: usize, listed: Option<usize>) -> bool {
+pub fn prefers_listing(wanted: usize, listed: Option<usize>) -> bool {
     let listed = listed.unwrap_or(wanted);
-    wanted >= LISTING_FROM && listed >= wanted / 2 && pages(listed) <= wanted.div_ceil(MOST_IDS)
+    wanted >= LISTING_THRESHOLD && listed >= wanted / 2 && pages(listed) <= wanted.div_ceil(MAX_IDS)
 }
 
 /// Tells whether the listing of the cluster takes the place of asking for `wanted` names.
-pub fn names_by_listing(wanted: usize, listed: Option<usize>) -> bool {
-    pages(listed.unwrap_or(wanted)) < wanted.div_ceil(MOST_VALUES)
+pub fn prefers_listing_for_names(wanted: usize, listed: Option<usize>) -> bool {
+    pages(listed.unwrap_or(wanted)) < wanted.div_ceil(MAX_FILTER_VALUES)
 }
 
 fn pages(instances: usize) -> usize {
@@ -53,8 +53,8 @@ impl Batch {
 
 /// Cuts IDs into requests. Those that do not look like EC2's are asked for apart, so that they cannot fail the others.
 pub fn batches(ids: impl IntoIterator<Item = InstanceId>) -> Vec<Batch> {
-    let (usual, odd): (BTreeSet<_>, BTreeSet<_>) = ids.into_iter().partition(|id| looks_usual(id));
-    [usual, odd].into_iter().flat_map(|ids| by_ids(&Vec::from_iter(ids), MOST_IDS)).collect()
+    let (usual, odd): (BTreeSet<_>, BTreeSet<_>) = ids.into_iter().partition(|id| has_ec2_id_format(id));
+    [usual, odd].into_iter().flat_map(|ids| by_ids(&Vec::from_iter(ids), MAX_IDS)).collect()
 }
 
 /// Cuts a batch that was refused for one of its IDs. Those that the message names are asked for apart: it is for people, so
@@ -66,18 +66,18 @@ pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
     if suspects.is_empty() {
         return by_ids(batch, batch.len().div_ceil(2).max(1));
     }
-    let mut batches = by_ids(&others, MOST_IDS);
-    match suspects.len() <= ALONE {
+    let mut batches = by_ids(&others, MAX_IDS);
+    match suspects.len() <= MAX_SINGLE_REQUESTS {
         true => batches.extend(by_ids(&suspects, 1)),
-        false => batches.extend(apart(&suspects)),
+        false => batches.extend(split_safely(&suspects)),
     }
     batches
 }
 
 /// Asks so that no ID can fail the others: what looks like EC2's by a filter, the rest alone.
-pub fn apart(ids: &[InstanceId]) -> Vec<Batch> {
-    let (usual, odd): (Vec<_>, Vec<_>) = ids.iter().cloned().partition(|id| looks_usual(id));
-    let mut batches: Vec<_> = usual.chunks(MOST_VALUES).map(|ids| Batch::Filter(ids.to_vec())).collect();
+pub fn split_safely(ids: &[InstanceId]) -> Vec<Batch> {
+    let (usual, odd): (Vec<_>, Vec<_>) = ids.iter().cloned().partition(|id| has_ec2_id_format(id));
+    let mut batches: Vec<_> = usual.chunks(MAX_FILTER_VALUES).map(|ids| Batch::Filter(ids.to_vec())).collect();
     batches.extend(by_ids(&odd, 1));
     batches
 }
@@ -87,7 +87,7 @@ fn by_ids(ids: &[InstanceId], size: usize) -> Vec<Batch> {
 }
 
 /// Tells whether an ID looks like those of EC2: 8 or 17 hexadecimal digits.
-fn looks_usual(id: &str) -> bool {
+fn has_ec2_id_format(id: &str) -> bool {
     let digits = id.strip_prefix("i-").unwrap_or_default();
     matches!(digits.len(), 8 | 17) && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
@@ -106,22 +106,22 @@ mod tests {
 
     #[test]
     fn the_listing_is_used_where_it_costs_no_more_calls() {
-        assert!(!by_listing(3, None));
-        assert!(!by_listing(199, Some(500)));
-        assert!(by_listing(200, Some(1000)));
-        assert!(!by_listing(900, Some(1001)));
-        assert!(by_listing(1001, Some(2000)));
-        assert!(by_listing(1000, None));
-        assert!(by_listing(1000, Some(500)));
-        assert!(!by_listing(1000, Some(499)), "most of what is wanted is not in it");
+        assert!(!prefers_listing(3, None));
+        assert!(!prefers_listing(199, Some(500)));
+        assert!(prefers_listing(200, Some(1000)));
+        assert!(!prefers_listing(900, Some(1001)));
+        assert!(prefers_listing(1001, Some(2000)));
+        assert!(prefers_listing(1000, None));
+        assert!(prefers_listing(1000, Some(500)));
+        assert!(!prefers_listing(1000, Some(499)), "most of what is wanted is not in it");
     }
 
     #[test]
     fn names_are_listed_where_that_saves_calls() {
-        assert!(!names_by_listing(150, None));
-        assert!(names_by_listing(151, None));
-        assert!(names_by_listing(1000, Some(1000)));
-        assert!(!names_by_listing(200, Some(5000)));
+        assert!(!prefers_listing_for_names(150, None));
+        assert!(prefers_listing_for_names(151, None));
+        assert!(prefers_listing_for_names(1000, Some(1000)));
+        assert!(!prefers_listing_for_names(200, Some(5000)));
     }
 
     #[test]
@@ -135,9 +135,9 @@ mod tests {
         for (digits, usual) in
             [("1", false), ("0123abcd", true), ("0123abcde", false), ("0123456789abcdef0", true), ("0123xbcd", false)]
         {
-            assert_eq!(looks_usual(&format!("i-{digits}")), usual, "{digits}");
+            assert_eq!(has_ec2_id_format(&format!("i-{digits}")), usual, "{digits}");
         }
-        assert!(!looks_usual("0123abcd"));
+        assert!(!has_ec2_id_format("0123abcd"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     api::{
-        Action, AwsError, Fault, InstanceId,
+        Action, AwsError, AwsErrorCause, InstanceId,
         ec2::{DescribeInstanceTopology, InstanceTopology},
     },
     client::Client,
@@ -19,37 +19,37 @@ use crate::{
 };
 
 /// Most IDs of one request (AWS).
-const MOST_IDS: usize = 100;
+const MAX_IDS: usize = 100;
 /// How long it is believed that there is no topology: for the region, a type, or an instance.
-const NONE: Duration = Duration::from_secs(24 * 3600);
+const NO_TOPOLOGY_TTL: Duration = Duration::from_secs(24 * 3600);
 /// How long an answer is kept, so that nodes whose initialisation failed over others do not ask again: AWS allows one
 /// request a second.
-const KEEP: Duration = Duration::from_secs(600);
+const TTL: Duration = Duration::from_secs(600);
 /// Most requests for one question. Each waits a second for its turn, and nothing here waits longer than two: those left
 /// over are told to come back, and find the answers of these then.
-const MOST_REQUESTS: usize = 3;
+const MAX_REQUESTS: usize = 3;
 /// When those left over may come back.
-const COME_BACK: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How often a request is sent again without IDs that AWS refuses.
-const MOST_REFUSALS: usize = 3;
+const MAX_REJECTIONS: usize = 3;
 
 /// The network nodes above an instance, outermost first; none where the type or region has no topology.
 pub type Layers = Arc<[Box<str>]>;
 
 /// What is known about topology.
 #[derive(Default)]
-pub struct Topology(Mutex<Cache>);
+pub struct Topology(Mutex<TopologyCache>);
 
 #[derive(Default)]
-struct Cache {
+struct TopologyCache {
     region: Option<Instant>,
     types: HashMap<Arc<str>, Instant>,
     instances: HashMap<InstanceId, (Instant, Layers)>,
 }
 
-impl Cache {
+impl TopologyCache {
     fn layers(&self, id: &InstanceId, instance_type: &Arc<str>) -> Option<Layers> {
-        let recent = |at: &Instant| at.elapsed() < NONE;
+        let recent = |at: &Instant| at.elapsed() < NO_TOPOLOGY_TTL;
         if instance_type.is_empty()
             || self.region.as_ref().is_some_and(recent)
             || self.types.get(instance_type).is_some_and(recent)
@@ -57,13 +57,13 @@ impl Cache {
             return Some(Layers::default());
         }
         let (at, layers) = self.instances.get(id)?;
-        (at.elapsed() < if layers.is_empty() { NONE } else { KEEP }).then(|| layers.clone())
+        (at.elapsed() < if layers.is_empty() { NO_TOPOLOGY_TTL } else { TTL }).then(|| layers.clone())
     }
 
     /// Learns from an answer about these instances.
-    fn learn(&mut self, asked: &[(InstanceId, Arc<str>)], rows: Vec<InstanceTopology>, required: &TypePattern) {
+    fn store(&mut self, asked: &[(InstanceId, Arc<str>)], rows: Vec<InstanceTopology>, required: &TypePattern) {
         let now = Instant::now();
-        self.instances.retain(|_, (at, layers)| at.elapsed() < if layers.is_empty() { NONE } else { KEEP });
+        self.instances.retain(|_, (at, layers)| at.elapsed() < if layers.is_empty() { NO_TOPOLOGY_TTL } else { TTL });
         let mut rows: HashMap<InstanceId, Layers> =
             rows.into_iter().map(|row| (row.id, row.network_nodes.into())).collect();
         let supported: HashSet<&Arc<str>> =
@@ -97,7 +97,7 @@ impl Topology {
             return answers;
         }
         // Held over the calls, so that what one learns is not asked for by another.
-        let mut cache = op.queue(self.0.lock()).await;
+        let mut cache = op.wait_shared(self.0.lock()).await;
         let mut open: Vec<_> = instances.to_vec();
         // Types that must have an answer first: they need their calls, and the others may turn out to need none.
         open.sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));
@@ -107,17 +107,19 @@ impl Topology {
                 let known = cache.layers(id, instance_type);
                 known.map(|layers| answers.insert(id.clone(), Ok(layers))).is_none() && !answers.contains_key(id)
             });
-            let batch: Vec<_> = open.iter().take(MOST_IDS).cloned().collect();
+            let batch: Vec<_> = open.iter().take(MAX_IDS).cloned().collect();
             if batch.is_empty() {
                 break;
             }
-            if requests == MOST_REQUESTS {
-                let later =
-                    || AwsError { action: Some(Action::DescribeInstanceTopology), fault: Fault::Budget(COME_BACK) };
+            if requests == MAX_REQUESTS {
+                let later = || AwsError {
+                    action: Some(Action::DescribeInstanceTopology),
+                    cause: AwsErrorCause::RateLimited(RETRY_DELAY),
+                };
                 answers.extend(open.into_iter().map(|(id, _)| (id, Err(later()))));
                 break;
             }
-            let Err((error, asked)) = ask(op, client, required, &mut cache, batch).await else { continue };
+            let Err((error, asked)) = fetch(op, client, required, &mut cache, batch).await else { continue };
             if no_topology(&error) {
                 tracing::info!(error = %error, "no network topology in this region");
                 cache.region = Some(Instant::now());
@@ -126,7 +128,7 @@ impl Topology {
             tracing::debug!(error = %error, "network topology not known");
             // Refused IDs concern nobody else; what else went wrong would meet the others as well.
             let failed = if names_an_id(&error) { asked } else { std::mem::take(&mut open) };
-            let later = matches!(error.fault, Fault::Budget(_) | Fault::Refused(_));
+            let later = matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
             for (id, instance_type) in failed {
                 let fatal = later || required.matches(&instance_type);
                 answers.insert(id, if fatal { Err(error.clone()) } else { Ok(Layers::default()) });
@@ -137,21 +139,21 @@ impl Topology {
 }
 
 /// Asks about at most 100 instances; those whose IDs AWS refuses are left out and are the failure.
-async fn ask(
+async fn fetch(
     op: &Op,
     client: &Client,
     required: &TypePattern,
-    cache: &mut Cache,
+    cache: &mut TopologyCache,
     mut batch: Vec<(InstanceId, Arc<str>)>,
 ) -> Result<(), (AwsError, Vec<(InstanceId, Arc<str>)>)> {
     let mut refused: Option<AwsError> = None;
     let mut left_out = Vec::new();
-    for _ in 0..=MOST_REFUSALS {
+    for _ in 0..=MAX_REJECTIONS {
         let ids = batch.iter().map(|(id, _)| id.clone()).collect();
         let request = DescribeInstanceTopology { ids, token: None };
         let error = match client.read_all(op, request, |request, token| request.token = Some(token)).await {
             Ok(rows) => {
-                cache.learn(&batch, rows, required);
+                cache.store(&batch, rows, required);
                 return refused.map_or(Ok(()), |error| Err((error, left_out)));
             }
             Err(error) => error,
@@ -173,7 +175,9 @@ async fn ask(
 
 /// Tells whether nothing will ever be answered: the region has no topology, or it is not allowed.
 fn no_topology(error: &AwsError) -> bool {
-    ["UnsupportedOperation", "UnauthorizedOperation", "AccessDenied", "InvalidAction"].iter().any(|code| error.is(code))
+    ["UnsupportedOperation", "UnauthorizedOperation", "AccessDenied", "InvalidAction"]
+        .iter()
+        .any(|code| error.has_code(code))
 }
 
 fn names_an_id(error: &AwsError) -> bool {

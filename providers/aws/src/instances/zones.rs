@@ -18,24 +18,24 @@ use crate::{
 };
 
 /// How long the zones of the region are believed.
-const KEEP: Duration = Duration::from_secs(24 * 3600);
+const TTL: Duration = Duration::from_secs(24 * 3600);
 /// How long a zone that AWS did not list is not asked for again. Short, because the zone may just have been enabled and
 /// its nodes wait.
-const UNKNOWN: Duration = Duration::from_secs(300);
+const UNKNOWN_ZONE_TTL: Duration = Duration::from_secs(300);
 
 /// The zones of the region: all of them in one call a day, and one more for a zone that is not among them.
 #[derive(Default)]
-pub struct Zones(Mutex<Known>);
+pub struct Zones(Mutex<ZoneCache>);
 
 /// Zones by name.
 pub type ByName = Arc<BTreeMap<Box<str>, AvailabilityZone>>;
 
 #[derive(Default)]
-struct Known {
+struct ZoneCache {
     zones: ByName,
     read: Option<Instant>,
     /// Zones that were not listed, and when.
-    unknown: HashMap<Arc<str>, Instant>,
+    unlisted: HashMap<Arc<str>, Instant>,
 }
 
 impl Zones {
@@ -63,15 +63,15 @@ impl Zones {
     /// AWS' answer, if it had to be asked.
     pub async fn with(&self, op: &Op, client: &Client, zones: &BTreeSet<Arc<str>>) -> Result<ByName, AwsError> {
         // Held over the call, so that many who miss a zone cost one.
-        let mut known = op.queue(self.0.lock()).await;
-        if !zones.is_empty() && !known.answers(zones) {
+        let mut known = op.wait_shared(self.0.lock()).await;
+        if !zones.is_empty() && !known.covers(zones) {
             let read = Instant::now();
             match client.read(op, DescribeAvailabilityZones).await {
                 Ok(rows) => {
                     known.zones = Arc::new(rows.into_iter().map(|zone| (zone.name.clone(), zone)).collect());
                     known.read = Some(read);
                     let unknown = zones.iter().filter(|zone| !known.zones.contains_key(&***zone));
-                    known.unknown = unknown.map(|zone| (zone.clone(), read)).collect();
+                    known.unlisted = unknown.map(|zone| (zone.clone(), read)).collect();
                 }
                 // A zone stays what it is.
                 Err(error) if !zones.iter().all(|zone| known.zones.contains_key(&**zone)) => return Err(error),
@@ -82,12 +82,13 @@ impl Zones {
     }
 }
 
-impl Known {
+impl ZoneCache {
     /// Tells whether nothing has to be asked.
-    fn answers(&self, zones: &BTreeSet<Arc<str>>) -> bool {
+    fn covers(&self, zones: &BTreeSet<Arc<str>>) -> bool {
         let known = |zone: &Arc<str>| {
-            self.zones.contains_key(&**zone) || self.unknown.get(zone).is_some_and(|at| at.elapsed() < UNKNOWN)
+            self.zones.contains_key(&**zone)
+                || self.unlisted.get(zone).is_some_and(|at| at.elapsed() < UNKNOWN_ZONE_TTL)
         };
-        self.read.is_some_and(|read| read.elapsed() < KEEP) && zones.iter().all(known)
+        self.read.is_some_and(|read| read.elapsed() < TTL) && zones.iter().all(known)
     }
 }

@@ -7,32 +7,32 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// A shared reading.
-pub(crate) struct Cached<T> {
+pub(crate) struct SharedRead<T> {
     max_age: Duration,
     /// Held by whoever reads; the others wait for the answer.
-    reading: tokio::sync::Mutex<()>,
-    state: Mutex<State<T>>,
+    read_lock: tokio::sync::Mutex<()>,
+    state: Mutex<ReadState<T>>,
 }
 
-struct State<T> {
-    last: Option<Read<T>>,
+struct ReadState<T> {
+    last: Option<ReadValue<T>>,
     /// Readings begun.
-    begun: u64,
+    started: u64,
     /// Readings up to this one are not believed any more.
-    forgotten: u64,
+    invalidated: u64,
 }
 
-struct Read<T> {
+struct ReadValue<T> {
     value: Arc<T>,
     at: Instant,
     number: u64,
 }
 
-impl<T> Cached<T> {
+impl<T> SharedRead<T> {
     /// Makes an empty one whose value is believed for `max_age`.
     pub(crate) fn new(max_age: Duration) -> Self {
-        let state = State { last: None, begun: 0, forgotten: 0 };
-        Self { max_age, reading: tokio::sync::Mutex::new(()), state: Mutex::new(state) }
+        let state = ReadState { last: None, started: 0, invalidated: 0 };
+        Self { max_age, read_lock: tokio::sync::Mutex::new(()), state: Mutex::new(state) }
     }
 
     /// Returns the value, read by `read` when there is none to believe. With `fresh` the reading has to have begun after
@@ -49,37 +49,37 @@ impl<T> Cached<T> {
         fresh: bool,
         read: impl Future<Output = Result<T, E>>,
     ) -> Result<Arc<T>, E> {
-        let after = if fresh { self.state.lock().begun } else { 0 };
-        if let Some(value) = self.believed(after) {
+        let after = if fresh { self.state.lock().started } else { 0 };
+        if let Some(value) = self.valid(after) {
             return Ok(value);
         }
-        let _reading = op.queue(self.reading.lock()).await;
-        if let Some(value) = self.believed(after) {
+        let _reading = op.wait_shared(self.read_lock.lock()).await;
+        if let Some(value) = self.valid(after) {
             return Ok(value);
         }
         let number = {
             let mut state = self.state.lock();
-            state.begun += 1;
-            state.begun
+            state.started += 1;
+            state.started
         };
         // The age counts from the question, because the answer may be as old as that.
         let at = Instant::now();
         let value = Arc::new(read.await?);
-        self.state.lock().last = Some(Read { value: value.clone(), at, number });
+        self.state.lock().last = Some(ReadValue { value: value.clone(), at, number });
         Ok(value)
     }
 
     /// Drops the value, and whatever is being read now.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn invalidate(&self) {
         let mut state = self.state.lock();
-        state.forgotten = state.begun;
+        state.invalidated = state.started;
         state.last = None;
     }
 
-    fn believed(&self, after: u64) -> Option<Arc<T>> {
+    fn valid(&self, after: u64) -> Option<Arc<T>> {
         let state = self.state.lock();
         let last = state.last.as_ref()?;
-        let good = last.number > after.max(state.forgotten) && last.at.elapsed() < self.max_age;
+        let good = last.number > after.max(state.invalidated) && last.at.elapsed() < self.max_age;
         good.then(|| last.value.clone())
     }
 }
@@ -88,7 +88,7 @@ impl<T> Cached<T> {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use ccm_core::runtime::gate::WriteGate;
+    use ccm_core::runtime::write_gate::WriteGate;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -107,7 +107,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_who_ask_at_once_share_one_reading() {
-        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
+        let (cached, count, op) = (SharedRead::new(AGE), AtomicU32::new(0), op());
         let (a, b) = tokio::join!(cached.get(&op, false, slow(&count)), cached.get(&op, false, slow(&count)));
         assert_eq!((*a.unwrap(), *b.unwrap()), (1, 1));
         // Those who ask while the first reads wait for one reading that begins after they asked.
@@ -118,21 +118,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_value_is_read_again_when_it_is_old_or_forgotten() {
-        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
+        let (cached, count, op) = (SharedRead::new(AGE), AtomicU32::new(0), op());
         assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 1);
         assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 1);
         tokio::time::advance(AGE).await;
         assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 2);
-        cached.forget();
+        cached.invalidate();
         assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_being_read_when_it_is_forgotten_is_not_kept() {
-        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
+        let (cached, count, op) = (SharedRead::new(AGE), AtomicU32::new(0), op());
         let forget = async {
             tokio::task::yield_now().await;
-            cached.forget();
+            cached.invalidate();
         };
         let (first, ()) = tokio::join!(cached.get(&op, false, slow(&count)), forget);
         assert_eq!(*first.unwrap(), 1);
@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_question_for_a_fresh_value_is_not_answered_by_a_reading_that_began_before() {
-        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
+        let (cached, count, op) = (SharedRead::new(AGE), AtomicU32::new(0), op());
         let later = async {
             tokio::task::yield_now().await;
             cached.get(&op, true, slow(&count)).await
@@ -152,7 +152,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_reading_is_no_answer_for_others() {
-        let (cached, count, op) = (Cached::new(AGE), AtomicU32::new(0), op());
+        let (cached, count, op) = (SharedRead::new(AGE), AtomicU32::new(0), op());
         let failed: Result<Arc<u32>, &str> = cached.get(&op, false, async { Err("no") }).await;
         assert_eq!(failed, Err("no"));
         assert_eq!(*cached.get(&op, false, slow(&count)).await.unwrap(), 1);

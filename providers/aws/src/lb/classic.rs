@@ -6,7 +6,7 @@ use ccm_core::provider::{CloudError, ErrorKind, Op, Progress};
 
 use super::{
     names,
-    security::{in_use, references},
+    security_groups::{in_use, references},
 };
 use crate::{
     api::{
@@ -21,14 +21,14 @@ use crate::{
 };
 
 /// Most instances in one request.
-const MOST_INSTANCES: usize = 200;
+const MAX_INSTANCES: usize = 200;
 
 /// Classic load balancers of the cluster.
-pub struct Classic {
+pub struct ClassicLoadBalancers {
     scope: Scope,
 }
 
-impl Classic {
+impl ClassicLoadBalancers {
     /// Makes the part.
     pub fn new(scope: Scope) -> Self {
         Self { scope }
@@ -39,7 +39,7 @@ impl Classic {
     /// # Errors
     /// AWS' own.
     pub async fn find(&self, op: &Op, uid: &str) -> Result<Option<ClassicLoadBalancer>, CloudError> {
-        match self.look_up(op, &names::load_balancer(uid)).await? {
+        match self.find_by_name(op, &names::load_balancer(uid)).await? {
             Some((found, true)) => Ok(Some(found)),
             _ => Ok(None),
         }
@@ -49,7 +49,7 @@ impl Classic {
     ///
     /// # Errors
     /// AWS' own.
-    pub async fn members(
+    pub async fn sync_instances(
         &self,
         op: &Op,
         balancer: &ClassicLoadBalancer,
@@ -59,19 +59,19 @@ impl Classic {
         let surplus: Vec<_> = has.difference(&wants).map(|id| (*id).clone()).collect();
         let missing: Vec<_> = wants.difference(&has).map(|id| (*id).clone()).collect();
         let client = &self.scope.client;
-        for instances in missing.chunks(MOST_INSTANCES) {
+        for instances in missing.chunks(MAX_INSTANCES) {
             let request = RegisterClassic { name: balancer.name.clone(), instances: instances.to_vec() };
             client.write(op, request, "nodes joined").await?;
         }
-        for instances in surplus.chunks(MOST_INSTANCES) {
+        for instances in surplus.chunks(MAX_INSTANCES) {
             let request = DeregisterClassic { name: balancer.name.clone(), instances: instances.to_vec() };
             client.write(op, request, "nodes left").await?;
         }
         Ok(())
     }
 
-    /// Says what [`members`](Self::members) would add and take away.
-    pub fn differs(balancer: &ClassicLoadBalancer, wanted: &[InstanceId]) -> bool {
+    /// Says what [`sync_instances`](Self::members) would add and take away.
+    pub fn instances_differ(balancer: &ClassicLoadBalancer, wanted: &[InstanceId]) -> bool {
         balancer.instances.iter().collect::<BTreeSet<_>>() != wanted.iter().collect()
     }
 
@@ -83,11 +83,11 @@ impl Classic {
     /// AWS' own; never [`NotFound`](ErrorKind::NotFound).
     pub async fn delete(&self, op: &Op, uid: &str) -> Result<Progress, CloudError> {
         let name = names::load_balancer(uid);
-        match self.look_up(op, &name).await? {
+        match self.find_by_name(op, &name).await? {
             Some((_, false)) => return Ok(Progress::Done),
             Some((found, true)) => {
                 let request = DeleteClassic { name: found.name };
-                self.scope.client.write(op, request, "the Service is gone").await.map_err(present)?;
+                self.scope.client.write(op, request, "the Service is gone").await.map_err(as_transient)?;
             }
             None => {}
         }
@@ -96,12 +96,12 @@ impl Classic {
         let ours = |found: &SecurityGroup| *found.name == *group && self.scope.cluster.owns(&found.tags);
         let protected = self.scope.settings.protected_security_group.as_ref();
         match found.into_iter().find(|found| ours(found) && protected != Some(&found.id)) {
-            Some(group) => self.retire(op, &group.id).await,
+            Some(group) => self.delete_security_group(op, &group.id).await,
             None => Ok(Progress::Done),
         }
     }
 
-    async fn retire(&self, op: &Op, id: &SecurityGroupId) -> Result<Progress, CloudError> {
+    async fn delete_security_group(&self, op: &Op, id: &SecurityGroupId) -> Result<Progress, CloudError> {
         let client = &self.scope.client;
         if !self.scope.settings.disable_security_group_ingress {
             for group in self.groups(op, Filter::new("ip-permission.group-id", [&**id])).await? {
@@ -111,30 +111,30 @@ impl Classic {
                 }
                 let request = RevokeSecurityGroupIngress { id: group.id, rules };
                 match client.write(op, request, &format!("{id} is deleted")).await {
-                    Err(error) if error.is("InvalidPermission.NotFound") => {}
-                    answer => answer.map_err(present)?,
+                    Err(error) if error.has_code("InvalidPermission.NotFound") => {}
+                    answer => answer.map_err(as_transient)?,
                 }
             }
         }
         match client.write(op, DeleteSecurityGroup { id: id.clone() }, "its load balancer is deleted").await {
-            Err(error) if error.is("DependencyViolation") => Ok(in_use(op, id)),
-            Err(error) if !error.is("InvalidGroup.NotFound") => Err(present(error)),
+            Err(error) if error.has_code("DependencyViolation") => Ok(in_use(op, id)),
+            Err(error) if !error.has_code("InvalidGroup.NotFound") => Err(as_transient(error)),
             _ => Ok(Progress::Done),
         }
     }
 
     /// Finds one by its name, and whether the cluster owns it.
-    async fn look_up(&self, op: &Op, name: &str) -> Result<Option<(ClassicLoadBalancer, bool)>, CloudError> {
+    async fn find_by_name(&self, op: &Op, name: &str) -> Result<Option<(ClassicLoadBalancer, bool)>, CloudError> {
         let client = &self.scope.client;
         let request = DescribeClassic { names: vec![name.into()], token: None };
         let found = match client.read_all(op, request, |r, token| r.token = Some(token)).await {
-            Err(error) if error.is("LoadBalancerNotFound") => return Ok(None),
+            Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
             answer => answer?,
         };
         let Some(found) = found.into_iter().find(|found| *found.name == *name) else { return Ok(None) };
         let request = DescribeClassicTags { names: vec![name.into()] };
         let tags = match client.read(op, request).await {
-            Err(error) if error.is("LoadBalancerNotFound") => return Ok(None),
+            Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
             answer => answer?,
         };
         let owned = tags.iter().any(|(of, tags)| **of == *name && self.scope.cluster.owns(tags));
@@ -149,7 +149,7 @@ impl Classic {
 }
 
 /// A part that vanished is no proof that all is gone.
-fn present(error: AwsError) -> CloudError {
+fn as_transient(error: AwsError) -> CloudError {
     let error = CloudError::from(error);
     match error.kind() {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, error.to_string()),

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use ccm_core::runtime::gate::WriteGate;
+use ccm_core::runtime::write_gate::WriteGate;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -11,15 +11,15 @@ use crate::{
     },
     cluster::Cluster,
     config::Settings,
-    fake::World,
+    fake::FakeCluster,
 };
 
 const UID: &str = "12345678-1234-1234-1234-123456789abc";
 const OWNED: (&str, &str) = ("kubernetes.io/cluster/test", "owned");
 
 struct Case {
-    world: World,
-    classic: Classic,
+    world: FakeCluster,
+    classic: ClassicLoadBalancers,
     op: Op,
 }
 
@@ -29,8 +29,8 @@ impl Case {
     }
 
     fn of(nodes: usize) -> Self {
-        let world = World::small(nodes);
-        let classic = Classic::new(Scope {
+        let world = FakeCluster::small(nodes);
+        let classic = ClassicLoadBalancers::new(Scope {
             client: world.aws.client(),
             cluster: Cluster::new("test", false),
             region: "us-west-2".into(),
@@ -44,7 +44,7 @@ impl Case {
     fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings::default();
         change(&mut settings);
-        Self { classic: Classic::new(self.world.scope(settings)), ..self }
+        Self { classic: ClassicLoadBalancers::new(self.world.scope(settings)), ..self }
     }
 
     fn make(&self, tag: (&str, &str), members: &[InstanceId]) -> SecurityGroupId {
@@ -87,23 +87,23 @@ async fn members_follow_the_nodes() {
     let nodes = case.world.nodes.clone();
     case.make(OWNED, &nodes[..2]);
     let found = case.classic.find(&case.op, UID).await.unwrap().unwrap();
-    assert!(Classic::differs(&found, &nodes[1..]));
-    case.classic.members(&case.op, &found, &nodes[1..]).await.unwrap();
+    assert!(ClassicLoadBalancers::instances_differ(&found, &nodes[1..]));
+    case.classic.sync_instances(&case.op, &found, &nodes[1..]).await.unwrap();
     let found = case.classic.find(&case.op, UID).await.unwrap().unwrap();
-    assert!(!Classic::differs(&found, &nodes[1..]), "{found:?}");
+    assert!(!ClassicLoadBalancers::instances_differ(&found, &nodes[1..]), "{found:?}");
     assert_eq!(case.world.aws.writes(), 2);
-    case.classic.members(&case.op, &found, &nodes[1..]).await.unwrap();
+    case.classic.sync_instances(&case.op, &found, &nodes[1..]).await.unwrap();
     assert_eq!(case.world.aws.writes(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn deletion_takes_its_group_and_the_rules_of_the_clusters_groups_along() {
     let case = Case::new();
-    let before = case.world.aws.everything();
+    let before = case.world.aws.snapshot();
     let group = case.make(OWNED, &case.world.nodes);
     case.admit(&case.world.node_group, &group).await;
     assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done);
-    let after = case.world.aws.everything();
+    let after = case.world.aws.snapshot();
     assert_eq!(after, before, "{}", before.diff(&after));
     assert_eq!(case.classic.delete(&case.op, UID).await.unwrap(), Progress::Done, "again");
 }
@@ -147,7 +147,7 @@ async fn members_come_and_go_in_requests_of_200() {
     for wanted in [&*case.world.nodes, &[]] {
         let found = case.classic.find(&case.op, UID).await.unwrap().unwrap();
         case.world.aws.reset_calls();
-        case.classic.members(&case.op, &found, wanted).await.unwrap();
+        case.classic.sync_instances(&case.op, &found, wanted).await.unwrap();
         let sizes = case.world.aws.log().into_iter().map(|call| match call {
             Call::RegisterClassic(c) => c.instances.len(),
             Call::DeregisterClassic(c) => c.instances.len(),

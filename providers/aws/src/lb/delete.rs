@@ -6,121 +6,132 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::provider::{CloudError, EventKind, Op, Progress};
+use ccm_core::provider::{CloudError, EventType, Op, Progress};
 use tokio::time::Instant;
 
 use super::{
-    bring::{Core, unsettled},
-    memory::Known,
-    model::OwnerName,
+    model::ServiceKey,
     names,
-    observe::RECENT,
-    ownership::{self, belongs},
+    observe::RECENT_LISTING_AGE,
+    ownership::{self, check_owner},
+    reconcile::{LoadBalancerReconciler, as_transient},
     sweep,
+    sync_state::LoadBalancerSyncState,
 };
 use crate::{
     api::{
         LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
         elb::{DeleteLoadBalancer, DeleteTargetGroup, LoadBalancer, ModifyLoadBalancerAttributes, TargetGroup},
     },
-    client::Meaning,
+    client::ErrorClass,
     clock::ago,
     cluster::Cluster,
 };
 
 /// First and longest wait for something that is still in use.
-const WAITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// After this time somebody should look.
-pub(super) const TOO_LONG: Duration = Duration::from_secs(1800);
+pub(super) const WARNING_THRESHOLD: Duration = Duration::from_secs(1800);
 
 /// What is to be deleted.
-pub(super) struct Doomed<'a> {
-    pub(super) owner: &'a OwnerName,
+pub(super) struct DeleteInput<'a> {
+    pub(super) owner: &'a ServiceKey,
     /// Names that its balancer may have.
     pub(super) names: &'a [Box<str>],
     /// Security groups that are not ours.
-    pub(super) keep: &'a [SecurityGroupId],
+    pub(super) keep_security_groups: &'a [SecurityGroupId],
 }
 
-impl Core {
+impl LoadBalancerReconciler {
     /// Deletes everything of a Service.
-    pub(super) async fn delete(&self, op: &Op, doomed: &Doomed<'_>) -> Result<Progress, CloudError> {
-        let mut known = self.memory.take(&doomed.owner.uid);
-        let before = known.changed;
-        let result = self.take_down(op, doomed, &mut known).await;
+    pub(super) async fn delete(&self, op: &Op, doomed: &DeleteInput<'_>) -> Result<Progress, CloudError> {
+        let mut known = self.sync_states.take(&doomed.owner.uid);
+        let before = known.changed_at;
+        let result = self.delete_all(op, doomed, &mut known).await;
         // Whoever got no further than to look has changed nothing.
-        if known.changed != before {
-            known.changed = Some(Instant::now());
+        if known.changed_at != before {
+            known.changed_at = Some(Instant::now());
         }
         match &result {
-            Ok(Progress::Done) => self.memory.forget(&doomed.owner.uid),
-            _ => self.memory.put(&doomed.owner.uid, known),
+            Ok(Progress::Done) => self.sync_states.forget(&doomed.owner.uid),
+            _ => self.sync_states.put(&doomed.owner.uid, known),
         }
         if let Ok(Progress::Pending { after, why }) = &result {
-            tell_if_long(op, *after, why);
+            warn_if_slow(op, *after, why);
         }
-        result.map_err(unsettled)
+        result.map_err(as_transient)
     }
 
-    async fn take_down(&self, op: &Op, doomed: &Doomed<'_>, known: &mut Known) -> Result<Progress, CloudError> {
+    async fn delete_all(
+        &self,
+        op: &Op,
+        doomed: &DeleteInput<'_>,
+        known: &mut LoadBalancerSyncState,
+    ) -> Result<Progress, CloudError> {
         let mut waits = Vec::new();
-        if !known.deleted {
-            let found = known.answers.end(self.find_all(op, doomed, known).await)?;
-            known.changed = Some(Instant::now());
+        if !known.load_balancer_deleted {
+            let found = known.responses.finish(self.find_all(op, doomed, known).await)?;
+            known.changed_at = Some(Instant::now());
             // Once something goes, what was known of it is history. The names of balancers are those in rules.
-            known.doubt();
+            known.invalidate();
             // Under the name of somebody else's balancer are somebody else's rules.
-            known.names.extend(doomed.names.iter().filter(|name| !found.foreign.contains(*name)).cloned());
-            known.groups.clone_from(&found.groups);
-            known.names.extend(found.balancers.iter().map(|balancer| balancer.name.clone()));
-            for balancer in &found.balancers {
-                if let Some(wait) = self.delete_balancer(op, balancer).await? {
+            known.deleted_names.extend(doomed.names.iter().filter(|name| !found.names_taken.contains(*name)).cloned());
+            known.deleting_target_groups.clone_from(&found.groups);
+            known.deleted_names.extend(found.load_balancers.iter().map(|balancer| balancer.name.clone()));
+            for balancer in &found.load_balancers {
+                if let Some(wait) = self.delete_load_balancer(op, balancer).await? {
                     // Its rules and groups serve it as long as it is there.
                     return Ok(wait);
                 }
             }
-            known.left.balancer = None;
-            let wait = self.delete_groups(op, &mut known.groups).await;
+            known.to_clean_up.balancer = None;
+            let wait = self.delete_target_groups(op, &mut known.deleting_target_groups).await;
             // Also after an error: those that went need no second request.
-            known.left.groups.clone_from(&known.groups);
+            known.to_clean_up.groups.clone_from(&known.deleting_target_groups);
             waits.extend(wait?);
-            known.deleted = waits.is_empty();
+            known.load_balancer_deleted = waits.is_empty();
         }
-        for name in &known.names {
-            match self.surroundings.security.release(op, doomed.owner, name, doomed.keep).await? {
+        for name in &known.deleted_names {
+            match self.deps.security_groups.clean_up(op, doomed.owner, name, doomed.keep_security_groups).await? {
                 Progress::Done => {}
                 wait @ Progress::Pending { .. } => waits.push(wait),
             }
         }
-        Ok(soonest(waits))
+        Ok(earliest(waits))
     }
 
     /// Finds balancers and target groups of a Service, by what is known, by name, and by tags.
     // length: one question after the other, each by the answers before it
-    async fn find_all(&self, op: &Op, doomed: &Doomed<'_>, known: &Known) -> Result<Found, CloudError> {
-        let observer = self.observer.recalling(&known.answers);
+    async fn find_all(
+        &self,
+        op: &Op,
+        doomed: &DeleteInput<'_>,
+        known: &LoadBalancerSyncState,
+    ) -> Result<FoundObjects, CloudError> {
+        let observer = self.observer.with_response_cache(&known.responses);
         let scope = &observer.scope;
         let mut candidates: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
         for name in doomed.names {
-            let named = observer.named(op, name).await?;
+            let named = observer.get_by_name(op, name).await?;
             candidates.extend(named.map(|balancer| (balancer.arn.clone(), balancer)));
         }
-        let seen = known.observed.iter().filter_map(|observed| observed.balancer.as_ref());
-        let seen = seen.map(|seen| &seen.balancer).chain(&known.left.balancer);
+        let seen = known.observed.iter().filter_map(|observed| observed.load_balancer.as_ref());
+        let seen = seen.map(|seen| &seen.load_balancer).chain(&known.to_clean_up.balancer);
         let seen: BTreeMap<_, _> = seen.map(|balancer| (balancer.arn.clone(), balancer.clone())).collect();
         candidates.extend(seen.clone());
-        let made = known.observed.iter().flat_map(|observed| &observed.groups).map(|seen| seen.group.arn.clone());
-        let made = made.chain(known.groups.iter().chain(&known.left.groups).cloned());
+        let made =
+            known.observed.iter().flat_map(|observed| &observed.target_groups).map(|seen| seen.group.arn.clone());
+        let made = made.chain(known.deleting_target_groups.iter().chain(&known.to_clean_up.groups).cloned());
         let made: BTreeSet<TargetGroupArn> = made.collect();
-        let listed = sweep::groups(scope, op).await?;
-        let groups = groups_of(doomed.owner, &listed, &candidates, None);
+        let listed = sweep::list_target_groups(scope, op).await?;
+        let groups = target_groups_of(doomed.owner, &listed, &candidates, None);
         let arns = candidates.keys().map(LoadBalancerArn::as_str).chain(groups.iter().chain(&made).map(|arn| &**arn));
         let arns: BTreeSet<Box<str>> = arns.map(Into::into).collect();
-        let mut tags = sweep::tags(scope, op, arns.into_iter().collect()).await?;
-        let belongs = |tags: Option<&Tags>, found: ownership::Found| {
-            tags.is_some_and(|tags| belongs(&self.scope.cluster, doomed.owner, tags, found).is_ok())
+        let mut tags = sweep::list_tags(scope, op, arns.into_iter().collect()).await?;
+        let belongs = |tags: Option<&Tags>, found: ownership::FoundBy| {
+            tags.is_some_and(|tags| check_owner(&self.scope.cluster, doomed.owner, tags, found).is_ok())
         };
-        let by_name = |name: &str| ownership::Found::by_name(&self.scope.cluster, doomed.owner, name);
+        let by_name = |name: &str| ownership::FoundBy::by_name(&self.scope.cluster, doomed.owner, name);
         // What this process knows as the Service's and what has no tags to read is gone, or does not show yet.
         let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
             candidates.into_iter().partition(|(arn, balancer)| {
@@ -129,24 +140,24 @@ impl Core {
             });
         let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
         if balancers.is_empty() {
-            let since = known.changed.unwrap_or_else(|| ago(RECENT));
-            let sweep = observer.sweeps.since(op, since).await?;
-            let ours = |arn: &str| belongs(sweep.tags.get(arn), ownership::Found::Among);
+            let since = known.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
+            let sweep = observer.listings.newer_than(op, since).await?;
+            let ours = |arn: &str| belongs(sweep.tags.get(arn), ownership::FoundBy::Listing);
             let found = sweep.balancers.iter().filter(|balancer| ours(&balancer.arn));
             balancers.extend(found.map(|balancer| (balancer.arn.clone(), balancer.clone())));
             there = Some(sweep.balancers.iter().map(|balancer| balancer.arn.clone()).collect());
         }
-        let of_these = groups_of(doomed.owner, &listed, &balancers, there.as_ref());
+        let of_these = target_groups_of(doomed.owner, &listed, &balancers, there.as_ref());
         let unread = of_these.iter().filter(|arn| !tags.contains_key(arn.as_str())).map(|arn| arn.as_str().into());
-        tags.extend(sweep::tags(scope, op, unread.collect()).await?);
+        tags.extend(sweep::list_tags(scope, op, unread.collect()).await?);
         let attached = |arn: &TargetGroupArn| {
             let mut users = listed.iter().filter(|group| group.arn == *arn).flat_map(|group| &group.load_balancers);
             users.any(|user| balancers.contains_key(user))
         };
         let ours = |arn: &TargetGroupArn| match () {
-            () if of_these.contains(arn) && attached(arn) => ownership::Found::Computed,
-            () if made.contains(arn) => ownership::Found::Named,
-            () => ownership::Found::Among,
+            () if of_these.contains(arn) && attached(arn) => ownership::FoundBy::GeneratedName,
+            () if made.contains(arn) => ownership::FoundBy::RequestedName,
+            () => ownership::FoundBy::Listing,
         };
         let young = |arn: &TargetGroupArn| made.contains(arn) && !tags.contains_key(arn.as_str());
         let groups = of_these.iter().chain(&made);
@@ -155,20 +166,20 @@ impl Core {
         // One that has no tags to read is gone. Under a name that nobody else in the cluster gets are rules of ours, whatever
         // became of the balancer.
         let theirs = |name: &str, tags: &Tags| {
-            by_name(name) == ownership::Found::Named || (Cluster::any(tags) && !self.scope.cluster.has(tags))
+            by_name(name) == ownership::FoundBy::RequestedName || (Cluster::any(tags) && !self.scope.cluster.has(tags))
         };
         let foreign = foreign.into_iter().map(|(arn, balancer)| (balancer.name, tags.get(arn.as_str())));
         let foreign = foreign.filter(|(name, tags)| tags.is_some_and(|tags| theirs(name, tags)));
         let foreign = foreign.map(|(name, _)| name).collect();
-        Ok(Found { balancers: balancers.into_values().collect(), groups, foreign })
+        Ok(FoundObjects { load_balancers: balancers.into_values().collect(), groups, names_taken: foreign })
     }
 
     /// Deletes a balancer. Protection that the Service does not ask for is taken off.
-    async fn delete_balancer(&self, op: &Op, balancer: &LoadBalancer) -> Result<Option<Progress>, CloudError> {
+    async fn delete_load_balancer(&self, op: &Op, balancer: &LoadBalancer) -> Result<Option<Progress>, CloudError> {
         let delete = DeleteLoadBalancer { arn: balancer.arn.clone() };
         let client = &self.scope.client;
         let mut deleted = client.write(op, delete.clone(), "").await;
-        if deleted.as_ref().is_err_and(|error| error.is("OperationNotPermitted")) {
+        if deleted.as_ref().is_err_and(|error| error.has_code("OperationNotPermitted")) {
             let attributes = [("deletion_protection.enabled".into(), "false".into())].into();
             let request = ModifyLoadBalancerAttributes { arn: balancer.arn.clone(), attributes };
             client.write(op, request, "the Service does not ask for protection").await?;
@@ -176,10 +187,10 @@ impl Core {
         }
         match deleted {
             Ok(()) => Ok(None),
-            Err(error) if error.is("LoadBalancerNotFound") => Ok(None),
-            Err(error) if error.is("ResourceInUse") => {
+            Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
+            Err(error) if error.has_code("ResourceInUse") => {
                 let why = format!("load balancer {} is in use: {error}", balancer.name);
-                op.event(EventKind::Warning, "LoadBalancerInUse", &why);
+                op.event(EventType::Warning, "LoadBalancerInUse", &why);
                 Ok(Some(Progress::Pending { after: wait(op), why: why.into() }))
             }
             Err(error) => Err(error.into()),
@@ -187,7 +198,7 @@ impl Core {
     }
 
     /// Deletes target groups; one that cannot go does not keep the others. Those that are left stay in the set.
-    async fn delete_groups(
+    async fn delete_target_groups(
         &self,
         op: &Op,
         groups: &mut BTreeSet<TargetGroupArn>,
@@ -196,10 +207,10 @@ impl Core {
         for arn in groups.clone() {
             match self.scope.client.write(op, DeleteTargetGroup { arn: arn.clone() }, "").await {
                 Ok(()) => drop(groups.remove(&arn)),
-                Err(error) if error.is("TargetGroupNotFound") => drop(groups.remove(&arn)),
-                Err(error) if error.is("ResourceInUse") => in_use.push(arn.to_string()),
+                Err(error) if error.has_code("TargetGroupNotFound") => drop(groups.remove(&arn)),
+                Err(error) if error.has_code("ResourceInUse") => in_use.push(arn.to_string()),
                 // The others would wait and fail alike.
-                Err(error) if Meaning::of(error.code()) == Meaning::Throttled => return Err(error.into()),
+                Err(error) if ErrorClass::of(error.code()) == ErrorClass::Throttled => return Err(error.into()),
                 Err(error) => failed = Some(failed.unwrap_or(error)),
             }
         }
@@ -215,17 +226,17 @@ impl Core {
 }
 
 /// What there is of a Service.
-struct Found {
-    balancers: Vec<LoadBalancer>,
+struct FoundObjects {
+    load_balancers: Vec<LoadBalancer>,
     groups: BTreeSet<TargetGroupArn>,
     /// Names among those of the Service under which there are somebody else's balancers.
-    foreign: BTreeSet<Box<str>>,
+    names_taken: BTreeSet<Box<str>>,
 }
 
 /// Returns the target groups that may be a Service's: those that only its balancers use, and those that nothing uses and
 /// that are called as its are. `there`: all balancers, where that is known.
-fn groups_of(
-    owner: &OwnerName,
+fn target_groups_of(
+    owner: &ServiceKey,
     listed: &[TargetGroup],
     balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
     there: Option<&BTreeSet<LoadBalancerArn>>,
@@ -246,11 +257,11 @@ fn groups_of(
 
 /// Waits as long as it was waited so far, which doubles the time between tries, within bounds.
 pub(super) fn wait(op: &Op) -> Duration {
-    op.pending_for().clamp(WAITS.0, WAITS.1)
+    op.pending_for().clamp(RETRY_DELAY.0, RETRY_DELAY.1)
 }
 
 /// Waits for all of them, and looks again when the first one may be over.
-fn soonest(waits: Vec<Progress>) -> Progress {
+fn earliest(waits: Vec<Progress>) -> Progress {
     waits.into_iter().fold(Progress::Done, |all, one| match (all, one) {
         (Progress::Pending { after, why }, Progress::Pending { after: other, why: also }) => {
             Progress::Pending { after: after.min(other), why: format!("{why}; {also}").into() }
@@ -261,15 +272,15 @@ fn soonest(waits: Vec<Progress>) -> Progress {
 }
 
 /// Tells whether a wait has become too long: once, since the next try comes after `next`.
-pub(super) fn became_long(op: &Op, next: Duration) -> bool {
-    (TOO_LONG..TOO_LONG + next).contains(&op.pending_for())
+pub(super) fn crossed_warning_threshold(op: &Op, next: Duration) -> bool {
+    (WARNING_THRESHOLD..WARNING_THRESHOLD + next).contains(&op.pending_for())
 }
 
 /// Tells once that a wait has become long.
-fn tell_if_long(op: &Op, next: Duration, what: &str) {
-    if became_long(op, next) {
-        let note = format!("deletion is not finished after {} minutes: {what}", TOO_LONG.as_secs() / 60);
-        op.event(EventKind::Warning, "LoadBalancerDeletionSlow", &note);
+fn warn_if_slow(op: &Op, next: Duration, what: &str) {
+    if crossed_warning_threshold(op, next) {
+        let note = format!("deletion is not finished after {} minutes: {what}", WARNING_THRESHOLD.as_secs() / 60);
+        op.event(EventType::Warning, "LoadBalancerDeletionSlow", &note);
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     api::{VpcId, elb::LoadBalancerState},
-    lb::fixtures::wanted,
+    lb::test_fixtures::desired,
 };
 
 fn balancer(arn: &str) -> LoadBalancer {
@@ -60,7 +60,7 @@ fn a_group_may_be_the_services_if_only_its_balancers_use_it_or_if_none_does_and_
     let ours = BTreeMap::from([(LoadBalancerArn::from("ours"), balancer("ours"))]);
     let there = BTreeSet::from(["ours", "theirs"].map(LoadBalancerArn::from));
     for (name, users, all, expected) in cases {
-        let found = groups_of(&wanted().owner, &[group(name, users)], &ours, all.then_some(&there));
+        let found = target_groups_of(&desired().owner, &[group(name, users)], &ours, all.then_some(&there));
         assert_eq!(!found.is_empty(), expected, "{name} {users:?} {all}");
     }
 }

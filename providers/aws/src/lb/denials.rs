@@ -5,32 +5,32 @@ use std::{
     time::Duration,
 };
 
-use ccm_core::provider::{CloudError, ErrorKind, EventKind, Op};
+use ccm_core::provider::{CloudError, ErrorKind, EventType, Op};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::model::OwnerName;
+use super::model::ServiceKey;
 use crate::{
     api::{Action, AwsError},
     client::reason,
 };
 
 /// How long AWS' word is believed that policy does not allow a request.
-const BELIEVED: Duration = Duration::from_secs(3600);
+const CACHE_TTL: Duration = Duration::from_secs(3600);
 
 /// Requests that policy does not allow.
 #[derive(Debug, Default)]
-pub(super) struct Denials(Mutex<BTreeMap<Action, Denial>>);
+pub(super) struct AccessDeniedCache(Mutex<BTreeMap<Action, DeniedAction>>);
 
 #[derive(Debug)]
-struct Denial {
+struct DeniedAction {
     at: Instant,
     note: String,
     /// UIDs of Services whose owners know.
-    told: HashSet<Box<str>>,
+    reported_to: HashSet<Box<str>>,
 }
 
-impl Denials {
+impl AccessDeniedCache {
     /// Reads something that can be done without: `None` where policy does not allow it, which each Service is told once.
     ///
     /// # Errors
@@ -38,11 +38,11 @@ impl Denials {
     pub(super) async fn read<T>(
         &self,
         op: &Op,
-        owner: &OwnerName,
+        owner: &ServiceKey,
         action: Action,
         read: impl Future<Output = Result<T, AwsError>>,
     ) -> Result<Option<T>, CloudError> {
-        if self.tell(op, owner, action) {
+        if self.is_denied(op, owner, action) {
             return Ok(None);
         }
         let error = match read.await {
@@ -50,31 +50,32 @@ impl Denials {
             Err(error) => error,
         };
         // Credentials that do not hold are another matter than what they allow.
-        let policy = ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"].iter().any(|c| error.is(c));
+        let policy =
+            ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"].iter().any(|c| error.has_code(c));
         let error = CloudError::from(error);
         if error.kind() != ErrorKind::Denied {
             return Err(error);
         }
         if policy {
-            let denial = Denial { at: Instant::now(), note: error.chain(), told: HashSet::new() };
+            let denial = DeniedAction { at: Instant::now(), note: error.chain(), reported_to: HashSet::new() };
             self.0.lock().entry(action).or_insert(denial);
-            self.tell(op, owner, action);
+            self.is_denied(op, owner, action);
         } else {
-            op.event(EventKind::Warning, reason::PERMISSION, &error.chain());
+            op.event(EventType::Warning, reason::PERMISSION, &error.chain());
         }
         Ok(None)
     }
 
     /// Tells whether a request is known not to be allowed, and the Service's owner if that is news.
-    fn tell(&self, op: &Op, owner: &OwnerName, action: Action) -> bool {
+    fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
         let note = {
             let mut denials = self.0.lock();
-            denials.retain(|_, denial| denial.at.elapsed() < BELIEVED);
+            denials.retain(|_, denial| denial.at.elapsed() < CACHE_TTL);
             let Some(denial) = denials.get_mut(&action) else { return false };
-            denial.told.insert(owner.uid.clone()).then(|| denial.note.clone())
+            denial.reported_to.insert(owner.uid.clone()).then(|| denial.note.clone())
         };
         if let Some(note) = note {
-            op.event(EventKind::Warning, reason::PERMISSION, &note);
+            op.event(EventType::Warning, reason::PERMISSION, &note);
         }
         true
     }

@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     model::ListenerKey,
-    plan::{Action, GroupRef, ListenerRef, ListenerSettings, default_attributes},
-    seen::{Observed, SeenBalancer, SeenGroup, SeenListener, members, set_attributes, set_tags},
+    plan::{ActionKind, ListenerRef, ListenerSettings, TargetGroupRef, default_attributes},
+    seen::{
+        ObservedListener, ObservedLoadBalancer, ObservedState, ObservedTargetGroup, registered_targets, set_attributes,
+        set_tags,
+    },
 };
 use crate::api::{
     ListenerArn, LoadBalancerArn, Tags, TargetGroupArn,
@@ -14,29 +17,29 @@ use crate::api::{
 
 /// The picture while a plan is carried out.
 #[derive(Clone, Debug, Default)]
-pub struct Picture {
+pub struct WorkingState {
     /// What there is.
-    pub observed: Observed,
+    pub observed: ObservedState,
     /// Target groups that the plan made, by the place of their listener.
-    made: BTreeMap<ListenerKey, TargetGroupArn>,
+    created_groups: BTreeMap<ListenerKey, TargetGroupArn>,
 }
 
-impl Picture {
+impl WorkingState {
     /// Starts from what was read.
-    pub fn new(observed: Observed) -> Self {
-        Self { observed, made: BTreeMap::new() }
+    pub fn new(observed: ObservedState) -> Self {
+        Self { observed, created_groups: BTreeMap::new() }
     }
 
     /// Returns the balancer's ARN; `None` as long as there is none.
-    pub fn balancer(&self) -> Option<&LoadBalancerArn> {
-        self.observed.balancer.as_ref().map(|seen| &seen.balancer.arn)
+    pub fn load_balancer_arn(&self) -> Option<&LoadBalancerArn> {
+        self.observed.load_balancer.as_ref().map(|seen| &seen.load_balancer.arn)
     }
 
     /// Returns which target group is meant; `None` for one that was not made.
-    pub fn group(&self, group: &GroupRef) -> Option<TargetGroupArn> {
+    pub fn target_group_arn(&self, group: &TargetGroupRef) -> Option<TargetGroupArn> {
         match group {
-            GroupRef::Existing(arn) => Some(arn.clone()),
-            GroupRef::New(key) => self.made.get(key).cloned(),
+            TargetGroupRef::Existing(arn) => Some(arn.clone()),
+            TargetGroupRef::New(key) => self.created_groups.get(key).cloned(),
         }
     }
 
@@ -49,137 +52,141 @@ impl Picture {
     }
 
     /// Notes a balancer that was made.
-    pub fn made_balancer(&mut self, balancer: LoadBalancer, tags: &Tags) {
-        let attributes = Some(owned(&default_attributes::balancer()));
-        self.observed.balancer =
-            Some(SeenBalancer { tags: Some(tags.clone()), attributes, ..SeenBalancer::bare(balancer) });
+    pub fn load_balancer_created(&mut self, balancer: LoadBalancer, tags: &Tags) {
+        let attributes = Some(to_attributes(&default_attributes::load_balancer()));
+        self.observed.load_balancer =
+            Some(ObservedLoadBalancer { tags: Some(tags.clone()), attributes, ..ObservedLoadBalancer::bare(balancer) });
     }
 
     /// Notes a target group that was made.
-    pub fn made_group(&mut self, key: ListenerKey, group: TargetGroup, tags: &Tags) {
+    pub fn target_group_created(&mut self, key: ListenerKey, group: TargetGroup, tags: &Tags) {
         let attributes = match (group.target_type, group.protocol) {
             (Some(target_type), Some(protocol)) => {
-                Some(owned(&default_attributes::target_group(target_type, protocol)))
+                Some(to_attributes(&default_attributes::target_group(target_type, protocol)))
             }
             _ => None,
         };
-        let seen = SeenGroup {
+        let seen = ObservedTargetGroup {
             tags: Some(tags.clone()),
             attributes,
             targets: Some(BTreeMap::new()),
-            ..SeenGroup::bare(group)
+            ..ObservedTargetGroup::new(group)
         };
-        self.found_group(key, seen);
+        self.target_group_adopted(key, seen);
     }
 
     /// Notes a target group that was there already, although it had not been seen.
-    pub fn found_group(&mut self, key: ListenerKey, seen: SeenGroup) {
-        self.made.insert(key, seen.group.arn.clone());
-        self.observed.groups.retain(|group| group.group.arn != seen.group.arn);
-        self.observed.groups.push(seen);
+    pub fn target_group_adopted(&mut self, key: ListenerKey, seen: ObservedTargetGroup) {
+        self.created_groups.insert(key, seen.group.arn.clone());
+        self.observed.target_groups.retain(|group| group.group.arn != seen.group.arn);
+        self.observed.target_groups.push(seen);
     }
 
     /// Notes a listener that was made.
-    pub fn made_listener(&mut self, listener: Listener, tags: &Tags) {
-        let seen = SeenListener {
+    pub fn listener_created(&mut self, listener: Listener, tags: &Tags) {
+        let seen = ObservedListener {
             tags: Some(tags.clone()),
-            attributes: Some(owned(&default_attributes::listener())),
+            attributes: Some(to_attributes(&default_attributes::listener())),
             certificates: Some(BTreeSet::new()),
-            ..SeenListener::bare(listener)
+            ..ObservedListener::bare(listener)
         };
-        if let Some(balancer) = &mut self.observed.balancer {
+        if let Some(balancer) = &mut self.observed.load_balancer {
             balancer.listeners.push(seen);
         }
     }
 
     /// Notes registrations and deregistrations.
-    pub fn note_targets(&mut self, arn: &TargetGroupArn, registered: &[Target], deregistered: &[Target]) {
+    pub fn targets_changed(&mut self, arn: &TargetGroupArn, registered: &[Target], deregistered: &[Target]) {
         if let Some(targets) = self.observed.group_mut(arn).and_then(|group| group.targets.as_mut()) {
-            targets.retain(|id, _| !members(deregistered).contains_key(id));
-            targets.extend(members(registered));
+            targets.retain(|id, _| !registered_targets(deregistered).contains_key(id));
+            targets.extend(registered_targets(registered));
         }
     }
 
     /// Notes a change that was made and answered nothing.
     // length: one arm for each action
-    pub fn note(&mut self, action: &Action) {
+    pub fn action_applied(&mut self, action: &ActionKind) {
         match action {
-            Action::SetIpAddressType(family) => self.balancer_mut(|seen| seen.balancer.ip_address_type = Some(*family)),
-            Action::SetSubnets(change) => self.balancer_mut(|seen| {
-                seen.balancer.ip_address_type = change.ip_address_type.or(seen.balancer.ip_address_type);
-                seen.balancer.zones =
-                    change.subnets.iter().map(|mapping| zone(mapping, &seen.balancer.zones)).collect();
-                seen.balancer.ipv6_source_nat = change.ipv6_source_nat.or(seen.balancer.ipv6_source_nat);
+            ActionKind::SetIpAddressType(family) => {
+                self.update_load_balancer(|seen| seen.load_balancer.ip_address_type = Some(*family));
+            }
+            ActionKind::SetSubnets(change) => self.update_load_balancer(|seen| {
+                seen.load_balancer.ip_address_type = change.ip_address_type.or(seen.load_balancer.ip_address_type);
+                seen.load_balancer.zones =
+                    change.subnets.iter().map(|mapping| zone(mapping, &seen.load_balancer.zones)).collect();
+                seen.load_balancer.ipv6_source_nat = change.ipv6_source_nat.or(seen.load_balancer.ipv6_source_nat);
             }),
-            Action::SetSecurityGroups(groups, rules) => {
-                let before = self.observed.balancer.iter().flat_map(|seen| &seen.balancer.security_groups);
-                self.observed.detached.extend(before.filter(|group| !groups.contains(group)).cloned());
-                self.balancer_mut(|seen| {
-                    seen.balancer.security_groups.clone_from(groups);
-                    seen.balancer.private_link_rules = rules.or(seen.balancer.private_link_rules);
+            ActionKind::SetSecurityGroups(groups, rules) => {
+                let before = self.observed.load_balancer.iter().flat_map(|seen| &seen.load_balancer.security_groups);
+                self.observed.detached_security_groups.extend(before.filter(|group| !groups.contains(group)).cloned());
+                self.update_load_balancer(|seen| {
+                    seen.load_balancer.security_groups.clone_from(groups);
+                    seen.load_balancer.private_link_rules = rules.or(seen.load_balancer.private_link_rules);
                 });
             }
-            Action::ModifyLoadBalancerAttributes(set) => {
-                self.balancer_mut(|seen| set_attributes(&mut seen.attributes, set));
+            ActionKind::ModifyLoadBalancerAttributes(set) => {
+                self.update_load_balancer(|seen| set_attributes(&mut seen.attributes, set));
             }
-            Action::AddTags(arns, tags) => self.note_tags(arns, tags, &[]),
-            Action::RemoveTags(arns, keys) => self.note_tags(arns, &Tags::new(), keys),
-            Action::ModifyTargetGroup(arn, check) => {
+            ActionKind::AddTags(arns, tags) => self.tags_changed(arns, tags, &[]),
+            ActionKind::RemoveTags(arns, keys) => self.tags_changed(arns, &Tags::new(), keys),
+            ActionKind::ModifyTargetGroup(arn, check) => {
                 if let Some(seen) = self.observed.group_mut(arn) {
                     seen.group.health_check = Some(check.clone());
                 }
             }
-            Action::ModifyTargetGroupAttributes(group, set) => {
-                let arn = self.group(group);
+            ActionKind::ModifyTargetGroupAttributes(group, set) => {
+                let arn = self.target_group_arn(group);
                 if let Some(seen) = arn.and_then(|arn| self.observed.group_mut(&arn)) {
                     set_attributes(&mut seen.attributes, set);
                 }
             }
-            Action::ModifyListener(arn, settings) => self.note_listener(arn, settings),
-            Action::ModifyListenerAttributes(listener, set) => {
-                self.listener_mut(listener, |seen| set_attributes(&mut seen.attributes, set));
+            ActionKind::ModifyListener(arn, settings) => self.listener_changed(arn, settings),
+            ActionKind::ModifyListenerAttributes(listener, set) => {
+                self.update_listener(listener, |seen| set_attributes(&mut seen.attributes, set));
             }
-            Action::AddListenerCertificate(listener, add) => self.listener_mut(listener, |seen| {
+            ActionKind::AddListenerCertificate(listener, add) => self.update_listener(listener, |seen| {
                 seen.certificates.iter_mut().for_each(|have| _ = have.insert(add.clone()));
             }),
-            Action::RemoveListenerCertificate(arn, remove) => {
-                self.listener_mut(&ListenerRef::Existing(arn.clone()), |seen| {
+            ActionKind::RemoveListenerCertificate(arn, remove) => {
+                self.update_listener(&ListenerRef::Existing(arn.clone()), |seen| {
                     seen.certificates.iter_mut().for_each(|have| _ = have.remove(remove));
                 });
             }
-            Action::DeleteListener(arn) => {
-                self.balancer_mut(|seen| seen.listeners.retain(|seen| seen.listener.arn != *arn));
+            ActionKind::DeleteListener(arn) => {
+                self.update_load_balancer(|seen| seen.listeners.retain(|seen| seen.listener.arn != *arn));
             }
-            Action::DeleteTargetGroup(arn) => {
-                self.observed.groups.retain(|seen| seen.group.arn != *arn);
-                self.observed.frozen.remove(arn);
+            ActionKind::DeleteTargetGroup(arn) => {
+                self.observed.target_groups.retain(|seen| seen.group.arn != *arn);
+                self.observed.unmodifiable_groups.remove(arn);
             }
-            Action::ReleaseSecurityGroups(groups) => self.observed.detached.retain(|group| !groups.contains(group)),
-            Action::CreateLoadBalancer(_)
-            | Action::CreateTargetGroup(..)
-            | Action::CreateListener(_)
-            | Action::RegisterTargets(..)
-            | Action::DeregisterTargets(..)
-            | Action::OpenSecurityGroups
-            | Action::CloseSecurityGroups => {}
+            ActionKind::CleanUpSecurityGroups(groups) => {
+                self.observed.detached_security_groups.retain(|group| !groups.contains(group));
+            }
+            ActionKind::CreateLoadBalancer(_)
+            | ActionKind::CreateTargetGroup(..)
+            | ActionKind::CreateListener(_)
+            | ActionKind::RegisterTargets(..)
+            | ActionKind::DeregisterTargets(..)
+            | ActionKind::AddSecurityGroupRules
+            | ActionKind::RemoveSecurityGroupRules => {}
         }
     }
 
-    fn balancer_mut(&mut self, change: impl FnOnce(&mut SeenBalancer)) {
-        if let Some(seen) = &mut self.observed.balancer {
+    fn update_load_balancer(&mut self, change: impl FnOnce(&mut ObservedLoadBalancer)) {
+        if let Some(seen) = &mut self.observed.load_balancer {
             change(seen);
         }
     }
 
-    fn listener_mut(&mut self, listener: &ListenerRef, change: impl FnOnce(&mut SeenListener)) {
+    fn update_listener(&mut self, listener: &ListenerRef, change: impl FnOnce(&mut ObservedListener)) {
         let arn = self.listener(listener);
         if let Some(seen) = arn.and_then(|arn| self.observed.listener_mut(&arn)) {
             change(seen);
         }
     }
 
-    fn note_listener(&mut self, arn: &ListenerArn, settings: &ListenerSettings) {
-        let group = self.group(&settings.group);
+    fn listener_changed(&mut self, arn: &ListenerArn, settings: &ListenerSettings) {
+        let group = self.target_group_arn(&settings.group);
         if let Some(seen) = self.observed.listener_mut(arn) {
             let listener = &mut seen.listener;
             listener.target_group = group;
@@ -193,17 +200,17 @@ impl Picture {
         }
     }
 
-    fn note_tags(&mut self, arns: &[Box<str>], set: &Tags, remove: &[Box<str>]) {
+    fn tags_changed(&mut self, arns: &[Box<str>], set: &Tags, remove: &[Box<str>]) {
         let named = |arn: &str| arns.iter().any(|named| **named == *arn);
-        if let Some(seen) = &mut self.observed.balancer {
-            if named(&seen.balancer.arn) {
+        if let Some(seen) = &mut self.observed.load_balancer {
+            if named(&seen.load_balancer.arn) {
                 set_tags(&mut seen.tags, set, remove);
             }
             for listener in seen.listeners.iter_mut().filter(|seen| named(&seen.listener.arn)) {
                 set_tags(&mut listener.tags, set, remove);
             }
         }
-        for group in self.observed.groups.iter_mut().filter(|seen| named(&seen.group.arn)) {
+        for group in self.observed.target_groups.iter_mut().filter(|seen| named(&seen.group.arn)) {
             set_tags(&mut group.tags, set, remove);
         }
     }
@@ -220,6 +227,6 @@ fn zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBalancerZon
     })
 }
 
-fn owned(attributes: &[(&str, &str)]) -> Attributes {
+fn to_attributes(attributes: &[(&str, &str)]) -> Attributes {
     attributes.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
 }

@@ -5,14 +5,14 @@ use std::num::NonZeroU16;
 use ccm_core::k8s::{ServicePort, TrafficPolicy};
 
 use super::{
-    annotations::{self as a, Key},
-    interpret::{Manner, Reads},
+    annotations::{self as a, AnnotationKey},
+    spec::{DefaultsSource, SpecReader},
 };
 use crate::api::elb::{HealthCheck, HealthPort, HealthProtocol, TargetType};
 
 /// What holds where no annotation says otherwise.
 #[derive(Clone, Copy)]
-struct Defaults<'a> {
+struct HealthCheckDefaults<'a> {
     protocol: HealthProtocol,
     port: HealthPort,
     path: &'a str,
@@ -26,7 +26,7 @@ struct Defaults<'a> {
 }
 
 /// Reads the health check.
-pub(super) fn read(reads: &mut Reads<'_>) -> HealthCheck {
+pub(super) fn read(reads: &mut SpecReader<'_>) -> HealthCheck {
     let defaults = defaults(reads);
     let asked = (
         reads.annotations.get(&a::HEALTH_PROTOCOL),
@@ -41,13 +41,13 @@ pub(super) fn read(reads: &mut Reads<'_>) -> HealthCheck {
             path.unwrap_or_else(|| defaults.path.into()),
         ),
     };
-    let interval = bounded(reads, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
+    let interval = read_in_range(reads, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
     let by_protocol = if protocol == HealthProtocol::Http { 6 } else { 10 };
-    let timeout = bounded(reads, &a::HEALTH_TIMEOUT, 2..=120);
+    let timeout = read_in_range(reads, &a::HEALTH_TIMEOUT, 2..=120);
     if timeout.is_some_and(|timeout| timeout > interval) {
         let message =
             format!("health check timeout ({}) must not exceed the interval ({interval})", timeout.unwrap_or_default());
-        reads.annotations.wrong(&a::HEALTH_TIMEOUT.row, message);
+        reads.annotations.invalid_value(&a::HEALTH_TIMEOUT.row, message);
     }
     let matcher = reads.annotations.get(&a::SUCCESS_CODES).or(defaults.matcher.map(Into::into));
     let http = protocol != HealthProtocol::Tcp;
@@ -57,19 +57,19 @@ pub(super) fn read(reads: &mut Reads<'_>) -> HealthCheck {
         path: http.then_some(path),
         interval,
         timeout: timeout.unwrap_or_else(|| defaults.timeout.unwrap_or(by_protocol).min(interval)),
-        healthy: bounded(reads, &a::HEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
-        unhealthy: bounded(reads, &a::UNHEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
+        healthy: read_in_range(reads, &a::HEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
+        unhealthy: read_in_range(reads, &a::UNHEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
         matcher: matcher.filter(|_| http),
     }
 }
 
 /// Node ports tell of the node; pods answer for themselves, whatever the policy.
-fn defaults<'a>(reads: &Reads<'a>) -> Defaults<'a> {
+fn defaults<'a>(reads: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
     let (interval, timeout, matcher) = match reads.manner {
-        Manner::Ccm => (30, None, None),
-        Manner::Lbc => (10, Some(10), Some("200-399")),
+        DefaultsSource::CloudProviderAws => (30, None, None),
+        DefaultsSource::LoadBalancerController => (10, Some(10), Some("200-399")),
     };
-    let cluster = Defaults {
+    let cluster = HealthCheckDefaults {
         protocol: HealthProtocol::Tcp,
         port: HealthPort::Traffic,
         path: "/",
@@ -82,33 +82,37 @@ fn defaults<'a>(reads: &Reads<'a>) -> Defaults<'a> {
     if reads.target_type == TargetType::Ip {
         return cluster;
     }
-    let http = |port| Defaults { protocol: HealthProtocol::Http, port: HealthPort::Number(port), ..cluster };
+    let http = |port| HealthCheckDefaults { protocol: HealthProtocol::Http, port: HealthPort::Number(port), ..cluster };
     match (reads.service.external_traffic_policy, reads.service.health_check_node_port) {
         (TrafficPolicy::Local, Some(port)) => {
             let of_kube_proxy = http(port);
-            Defaults { path: "/healthz", interval: 10, timeout: Some(6), thresholds: 2, ..of_kube_proxy }
+            HealthCheckDefaults { path: "/healthz", interval: 10, timeout: Some(6), thresholds: 2, ..of_kube_proxy }
         }
-        (TrafficPolicy::Local, None) => Defaults { interval: 10, thresholds: 2, ..cluster },
+        (TrafficPolicy::Local, None) => HealthCheckDefaults { interval: 10, thresholds: 2, ..cluster },
         (TrafficPolicy::Cluster, _) => match &reads.settings.shared_health_probe {
-            Some(probe) => Defaults { path: &probe.path, fixed: true, ..http(probe.port) },
+            Some(probe) => HealthCheckDefaults { path: &probe.path, fixed: true, ..http(probe.port) },
             None => cluster,
         },
     }
 }
 
 /// Reads a number that AWS bounds.
-fn bounded(reads: &mut Reads<'_>, key: &Key<u32>, bounds: std::ops::RangeInclusive<u32>) -> Option<u32> {
+fn read_in_range(
+    reads: &mut SpecReader<'_>,
+    key: &AnnotationKey<u32>,
+    bounds: std::ops::RangeInclusive<u32>,
+) -> Option<u32> {
     let found = reads.annotations.get(key)?;
     if bounds.contains(&found) {
         return Some(found);
     }
     let message = format!("{found} is not between {} and {}", bounds.start(), bounds.end());
-    reads.annotations.wrong(&key.row, message);
+    reads.annotations.invalid_value(&key.row, message);
     None
 }
 
 /// Reads the port: of the traffic, a number, or what the Service port of that name leads to.
-fn port(reads: &mut Reads<'_>, text: &str) -> Option<HealthPort> {
+fn port(reads: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
     if text == "traffic-port" {
         return Some(HealthPort::Traffic);
     }
@@ -116,17 +120,17 @@ fn port(reads: &mut Reads<'_>, text: &str) -> Option<HealthPort> {
         return Some(HealthPort::Number(number));
     }
     let found =
-        if is_port_name(text) { named(reads, text) } else { Err(format!("Invalid health check port '{text}'")) };
+        if is_port_name(text) { named_port(reads, text) } else { Err(format!("Invalid health check port '{text}'")) };
     match found {
         Ok(port) => Some(HealthPort::Number(port)),
         Err(message) => {
-            reads.annotations.wrong(&a::HEALTH_PORT.row, message);
+            reads.annotations.invalid_value(&a::HEALTH_PORT.row, message);
             None
         }
     }
 }
 
-fn named(reads: &Reads<'_>, name: &str) -> Result<NonZeroU16, String> {
+fn named_port(reads: &SpecReader<'_>, name: &str) -> Result<NonZeroU16, String> {
     let Some(port) = reads.service.ports.iter().find(|port| *port.name == *name) else {
         let service = reads.service.key();
         return Err(format!("failed to resolve healthCheckPort: unable to find port {name} on service {service}"));

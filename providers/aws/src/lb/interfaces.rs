@@ -15,141 +15,142 @@ use ccm_core::provider::{CloudError, Op};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{denials::Denials, model::OwnerName, pods::Footing};
+use super::{denials::AccessDeniedCache, model::ServiceKey, pods::InterfaceGroups};
 use crate::{
     api::{
         Action, AwsError, Filter, SecurityGroupId,
         ec2::{DescribeNetworkInterfaces, NetworkInterface},
     },
-    instances::{Instance, InstanceStore},
+    instances::{Instance, InstanceCache},
     scope::Scope,
 };
 
 /// How old the word may be that an instance has an address. Instances of nodes are read every five minutes.
-const SNAPSHOT: Duration = Duration::from_secs(900);
+const MAX_INSTANCE_AGE: Duration = Duration::from_secs(900);
 /// How long an answer stands before instances are looked through again, which costs no request.
-const STANDS: Duration = Duration::from_secs(300);
+const RESCAN_INTERVAL: Duration = Duration::from_secs(300);
 /// How long an answer is kept that nobody asks for.
-const FORGET: Duration = Duration::from_secs(7200);
+const IDLE_TTL: Duration = Duration::from_secs(7200);
 /// How long a request waits for others to join it.
-const WINDOW: Duration = Duration::from_millis(10);
+const BATCH_WINDOW: Duration = Duration::from_millis(10);
 /// Most values of a filter.
-const MOST_VALUES: usize = 150;
+const MAX_FILTER_VALUES: usize = 150;
 
 /// Interfaces of addresses.
-pub(super) struct Interfaces {
+pub(super) struct InterfaceCache {
     scope: Scope,
-    store: Arc<InstanceStore>,
-    denials: Denials,
-    state: Mutex<State>,
+    store: Arc<InstanceCache>,
+    denials: AccessDeniedCache,
+    state: Mutex<CacheState>,
     /// Held while AWS is asked. Whoever holds it asks for all who wait.
-    turn: tokio::sync::Mutex<()>,
+    request_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct State {
-    known: HashMap<IpAddr, Entry>,
+struct CacheState {
+    entries: HashMap<IpAddr, CachedInterface>,
     /// What waiting questions are about.
-    wanted: BTreeSet<IpAddr>,
+    requested: BTreeSet<IpAddr>,
 }
 
-struct Entry {
+struct CachedInterface {
     /// `None`: no interface of the VPC has it, or AWS does not let us look.
-    footing: Option<Footing>,
+    interface_groups: Option<InterfaceGroups>,
     /// Whether it is an instance's, as it was last seen.
     of_instance: bool,
     /// When AWS was asked, or instances were looked through.
-    seen: Instant,
+    fetched_at: Instant,
     /// When instances were last looked through.
-    looked: Instant,
+    scanned_at: Instant,
     /// When somebody last asked.
-    asked: Instant,
+    last_used: Instant,
 }
 
-impl Entry {
-    fn new(footing: Option<Footing>, of_instance: bool) -> Self {
+impl CachedInterface {
+    fn new(interface_groups: Option<InterfaceGroups>, of_instance: bool) -> Self {
         let now = Instant::now();
-        Self { footing, of_instance, seen: now, looked: now, asked: now }
+        Self { interface_groups, of_instance, fetched_at: now, scanned_at: now, last_used: now }
     }
 }
 
 /// What is known of addresses.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct InterfaceLookup {
     /// The kinds of interfaces that have them.
-    pub(super) footings: BTreeSet<Footing>,
+    pub(super) interface_groups: BTreeSet<InterfaceGroups>,
     /// Addresses that no interface has.
     pub(super) missing: BTreeSet<IpAddr>,
     /// Why it is not known of some others.
     pub(super) failed: Option<CloudError>,
 }
 
-impl Interfaces {
-    pub(super) fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
-        let (denials, state, turn) = (Denials::default(), Mutex::default(), tokio::sync::Mutex::default());
-        Self { scope, store, denials, state, turn }
+impl InterfaceCache {
+    pub(super) fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
+        let (denials, state, request_lock) =
+            (AccessDeniedCache::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { scope, store, denials, state, request_lock }
     }
 
     /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. What instances have costs no request.
     pub(super) async fn find(
         &self,
         op: &Op,
-        owner: &OwnerName,
+        owner: &ServiceKey,
         addresses: &BTreeSet<IpAddr>,
         max_age: Duration,
-    ) -> Found {
-        let mut found = Found::default();
+    ) -> InterfaceLookup {
+        let mut found = InterfaceLookup::default();
         let mut open = addresses.clone();
         let came = Instant::now();
-        self.answer(&mut open, &mut found, max_age, came);
+        self.take_cached(&mut open, &mut found, max_age, came);
         if open.is_empty() {
             return found;
         }
-        self.state.lock().wanted.extend(open.iter().copied());
-        let _turn = op.queue(self.turn.lock()).await;
-        self.answer(&mut open, &mut found, max_age, came);
+        self.state.lock().requested.extend(open.iter().copied());
+        let _turn = op.wait_shared(self.request_lock.lock()).await;
+        self.take_cached(&mut open, &mut found, max_age, came);
         if open.is_empty() {
             return found;
         }
-        op.sleep(WINDOW).await;
-        let mut all = std::mem::take(&mut self.state.lock().wanted);
+        op.sleep(BATCH_WINDOW).await;
+        let mut all = std::mem::take(&mut self.state.lock().requested);
         all.extend(open.iter().copied());
-        if let Err(error) = self.ask(op, owner, &all).await {
+        if let Err(error) = self.fetch(op, owner, &all).await {
             found.failed = Some(error);
         }
         // What was asked now is answered, however young an answer has to be.
-        self.answer(&mut open, &mut found, Duration::MAX, came);
+        self.take_cached(&mut open, &mut found, Duration::MAX, came);
         found
     }
 
     /// Takes off what is known.
-    fn answer(&self, open: &mut BTreeSet<IpAddr>, found: &mut Found, max_age: Duration, came: Instant) {
+    fn take_cached(&self, open: &mut BTreeSet<IpAddr>, found: &mut InterfaceLookup, max_age: Duration, came: Instant) {
         let now = Instant::now();
         let mut state = self.state.lock();
-        state.known.retain(|_, entry| now.duration_since(entry.asked) < FORGET);
+        state.entries.retain(|_, entry| now.duration_since(entry.last_used) < IDLE_TTL);
         let old = |address: &&IpAddr| {
-            let entry = state.known.get(*address);
-            entry.is_none_or(|entry| now.duration_since(entry.looked) >= STANDS.min(max_age))
+            let entry = state.entries.get(*address);
+            entry.is_none_or(|entry| now.duration_since(entry.scanned_at) >= RESCAN_INTERVAL.min(max_age))
         };
         let old: BTreeSet<IpAddr> = open.iter().filter(old).copied().collect();
         let mut there = if old.is_empty() { BTreeMap::new() } else { self.of_instances(&old) };
         for address in old {
-            match (there.remove(&address), state.known.get_mut(&address)) {
-                (Some(footing), _) => drop(state.known.insert(address, Entry::new(Some(footing), true))),
+            match (there.remove(&address), state.entries.get_mut(&address)) {
+                (Some(footing), _) => drop(state.entries.insert(address, CachedInterface::new(Some(footing), true))),
                 // Who has it now is not known.
-                (None, Some(entry)) if entry.of_instance => drop(state.known.remove(&address)),
-                (None, Some(entry)) => entry.looked = now,
+                (None, Some(entry)) if entry.of_instance => drop(state.entries.remove(&address)),
+                (None, Some(entry)) => entry.scanned_at = now,
                 (None, None) => {}
             }
         }
         open.retain(|address| {
-            let Some(entry) = state.known.get_mut(address) else { return true };
-            if entry.seen < came && now.duration_since(entry.seen) >= max_age {
+            let Some(entry) = state.entries.get_mut(address) else { return true };
+            if entry.fetched_at < came && now.duration_since(entry.fetched_at) >= max_age {
                 return true;
             }
-            entry.asked = now;
-            match &entry.footing {
-                Some(footing) => drop(found.footings.insert(footing.clone())),
+            entry.last_used = now;
+            match &entry.interface_groups {
+                Some(footing) => drop(found.interface_groups.insert(footing.clone())),
                 None => drop(found.missing.insert(*address)),
             }
             false
@@ -157,23 +158,23 @@ impl Interfaces {
     }
 
     /// Asks for interfaces with these addresses.
-    async fn ask(&self, op: &Op, owner: &OwnerName, all: &BTreeSet<IpAddr>) -> Result<(), CloudError> {
+    async fn fetch(&self, op: &Op, owner: &ServiceKey, all: &BTreeSet<IpAddr>) -> Result<(), CloudError> {
         let read = self.denials.read(op, owner, Action::DescribeNetworkInterfaces, self.describe(op, all)).await?;
         let found = self.of_interfaces(&read.unwrap_or_default());
         let lacking: BTreeSet<IpAddr> = all.iter().filter(|address| !found.contains_key(*address)).copied().collect();
         let mut listed = BTreeMap::new();
         // An address of a network that is an interface's is listed nowhere.
-        if !lacking.is_empty() && self.store.interfaces(&lacking, SNAPSHOT).prefixes {
-            self.store.prime(op).await?;
+        if !lacking.is_empty() && self.store.interfaces(&lacking, MAX_INSTANCE_AGE).prefixes {
+            self.store.list_all(op).await?;
             listed = self.of_instances(&lacking);
         }
         let mut state = self.state.lock();
         for address in all {
             let entry = match listed.remove(address) {
-                Some(footing) => Entry::new(Some(footing), true),
-                None => Entry::new(found.get(address).cloned(), false),
+                Some(footing) => CachedInterface::new(Some(footing), true),
+                None => CachedInterface::new(found.get(address).cloned(), false),
             };
-            state.known.insert(*address, entry);
+            state.entries.insert(*address, entry);
         }
         Ok(())
     }
@@ -182,7 +183,7 @@ impl Interfaces {
         let (v4, v6): (Vec<&IpAddr>, Vec<&IpAddr>) = all.iter().partition(|address| address.is_ipv4());
         let mut rows = Vec::new();
         for (filter, addresses) in [("addresses.private-ip-address", v4), ("ipv6-addresses.ipv6-address", v6)] {
-            for chunk in addresses.chunks(MOST_VALUES) {
+            for chunk in addresses.chunks(MAX_FILTER_VALUES) {
                 let values = chunk.iter().map(ToString::to_string);
                 let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc]), Filter::new(filter, values)];
                 let request = DescribeNetworkInterfaces { filters, token: None };
@@ -192,11 +193,12 @@ impl Interfaces {
         Ok(rows)
     }
 
-    fn of_interfaces(&self, rows: &[NetworkInterface]) -> BTreeMap<IpAddr, Footing> {
+    fn of_interfaces(&self, rows: &[NetworkInterface]) -> BTreeMap<IpAddr, InterfaceGroups> {
         let mut found = BTreeMap::new();
         for row in rows {
             let of_cluster = row.instance.as_ref().is_some_and(|id| self.store.in_cluster(id));
-            let footing = Footing { groups: row.security_groups.iter().cloned().collect(), of_cluster };
+            let footing =
+                InterfaceGroups { groups: row.security_groups.iter().cloned().collect(), has_cluster_tag: of_cluster };
             let addresses = row.private_ips.iter().chain(&row.ipv6_addresses).filter_map(|text| text.parse().ok());
             found.extend(addresses.map(|address| (address, footing.clone())));
         }
@@ -204,12 +206,12 @@ impl Interfaces {
     }
 
     /// Looks through what is known of instances.
-    fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, Footing> {
-        let footing = |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| Footing {
+    fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
+        let footing = |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| InterfaceGroups {
             groups: groups.into_iter().collect(),
-            of_cluster: instance.in_cluster,
+            has_cluster_tag: instance.in_cluster,
         };
-        let found = self.store.interfaces(addresses, SNAPSHOT).of.into_iter();
+        let found = self.store.interfaces(addresses, MAX_INSTANCE_AGE).of.into_iter();
         found.map(|(address, of)| (address, footing(of))).collect()
     }
 }

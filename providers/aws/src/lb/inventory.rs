@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
 
-use super::{NetworkLoadBalancers, delete::wait, model::OwnerName, sweep};
+use super::{NetworkLoadBalancers, delete::wait, model::ServiceKey, sweep};
 use crate::{
     api::{
         AwsError, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
@@ -22,14 +22,14 @@ const SECURITY_GROUP: &str = "security group";
 #[async_trait]
 impl Inventory for NetworkLoadBalancers {
     /// The ID in the tags, which `--cluster-name` has nothing to do with.
-    fn cluster(&self, _: &Op) -> Box<str> {
-        self.core.scope.cluster.id().into()
+    fn cluster_id(&self, _: &Op) -> Box<str> {
+        self.reconciler.scope.cluster.id().into()
     }
 
     /// Lists what carries the cluster's tag with value `owned` and the name of a Service: what others tag as the cluster's,
     /// such as groups of nodes, was not made for Services.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
-        let sweep = self.core.observer.sweeps.new_one(op).await?;
+        let sweep = self.reconciler.observer.listings.fresh(op).await?;
         let owner = |arn: &str| self.owner(sweep.tags.get(arn)?);
         let balancers = sweep.balancers.iter().filter_map(|balancer| {
             let (kind, id) = (Arc::from(LOAD_BALANCER), balancer.arn.as_str().into());
@@ -40,12 +40,12 @@ impl Inventory for NetworkLoadBalancers {
             Some(OwnedObject { kind, id, owner: owner(&group.arn)?, created: None })
         });
         let mut owned: Vec<_> = balancers.chain(groups).collect();
-        if let Some(filter) = self.core.scope.cluster.filter() {
+        if let Some(filter) = self.reconciler.scope.cluster.filter() {
             let request = DescribeSecurityGroups { filters: vec![filter], ..DescribeSecurityGroups::default() };
-            let client = &self.core.scope.client;
+            let client = &self.reconciler.scope.client;
             let found: Vec<SecurityGroup> = client.read_all(op, request, |r, token| r.token = Some(token)).await?;
             owned.extend(
-                found.into_iter().filter(|group| group.vpc.as_ref() == Some(&self.core.scope.vpc)).filter_map(
+                found.into_iter().filter(|group| group.vpc.as_ref() == Some(&self.reconciler.scope.vpc)).filter_map(
                     |group| {
                         let (kind, id) = (Arc::from(SECURITY_GROUP), group.id.as_str().into());
                         Some(OwnedObject { kind, id, owner: self.owner(&group.tags)?, created: None })
@@ -57,11 +57,11 @@ impl Inventory for NetworkLoadBalancers {
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
-        let scope = &self.core.scope;
+        let scope = &self.reconciler.scope;
         if &*object.kind == SECURITY_GROUP {
             return self.delete_group(op, object).await;
         }
-        let tags = sweep::tags(scope, op, vec![object.id.clone()]).await?;
+        let tags = sweep::list_tags(scope, op, vec![object.id.clone()]).await?;
         match tags.get(&object.id) {
             Some(tags) => self.check(object, tags)?,
             None => return Ok(Progress::Done),
@@ -71,7 +71,7 @@ impl Inventory for NetworkLoadBalancers {
             LOAD_BALANCER => {
                 // Rules on groups of nodes bear its name, and without it nothing tells that they are anybody's.
                 if let Some(name) = name_of(&object.id) {
-                    self.core.surroundings.security.release_nodes(op, name).await?;
+                    self.reconciler.deps.security_groups.remove_node_rules(op, name).await?;
                 }
                 let arn = LoadBalancerArn::from(&*object.id);
                 scope.client.write(op, DeleteLoadBalancer { arn }, why).await
@@ -82,14 +82,14 @@ impl Inventory for NetworkLoadBalancers {
             }
             other => return Err(CloudError::invalid_input(format!("{other} {} is no kind of ours", object.id))),
         };
-        gone(op, object, deleted)
+        deletion_progress(op, object, deleted)
     }
 }
 
 impl NetworkLoadBalancers {
     /// Reads whose an object is from its tags; `None` when it is not owned for a Service.
     fn owner(&self, tags: &Tags) -> Option<Owner> {
-        if !self.core.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER_TAG) {
+        if !self.reconciler.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER_TAG) {
             return None;
         }
         let (namespace, name) = tags.get(SERVICE_TAG)?.split_once('/')?;
@@ -107,16 +107,16 @@ impl NetworkLoadBalancers {
     async fn delete_group(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         let id = SecurityGroupId::from(&*object.id);
         let request = DescribeSecurityGroups { ids: vec![id.clone()], ..DescribeSecurityGroups::default() };
-        let found = match self.core.scope.client.read(op, request).await {
+        let found = match self.reconciler.scope.client.read(op, request).await {
             Ok(page) => page.items.into_iter().find(|group| group.id == id),
-            Err(error) if error.is("InvalidGroup.NotFound") => None,
+            Err(error) if error.has_code("InvalidGroup.NotFound") => None,
             Err(error) => return Err(error.into()),
         };
         let Some(group) = found else { return Ok(Progress::Done) };
         self.check(object, &group.tags)?;
         let Owner::Service { namespace, name, .. } = &object.owner else { return Ok(Progress::Done) };
-        let owner = OwnerName { namespace: (&**namespace).into(), name: (&**name).into(), uid: Box::default() };
-        self.core.surroundings.security.detached(op, &owner, &[id]).await
+        let owner = ServiceKey { namespace: (&**namespace).into(), name: (&**name).into(), uid: Box::default() };
+        self.reconciler.deps.security_groups.clean_up_detached(op, &owner, &[id]).await
     }
 }
 
@@ -125,11 +125,11 @@ fn name_of(arn: &str) -> Option<&str> {
     arn.rsplit('/').nth(1).filter(|name| !name.is_empty())
 }
 
-fn gone(op: &Op, object: &OwnedObject, deleted: Result<(), AwsError>) -> Result<Progress, CloudError> {
+fn deletion_progress(op: &Op, object: &OwnedObject, deleted: Result<(), AwsError>) -> Result<Progress, CloudError> {
     match deleted {
         Ok(()) => Ok(Progress::Done),
         Err(error) if sweep::is_absent(&error) => Ok(Progress::Done),
-        Err(error) if error.is("ResourceInUse") => {
+        Err(error) if error.has_code("ResourceInUse") => {
             let why = format!("{} {} is in use", object.kind, object.id).into();
             Ok(Progress::Pending { after: wait(op), why })
         }

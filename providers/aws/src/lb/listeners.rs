@@ -10,19 +10,19 @@ use ccm_core::k8s::{IpFamily, Protocol, ServicePort};
 use super::{
     annotations as a,
     health::target_port,
-    interpret::{Placement, Reads, TargetAttributes, listener_attributes},
-    model::{Tls, WantedListener, WantedTargetGroup},
+    model::{DesiredListener, DesiredTargetGroup, Tls},
     names::{self, TargetGroupName},
+    spec::{Addressing, SpecReader, TargetAttributes, listener_attributes},
 };
 use crate::api::elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, TargetType};
 
 /// What instances as targets need.
 pub(super) const NO_NODE_PORT: &str = "unable to support instance target type with an unallocated NodePort";
 /// Most listeners that AWS allows; cannot be raised.
-const MOST: usize = 50;
+const MAX_LISTENERS: usize = 50;
 
 /// A listener's ports: one, or two of TCP and UDP.
-struct Front<'a> {
+struct ListenerPorts<'a> {
     protocol: ElbProtocol,
     /// The one whose name and target count: TCP of two.
     port: &'a ServicePort,
@@ -30,7 +30,7 @@ struct Front<'a> {
 }
 
 /// What TLS takes, from annotations.
-struct TlsChoice {
+struct TlsAnnotations {
     tls: Option<Tls>,
     /// Numbers and names of ports; `None` for all.
     ports: Option<BTreeSet<Box<str>>>,
@@ -39,33 +39,33 @@ struct TlsChoice {
 }
 
 /// Reads the listeners, sorted by port and protocol; empty only together with a mistake.
-pub(super) fn read(reads: &mut Reads<'_>, placement: &Placement, check: &HealthCheck) -> Vec<WantedListener> {
+pub(super) fn read(reads: &mut SpecReader<'_>, placement: &Addressing, check: &HealthCheck) -> Vec<DesiredListener> {
     let tls = tls(reads);
     let mut attributes = listener_attributes(reads);
     let targets = TargetAttributes::read(reads);
-    let mut fronts = fronts(reads, &tls);
+    let mut fronts = group_ports(reads, &tls);
     fronts.sort_by_key(|front| (front.port.port, front.protocol));
-    one_for_each_port(reads, &fronts);
+    reject_port_conflicts(reads, &fronts);
     if fronts.is_empty() && reads.service.ports.is_empty() {
-        reads.annotations.mistake("spec.ports", "requested load balancer with no ports");
+        reads.annotations.add_error("spec.ports", "requested load balancer with no ports");
     }
-    if fronts.len() > MOST {
-        let message = format!("{} listeners are wanted, AWS allows {MOST} per load balancer", fronts.len());
-        reads.annotations.mistake("spec.ports", message);
+    if fronts.len() > MAX_LISTENERS {
+        let message = format!("{} listeners are wanted, AWS allows {MAX_LISTENERS} per load balancer", fronts.len());
+        reads.annotations.add_error("spec.ports", message);
     }
     let family = family(reads, placement, &fronts);
     let mut taken = BTreeSet::new();
     let mut found = Vec::new();
     for front in &fronts {
         let back = if front.protocol == ElbProtocol::Tls { tls.backend } else { front.protocol };
-        let Some(port) = back_port(reads, front) else { continue };
+        let Some(port) = target_group_port(reads, front) else { continue };
         let (target_attributes, preserves_client_ip) = targets.of(reads, front.port, front.protocol, back);
-        found.push(WantedListener {
+        found.push(DesiredListener {
             port: front.port.port,
             protocol: front.protocol,
             tls: tls.tls.clone().filter(|_| front.protocol == ElbProtocol::Tls),
-            attributes: take(&mut attributes, front),
-            target_group: WantedTargetGroup {
+            attributes: take_attributes(&mut attributes, front),
+            target_group: DesiredTargetGroup {
                 name: name(reads, front, back, port, check, &mut taken),
                 protocol: back,
                 port,
@@ -86,14 +86,14 @@ pub(super) fn read(reads: &mut Reads<'_>, placement: &Placement, check: &HealthC
 }
 
 /// Takes a listener's attributes out.
-fn take(attributes: &mut Vec<(Box<str>, Attributes)>, front: &Front<'_>) -> Attributes {
+fn take_attributes(attributes: &mut Vec<(Box<str>, Attributes)>, front: &ListenerPorts<'_>) -> Attributes {
     let end = format!("{}-{}", front.protocol, front.port.port);
     let place = attributes.iter().position(|(name, _)| name.eq_ignore_ascii_case(&end));
     place.map(|place| attributes.swap_remove(place).1).unwrap_or_default()
 }
 
 /// Reads the TLS settings, and warns of `ssl-ports` that are no ports.
-fn tls(reads: &mut Reads<'_>) -> TlsChoice {
+fn tls(reads: &mut SpecReader<'_>) -> TlsAnnotations {
     let certificates = reads.annotations.get(&a::CERTIFICATES).unwrap_or_default();
     let ports = reads.annotations.get(&a::TLS_PORTS).unwrap_or_default();
     let ssl = reads.annotations.get(&a::BACKEND_PROTOCOL).is_some_and(|backend| &*backend == "ssl");
@@ -107,7 +107,7 @@ fn tls(reads: &mut Reads<'_>) -> TlsChoice {
         let note = format!("Unused port in ssl-ports annotation [{}]", unused.join(" "));
         reads.warn("UnusedAnnotation", note);
     }
-    TlsChoice {
+    TlsAnnotations {
         tls: certificates_in_order(certificates).map(|certificates| Tls { certificates, policy, alpn }),
         ports: (!all).then_some(ports),
         backend: if ssl { ElbProtocol::Tls } else { ElbProtocol::Tcp },
@@ -127,7 +127,7 @@ fn is_named(port: &ServicePort, entry: &str) -> bool {
 }
 
 /// Puts ports together that share a listener.
-fn fronts<'a>(reads: &mut Reads<'a>, tls: &TlsChoice) -> Vec<Front<'a>> {
+fn group_ports<'a>(reads: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<ListenerPorts<'a>> {
     let merge = reads.annotations.get(&a::TCP_UDP).unwrap_or(true);
     let mut plain: BTreeMap<NonZeroU16, Vec<&ServicePort>> = BTreeMap::new();
     let mut found = Vec::new();
@@ -135,37 +135,37 @@ fn fronts<'a>(reads: &mut Reads<'a>, tls: &TlsChoice) -> Vec<Front<'a>> {
         let named = tls.ports.as_ref().is_none_or(|ports| ports.iter().any(|entry| is_named(port, entry)));
         match port.protocol {
             Protocol::Sctp => {
-                reads.annotations.mistake("spec.ports", "Protocol SCTP not supported by LoadBalancer");
+                reads.annotations.add_error("spec.ports", "Protocol SCTP not supported by LoadBalancer");
             }
             Protocol::Tcp if named && tls.tls.is_some() => {
                 let same = |other: &&ServicePort| (other.port, other.protocol) == (port.port, port.protocol);
                 if reads.service.ports.iter().filter(same).count() > 1 {
-                    reads.annotations.mistake("spec.ports", "protocols can't match for merging: TLS");
+                    reads.annotations.add_error("spec.ports", "protocols can't match for merging: TLS");
                 }
-                found.push(Front { protocol: ElbProtocol::Tls, port, other: None });
+                found.push(ListenerPorts { protocol: ElbProtocol::Tls, port, other: None });
             }
             Protocol::Tcp | Protocol::Udp => plain.entry(port.port).or_default().push(port),
         }
     }
     for (number, ports) in plain {
         match *ports {
-            [port] => found.push(Front { protocol: wire(port.protocol), port, other: None }),
+            [port] => found.push(ListenerPorts { protocol: wire(port.protocol), port, other: None }),
             [one, two] if one.protocol == two.protocol => {
                 let message = format!("protocols can't match for merging: {}", wire(one.protocol));
-                reads.annotations.mistake("spec.ports", message);
+                reads.annotations.add_error("spec.ports", message);
             }
             [one, two] if merge => {
                 let (port, udp) = if one.protocol == Protocol::Tcp { (one, two) } else { (two, one) };
-                found.push(Front { protocol: ElbProtocol::TcpUdp, port, other: Some(udp) });
+                found.push(ListenerPorts { protocol: ElbProtocol::TcpUdp, port, other: Some(udp) });
             }
             [_, _] => {
                 let message = format!("TCP and UDP on port {number} take one listener for both, which this turns off");
-                reads.annotations.wrong(&a::TCP_UDP.row, message);
+                reads.annotations.invalid_value(&a::TCP_UDP.row, message);
             }
             _ => {
                 let list: Vec<_> = ports.iter().map(|port| format!("{}/{}", port.port, wire(port.protocol))).collect();
                 let message = format!("can only merge two ports, not {} ({})", ports.len(), list.join(", "));
-                reads.annotations.mistake("spec.ports", message);
+                reads.annotations.add_error("spec.ports", message);
             }
         }
     }
@@ -173,17 +173,18 @@ fn fronts<'a>(reads: &mut Reads<'a>, tls: &TlsChoice) -> Vec<Front<'a>> {
 }
 
 /// Notes ports that want two listeners: AWS has one for each, and TLS does not go together with UDP in one.
-fn one_for_each_port(reads: &mut Reads<'_>, fronts: &[Front<'_>]) {
-    let collide = |pair: &&[Front<'_>]| pair[0].port.port == pair[1].port.port && pair[0].protocol != pair[1].protocol;
+fn reject_port_conflicts(reads: &mut SpecReader<'_>, fronts: &[ListenerPorts<'_>]) {
+    let collide =
+        |pair: &&[ListenerPorts<'_>]| pair[0].port.port == pair[1].port.port && pair[0].protocol != pair[1].protocol;
     for pair in fronts.windows(2).filter(collide) {
-        let said = |front: &Front<'_>| format!("\"{}\" ({})", front.port.name, front.protocol);
+        let said = |front: &ListenerPorts<'_>| format!("\"{}\" ({})", front.port.name, front.protocol);
         let message = format!(
             "ports {} and {} want a listener each on port {}, where AWS allows one",
             said(&pair[0]),
             said(&pair[1]),
             pair[0].port.port
         );
-        reads.annotations.mistake("spec.ports", message);
+        reads.annotations.add_error("spec.ports", message);
     }
 }
 
@@ -192,14 +193,14 @@ fn wire(protocol: Protocol) -> ElbProtocol {
 }
 
 /// Returns the port of the target group: the node port, or the target port, where 1 stands for a named one.
-fn back_port(reads: &mut Reads<'_>, front: &Front<'_>) -> Option<NonZeroU16> {
+fn target_group_port(reads: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> Option<NonZeroU16> {
     let of = |port: &ServicePort| match reads.target_type {
         TargetType::Instance => port.node_port,
         TargetType::Ip => Some(target_port(port).unwrap_or(NonZeroU16::MIN)),
     };
     let (first, second) = (of(front.port), front.other.map_or(of(front.port), of));
     let (Some(first), Some(second)) = (first, second) else {
-        reads.annotations.mistake("spec.ports", NO_NODE_PORT);
+        reads.annotations.add_error("spec.ports", NO_NODE_PORT);
         return None;
     };
     let same_name = reads.target_type == TargetType::Instance
@@ -216,23 +217,23 @@ fn back_port(reads: &mut Reads<'_>, front: &Front<'_>) -> Option<NonZeroU16> {
             written(front.port, first),
             front.other.map_or_else(String::new, |other| written(other, second))
         );
-        reads.annotations.mistake("spec.ports", message);
+        reads.annotations.add_error("spec.ports", message);
         return None;
     }
     Some(first)
 }
 
 /// Returns the family of the targets: the Service's first one.
-fn family(reads: &mut Reads<'_>, placement: &Placement, fronts: &[Front<'_>]) -> IpFamily {
+fn family(reads: &mut SpecReader<'_>, placement: &Addressing, fronts: &[ListenerPorts<'_>]) -> IpFamily {
     let family = reads.service.ip_families.first().copied().unwrap_or(IpFamily::V4);
     let dual = placement.ip_address_type == IpAddressType::Dualstack;
     if family == IpFamily::V6 && !dual {
-        reads.annotations.mistake("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
+        reads.annotations.add_error("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
     }
-    let udp = |front: &Front<'_>| matches!(front.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
+    let udp = |front: &ListenerPorts<'_>| matches!(front.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
     if dual && placement.ipv6_source_nat != Some(true) && fronts.iter().any(udp) {
         let message = "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";
-        reads.annotations.wrong(&a::SOURCE_NAT.row, message);
+        reads.annotations.invalid_value(&a::SOURCE_NAT.row, message);
     }
     family
 }
@@ -240,8 +241,8 @@ fn family(reads: &mut Reads<'_>, placement: &Placement, fronts: &[Front<'_>]) ->
 /// Names a target group. Upstream's inputs are joined without separators, so that two ports of one Service might share a
 /// name; the second one then gets another.
 fn name(
-    reads: &Reads<'_>,
-    front: &Front<'_>,
+    reads: &SpecReader<'_>,
+    front: &ListenerPorts<'_>,
     protocol: ElbProtocol,
     target_port: NonZeroU16,
     check: &HealthCheck,

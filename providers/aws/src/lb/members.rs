@@ -7,68 +7,74 @@ use ipnet::IpNet;
 use tokio::time::Instant;
 
 use super::{
-    apply::{Halt, REFUSED},
-    bring::{Core, Order, exposure, outcome, pending},
-    effect::Picture,
-    memory::Known,
-    model::{Wanted, WantedListener},
-    plan::{self, Action, Step},
-    seen::Observed,
+    apply::{ApplyStop, REJECTED_TARGET_RETRY},
+    effect::WorkingState,
+    model::{DesiredListener, DesiredLoadBalancer},
+    plan::{self, ActionKind, PlannedAction},
+    reconcile::{LoadBalancerReconciler, ReconcileInput, earliest_pending, outcome, rules_digest},
+    seen::ObservedState,
+    sync_state::LoadBalancerSyncState,
 };
 use crate::api::{InstanceId, elb::IpAddressType};
 
-impl Core {
+impl LoadBalancerReconciler {
     /// Brings the targets in line and nothing else: of what is known, without asking.
-    pub(super) async fn update_backends(&self, op: &Op, order: &Order<'_>) -> LbOutcome {
-        let uid = &order.wanted.owner.uid;
-        let mut known = self.memory.take(uid);
-        known.revive();
-        let before = known.changed;
-        let result = self.bring_backends(op, order, &mut known).await;
+    pub(super) async fn update_backends(&self, op: &Op, order: &ReconcileInput<'_>) -> LbOutcome {
+        let uid = &order.desired.owner.uid;
+        let mut known = self.sync_states.take(uid);
+        known.cancel_deletion();
+        let before = known.changed_at;
+        let result = self.sync_backends(op, order, &mut known).await;
         // Whoever got no further than to look has changed nothing.
-        if known.changed != before {
-            known.changed = Some(Instant::now());
+        if known.changed_at != before {
+            known.changed_at = Some(Instant::now());
         }
-        self.memory.put(uid, known);
+        self.sync_states.put(uid, known);
         outcome(None, result)
     }
 
     // length: the ends of one attempt, each with what is known afterwards
-    async fn bring_backends(&self, op: &Op, order: &Order<'_>, known: &mut Known) -> Result<Progress, CloudError> {
-        let wanted = order.wanted;
-        let backing = self.backing(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
-        let unread = |observed: &Observed| observed.groups.iter().any(|group| group.targets.is_none());
+    async fn sync_backends(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+        known: &mut LoadBalancerSyncState,
+    ) -> Result<Progress, CloudError> {
+        let wanted = order.desired;
+        let backing =
+            self.resolve_targets(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
+        let unread = |observed: &ObservedState| observed.target_groups.iter().any(|group| group.targets.is_none());
         let mut observed = match known.take_observed() {
             Some(observed) => observed,
             None => {
-                let mut observed = self.read(op, order, known, false).await?;
-                known.hand_over(&mut observed);
+                let mut observed = self.read_from_aws(op, order, known, false).await?;
+                known.restore_unreadable(&mut observed);
                 observed
             }
         };
         if unread(&observed)
-            && let Err(error) = self.observer.complete(op, &wanted.owner, &mut observed).await
+            && let Err(error) = self.observer.read_missing(op, &wanted.owner, &mut observed).await
         {
             known.observed = Some(observed).filter(|_| error.kind() == ErrorKind::Throttled);
             return Err(error);
         }
-        known.answers.clear();
-        known.changed = Some(Instant::now());
-        if observed.balancer.is_none() {
+        known.responses.clear();
+        known.changed_at = Some(Instant::now());
+        if observed.load_balancer.is_none() {
             let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));
             return Err(error);
         }
-        let mut steps = plan::membership(wanted, &backing.targets, &observed);
-        let waits = spare(op, &mut steps, &backing.stopped);
+        let mut steps = plan::plan_targets_only(wanted, &backing.targets, &observed);
+        let waits = defer_stopped_instances(op, &mut steps, &backing.stopped);
         // Nodes may bring another security group, and pods another port.
-        let opens = !order.targets_only && !known.ground.covers(&backing.ground);
+        let opens = !order.targets_only && !known.rule_inputs.covers(&backing.rule_inputs);
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
-        let mut picture = Picture::new(observed);
-        let served = served(known.applied.as_ref().map_or(wanted, |(applied, _)| applied), &picture.observed);
+        let mut picture = WorkingState::new(observed);
+        let served = served_spec(known.last_applied.as_ref().map_or(wanted, |(applied, _)| applied), &picture.observed);
         let mut applier = self.applier(op, &served, &instances, &backing, &mut picture);
-        applier.left.extend(waits.into_iter().chain(backing.waits.clone()));
-        let ended = applier.members(&steps, opens).await;
-        let (left, no_room) = (applier.left, applier.no_room);
+        applier.deferred.extend(waits.into_iter().chain(backing.pending.clone()));
+        let ended = applier.apply_targets(&steps, opens).await;
+        let (left, no_room) = (applier.deferred, applier.target_group_full);
         match ended {
             Ok(Some(refused)) => {
                 (known.observed, known.instances) = (Some(picture.observed), backing.instances);
@@ -76,32 +82,32 @@ impl Core {
             }
             Ok(None) => {
                 // Of rules that serve something else than is wanted now nothing is known.
-                let exposed = Some(exposure(wanted, &known.ground)) == picture.observed.exposure;
+                let exposed = Some(rules_digest(wanted, &known.rule_inputs)) == picture.observed.rules_digest;
                 // Rules for groups that no node has any more go when everything is compared.
                 if !order.targets_only {
-                    known.ground.extend(&backing.ground);
+                    known.rule_inputs.extend(&backing.rule_inputs);
                 }
-                picture.observed.exposure = exposed.then(|| exposure(wanted, &known.ground));
+                picture.observed.rules_digest = exposed.then(|| rules_digest(wanted, &known.rule_inputs));
                 known.observed = Some(picture.observed);
-                self.tell_left_alone(op, wanted, &backing, known);
-                if let (Some((_, targets)), true) = (&mut known.applied, left.is_empty() && no_room.is_none()) {
+                self.report_unmanaged_groups(op, wanted, &backing, known);
+                if let (Some((_, targets)), true) = (&mut known.last_applied, left.is_empty() && no_room.is_none()) {
                     *targets = backing.targets;
                 }
                 known.instances = backing.instances;
-                no_room.map_or_else(|| Ok(pending(left)), Err)
+                no_room.map_or_else(|| Ok(earliest_pending(left)), Err)
             }
-            Err(Halt::Later(after, why)) => {
+            Err(ApplyStop::RetryAfter(after, why)) => {
                 known.observed = Some(picture.observed);
                 Ok(Progress::Pending { after, why })
             }
-            Err(Halt::Replan) => {
-                known.doubt();
+            Err(ApplyStop::Replan) => {
+                known.invalidate();
                 Ok(Progress::Pending { after: Duration::from_secs(1), why: "it changed meanwhile".into() })
             }
-            Err(Halt::Failed(error)) => {
+            Err(ApplyStop::Failed(error)) => {
                 match error.kind() {
                     ErrorKind::Throttled => known.observed = Some(picture.observed),
-                    _ => known.doubt(),
+                    _ => known.invalidate(),
                 }
                 Err(error)
             }
@@ -110,10 +116,14 @@ impl Core {
 }
 
 /// Takes registrations of stopped instances out of a plan, because AWS refuses them; says what is waited for then.
-pub(super) fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceId>) -> Option<(Duration, Box<str>)> {
+pub(super) fn defer_stopped_instances(
+    op: &Op,
+    steps: &mut Vec<PlannedAction>,
+    stopped: &BTreeSet<InstanceId>,
+) -> Option<(Duration, Box<str>)> {
     let mut spared = BTreeSet::new();
     steps.retain_mut(|step| {
-        let Action::RegisterTargets(_, targets) = &mut step.action else { return true };
+        let ActionKind::RegisterTargets(_, targets) = &mut step.action else { return true };
         targets.retain(|target| match stopped.get(&InstanceId::from(&*target.id)) {
             Some(id) => {
                 spared.insert(id);
@@ -124,22 +134,23 @@ pub(super) fn spare(op: &Op, steps: &mut Vec<Step>, stopped: &BTreeSet<InstanceI
         !targets.is_empty()
     });
     let why = || format!("{} instances are stopped and no targets yet", spared.len());
-    (!spared.is_empty()).then(|| (op.pending_for().clamp(REFUSED.0, REFUSED.1), why().into()))
+    (!spared.is_empty())
+        .then(|| (op.pending_for().clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1), why().into()))
 }
 
 /// What is wanted of the listeners that are there, and of the addresses: a change of the Service is not carried out along
 /// with its members.
-fn served(wanted: &Wanted, observed: &Observed) -> Wanted {
-    let there = |listener: &&WantedListener| {
-        let seen = observed.balancer.iter().flat_map(|seen| &seen.listeners).map(|seen| &seen.listener);
+fn served_spec(wanted: &DesiredLoadBalancer, observed: &ObservedState) -> DesiredLoadBalancer {
+    let there = |listener: &&DesiredListener| {
+        let seen = observed.load_balancer.iter().flat_map(|seen| &seen.listeners).map(|seen| &seen.listener);
         let mut seen = seen.map(|seen| (seen.port, seen.protocol));
         seen.any(|seen| seen == (listener.port.get(), Some(listener.protocol)))
     };
-    let family = observed.balancer.as_ref().and_then(|seen| seen.balancer.ip_address_type);
+    let family = observed.load_balancer.as_ref().and_then(|seen| seen.load_balancer.ip_address_type);
     let ip_address_type = family.unwrap_or(wanted.ip_address_type);
     // No client with an IPv6 address finds one that has none.
     let reaches = |network: &&IpNet| ip_address_type != IpAddressType::Ipv4 || matches!(network, IpNet::V4(_));
-    Wanted {
+    DesiredLoadBalancer {
         listeners: wanted.listeners.iter().filter(there).cloned().collect(),
         sources: wanted.sources.iter().filter(reaches).copied().collect(),
         ip_address_type,

@@ -7,21 +7,17 @@
 pub mod annotations;
 mod apply;
 mod backing;
-mod bring;
 mod cached;
 pub mod classic;
 mod delete;
 mod denials;
+mod deps;
 pub mod effect;
-#[cfg(test)]
-mod fixtures;
 mod health;
 mod interfaces;
-pub mod interpret;
 mod inventory;
 mod listeners;
 mod members;
-mod memory;
 pub mod model;
 pub mod names;
 mod observe;
@@ -29,14 +25,18 @@ mod old;
 mod ownership;
 pub mod plan;
 pub mod pods;
+mod reconcile;
 mod register;
-pub mod security;
+pub mod security_groups;
 pub mod seen;
+pub mod spec;
 mod status;
 pub mod subnets;
-mod surroundings;
 mod sweep;
+mod sync_state;
 mod targets;
+#[cfg(test)]
+mod test_fixtures;
 pub mod vpc;
 
 use std::sync::Arc;
@@ -45,73 +45,79 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        BackendSet, Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport,
-        LoadBalancers, NodeTarget, Op, PlannedChange, Progress, Remark,
+        BackendKind, Backends, CloudError, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
+        NodeTarget, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, ServiceNotice,
     },
 };
 
 use self::{
-    bring::{Core, Order},
-    classic::Classic,
-    delete::Doomed,
-    interpret::{Reading, Verdict},
-    model::{Groups, OwnerName, Wanted},
-    old::Old,
+    classic::ClassicLoadBalancers,
+    delete::DeleteInput,
+    model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey},
+    old::ExistingClassic,
+    reconcile::{LoadBalancerReconciler, ReconcileInput},
+    spec::{ParsedService, ServiceSpec},
 };
 use crate::{
     api::{SecurityGroupId, elb::TargetType},
     client,
-    instances::InstanceStore,
+    instances::InstanceCache,
     scope::Scope,
 };
 
 /// Network Load Balancers; and classic ones that upstream made, as far as members and deletion go.
 pub struct NetworkLoadBalancers {
-    core: Core,
-    classic: Classic,
+    reconciler: LoadBalancerReconciler,
+    classic: ClassicLoadBalancers,
 }
 
 impl NetworkLoadBalancers {
     /// Makes the part, which knows nothing yet.
-    pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
-        Self { classic: Classic::new(scope.clone()), core: Core::new(scope, store) }
+    pub fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
+        Self {
+            classic: ClassicLoadBalancers::new(scope.clone()),
+            reconciler: LoadBalancerReconciler::new(scope, store),
+        }
     }
 
-    fn read(&self, service: &ServiceView) -> Reading {
-        interpret::read(service, &self.core.scope.settings, &self.core.scope.cluster)
+    fn read(&self, service: &ServiceView) -> ParsedService {
+        spec::parse(service, &self.reconciler.scope.settings, &self.reconciler.scope.cluster)
     }
 
     /// Tells what a call is about.
-    async fn subject(&self, op: &Op, want: &LbSpec) -> Result<Subject, CloudError> {
-        let Reading { verdict, looks_classic, tolerant, .. } = self.read(&want.service);
+    async fn service_target(&self, op: &Op, want: &LbSpec) -> Result<ServiceTarget, CloudError> {
+        let ParsedService { spec: verdict, status_looks_classic: looks_classic, tolerant, .. } =
+            self.read(&want.service);
         let wanted = match verdict {
-            Verdict::Elsewhere => {
+            ServiceSpec::ImplementedElsewhere => {
                 let message = format!("service {} is another controller's", want.service.key());
                 return Err(CloudError::new(ErrorKind::ImplementedElsewhere, message));
             }
-            Verdict::Nlb(wanted) => Ok(wanted),
-            Verdict::Refused(mistakes) => Err(CloudError::from(mistakes)),
+            ServiceSpec::Nlb(wanted) => Ok(wanted),
+            ServiceSpec::Invalid(mistakes) => Err(CloudError::from(mistakes)),
         };
-        if looks_classic && let Some(old) = self.old(op, &want.service, wanted.as_deref().ok()).await? {
-            return Ok(Subject::Old(old));
+        if looks_classic && let Some(old) = self.find_classic(op, &want.service, wanted.as_deref().ok()).await? {
+            return Ok(ServiceTarget::Classic(old));
         }
         match (wanted, tolerant) {
-            (Ok(wanted), _) => Ok(Subject::Network(wanted)),
-            (Err(mistakes), Some(wanted)) if takes(&wanted, &want.backends) => Ok(Subject::Invalid(wanted, mistakes)),
+            (Ok(wanted), _) => Ok(ServiceTarget::Network(wanted)),
+            (Err(mistakes), Some(wanted)) if takes(&wanted, &want.backends) => {
+                Ok(ServiceTarget::Invalid(wanted, mistakes))
+            }
             (Err(mistakes), _) => Err(mistakes),
         }
     }
 }
 
 /// What a call is about.
-enum Subject {
+enum ServiceTarget {
     /// A network load balancer.
-    Network(Box<Wanted>),
+    Network(Box<DesiredLoadBalancer>),
     /// A classic one that is there from before.
-    Old(Old),
+    Classic(ExistingClassic),
     /// A network load balancer from before, whose Service is invalid now: what it wants as far as its targets go, and what is
     /// wrong.
-    Invalid(Box<Wanted>, CloudError),
+    Invalid(Box<DesiredLoadBalancer>, CloudError),
 }
 
 #[async_trait]
@@ -132,10 +138,10 @@ impl LoadBalancers for NetworkLoadBalancers {
     }
 
     fn classes(&self) -> Vec<Box<str>> {
-        self.core.scope.settings.classes.clone()
+        self.reconciler.scope.settings.classes.clone()
     }
 
-    fn takes_endpoints(&self) -> bool {
+    fn supports_endpoint_backends(&self) -> bool {
         true
     }
 
@@ -145,51 +151,57 @@ impl LoadBalancers for NetworkLoadBalancers {
 
     /// The digest is that of everything that is wanted. A Service that shows a classic balancer is served as far as that
     /// goes, whatever else it says.
-    fn interpret(&self, service: &ServiceView) -> Claim {
+    fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let reading = self.read(service);
-        match reading.verdict {
-            Verdict::Nlb(wanted) => Claim::Ours { backends: wanted.backends(), digest: Digest::of(&wanted) },
-            Verdict::Elsewhere => Claim::Elsewhere,
-            Verdict::Refused(mistakes) if reading.looks_classic => {
-                let mistakes: Vec<_> = mistakes.iter().map(|m| (m.field.clone(), m.message.clone())).collect();
-                let nodes = interpret::nodes_of(service);
-                let digest = Digest::of(&(mistakes, &nodes));
-                Claim::Ours { backends: Backends::Nodes(nodes), digest }
+        match reading.spec {
+            ServiceSpec::Nlb(wanted) => {
+                ServiceInterpretation::Valid { backends: wanted.backends(), digest: Digest::of(&wanted) }
             }
-            Verdict::Refused(mistakes) => Claim::Refused(mistakes),
+            ServiceSpec::ImplementedElsewhere => ServiceInterpretation::ImplementedElsewhere,
+            ServiceSpec::Invalid(mistakes) if reading.status_looks_classic => {
+                let mistakes: Vec<_> = mistakes.iter().map(|m| (m.field.clone(), m.message.clone())).collect();
+                let nodes = spec::node_requirements_of(service);
+                let digest = Digest::of(&(mistakes, &nodes));
+                ServiceInterpretation::Valid { backends: BackendKind::Nodes(nodes), digest }
+            }
+            ServiceSpec::Invalid(mistakes) => ServiceInterpretation::Invalid(mistakes),
         }
     }
 
-    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         self.read(service).tolerant.map(|wanted| wanted.backends())
     }
 
-    fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
-        self.read(service).remarks
+    fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
+        self.read(service).notices
     }
 
     /// Nothing is asked and nothing changed for what is known to be in line. What is broken off anywhere is taken up by the
     /// next call. The host name is published while the balancer is being provisioned.
-    async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
-        match self.subject(op, want).await {
-            Ok(Subject::Network(wanted)) => in_turn(Box::pin(self.core.ensure(op, &order(&wanted, want), depth)).await),
-            Ok(Subject::Old(old)) => in_turn(self.ensure_old(op, &old, want).await),
-            Ok(Subject::Invalid(_, mistakes)) => mistakes.into(),
-            Err(error) => in_turn(error.into()),
+    async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome {
+        match self.service_target(op, want).await {
+            Ok(ServiceTarget::Network(wanted)) => outcome_on_rate_limit(
+                Box::pin(self.reconciler.ensure(op, &reconcile_input(&wanted, want), depth)).await,
+            ),
+            Ok(ServiceTarget::Classic(old)) => outcome_on_rate_limit(self.ensure_classic(op, &old, want).await),
+            Ok(ServiceTarget::Invalid(_, mistakes)) => mistakes.into(),
+            Err(error) => outcome_on_rate_limit(error.into()),
         }
     }
 
     /// One registration for each target group, and one deregistration: what is registered is remembered. Of an invalid Service
     /// no rule is changed, because its clients may be read wrongly.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
-        match self.subject(op, want).await {
-            Ok(Subject::Network(wanted)) => in_turn(self.core.update_backends(op, &order(&wanted, want)).await),
-            Ok(Subject::Old(old)) => in_turn(self.update_old(op, &old, want).await),
-            Ok(Subject::Invalid(wanted, _)) => {
-                let order = Order { targets_only: true, ..order(&wanted, want) };
-                in_turn(self.core.update_backends(op, &order).await)
+        match self.service_target(op, want).await {
+            Ok(ServiceTarget::Network(wanted)) => {
+                outcome_on_rate_limit(self.reconciler.update_backends(op, &reconcile_input(&wanted, want)).await)
             }
-            Err(error) => in_turn(error.into()),
+            Ok(ServiceTarget::Classic(old)) => outcome_on_rate_limit(self.update_classic(op, &old, want).await),
+            Ok(ServiceTarget::Invalid(wanted, _)) => {
+                let order = ReconcileInput { targets_only: true, ..reconcile_input(&wanted, want) };
+                outcome_on_rate_limit(self.reconciler.update_backends(op, &order).await)
+            }
+            Err(error) => outcome_on_rate_limit(error.into()),
         }
     }
 
@@ -197,11 +209,11 @@ impl LoadBalancers for NetworkLoadBalancers {
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let service = last_seen(lb);
         let reading = self.read(&service);
-        let wanted = match &reading.verdict {
-            Verdict::Nlb(wanted) => Some(&**wanted),
+        let wanted = match &reading.spec {
+            ServiceSpec::Nlb(wanted) => Some(&**wanted),
             _ => None,
         };
-        let protected = interpret::asks_for_protection(&service.annotations);
+        let protected = spec::asks_for_protection(&service.annotations);
         if protected || wanted.is_some_and(|wanted| wanted.deletion_protection) {
             return Err(CloudError::invalid_input(format!(
                 "deletion_protection is enabled, cannot delete the service: {}",
@@ -209,36 +221,42 @@ impl LoadBalancers for NetworkLoadBalancers {
             ))
             .with_reason("DeletionProtected"));
         }
-        let owner = OwnerName { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
+        let owner = ServiceKey { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
         let names = self.names(&owner, wanted, &service);
         let keep = given_groups(wanted);
-        let progress = wait(self.core.delete(op, &Doomed { owner: &owner, names: &names, keep: &keep }).await)?;
-        if progress == Progress::Done && reading.looks_classic {
-            return wait(self.classic.delete(op, &lb.uid).await);
+        let progress = pending_on_rate_limit(
+            self.reconciler
+                .delete(op, &DeleteInput { owner: &owner, names: &names, keep_security_groups: &keep })
+                .await,
+        )?;
+        if progress == Progress::Done && reading.status_looks_classic {
+            return pending_on_rate_limit(self.classic.delete(op, &lb.uid).await);
         }
         Ok(progress)
     }
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        match self.subject(op, want).await.map_err(later)? {
-            Subject::Network(wanted) => self.core.plan(op, &order(&wanted, want)).await.map_err(later),
-            Subject::Old(old) => Ok(self.plan_old(op, &old, want).await),
-            Subject::Invalid(_, mistakes) => Err(mistakes),
+        match self.service_target(op, want).await.map_err(transient_on_rate_limit)? {
+            ServiceTarget::Network(wanted) => {
+                self.reconciler.plan(op, &reconcile_input(&wanted, want)).await.map_err(transient_on_rate_limit)
+            }
+            ServiceTarget::Classic(old) => Ok(self.plan_classic(op, &old, want).await),
+            ServiceTarget::Invalid(_, mistakes) => Err(mistakes),
         }
     }
 }
 
 impl NetworkLoadBalancers {
     /// Returns the names that the balancer of a Service may have. AWS refuses to look for what is none.
-    fn names(&self, owner: &OwnerName, wanted: Option<&Wanted>, service: &ServiceView) -> Vec<Box<str>> {
+    fn names(&self, owner: &ServiceKey, wanted: Option<&DesiredLoadBalancer>, service: &ServiceView) -> Vec<Box<str>> {
         let mut found = vec![names::load_balancer(&owner.uid)];
         let chosen = format!("{}name", annotations::PREFIX);
         let chosen =
-            service.annotations.get(&*chosen).map(|name| name.trim()).filter(|name| names::mistake(name).is_none());
-        let claimed = service.class.is_some() || self.core.scope.settings.claim_external;
-        let cluster = &self.core.scope.cluster;
+            service.annotations.get(&*chosen).map(|name| name.trim()).filter(|name| names::name_error(name).is_none());
+        let claimed = service.class.is_some() || self.reconciler.scope.settings.claim_external;
+        let cluster = &self.reconciler.scope.cluster;
         let by_scheme = crate::api::elb::Scheme::ALL.iter().filter(|_| claimed);
-        let by_scheme = by_scheme.map(|scheme| names::claimed_load_balancer(cluster, owner, *scheme));
+        let by_scheme = by_scheme.map(|scheme| names::lbc_load_balancer(cluster, owner, *scheme));
         let all = wanted.map(|wanted| wanted.name.clone()).into_iter().chain(chosen.map(Into::into)).chain(by_scheme);
         for name in all {
             if !found.contains(&name) {
@@ -250,40 +268,40 @@ impl NetworkLoadBalancers {
 }
 
 /// Waits for our own budget: that it is used up is nothing that AWS said, and no other Service's concern.
-fn wait(result: Result<Progress, CloudError>) -> Result<Progress, CloudError> {
-    result.or_else(|error| match client::turn_after(&error) {
+fn pending_on_rate_limit(result: Result<Progress, CloudError>) -> Result<Progress, CloudError> {
+    result.or_else(|error| match client::rate_limit_delay(&error) {
         Some(after) => Ok(Progress::Pending { after, why: error.to_string().into() }),
         None => Err(error),
     })
 }
 
-/// As [`wait`], where there is no waiting.
-fn later(error: CloudError) -> CloudError {
-    match client::turn_after(&error) {
+/// As [`pending_on_rate_limit`], where there is no waiting.
+fn transient_on_rate_limit(error: CloudError) -> CloudError {
+    match client::rate_limit_delay(&error) {
         Some(after) => CloudError::transient(error.to_string()).with_retry_after(after).with_source(error),
         None => error,
     }
 }
 
-fn in_turn(outcome: LbOutcome) -> LbOutcome {
-    LbOutcome { result: wait(outcome.result), ..outcome }
+fn outcome_on_rate_limit(outcome: LbOutcome) -> LbOutcome {
+    LbOutcome { result: pending_on_rate_limit(outcome.result), ..outcome }
 }
 
-fn order<'a>(wanted: &'a Wanted, want: &'a LbSpec) -> Order<'a> {
-    Order { wanted, service: &want.service, backends: &want.backends, targets_only: false }
+fn reconcile_input<'a>(wanted: &'a DesiredLoadBalancer, want: &'a LbSpec) -> ReconcileInput<'a> {
+    ReconcileInput { desired: wanted, service: &want.service, backends: &want.backends, targets_only: false }
 }
 
 /// Tells whether backends are of the kind that is wanted: instances in a target group of addresses would push out all others.
-fn takes(wanted: &Wanted, backends: &BackendSet) -> bool {
+fn takes(wanted: &DesiredLoadBalancer, backends: &Backends) -> bool {
     matches!(
         (wanted.target_type, backends),
-        (TargetType::Instance, BackendSet::Nodes(_)) | (TargetType::Ip, BackendSet::Endpoints(_))
+        (TargetType::Instance, Backends::Nodes(_)) | (TargetType::Ip, Backends::Endpoints(_))
     )
 }
 
 /// Returns the Service as it was last seen; what is left of it, if it was not seen.
 fn last_seen(lb: &LbRef) -> ServiceView {
-    let service = lb.last_seen.as_deref().cloned();
+    let service = lb.last_observed.as_deref().cloned();
     let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
     ServiceView {
         uid: lb.uid.clone(),
@@ -295,9 +313,9 @@ fn last_seen(lb: &LbRef) -> ServiceView {
 }
 
 /// Returns the security groups that a Service names by ID.
-fn given_groups(wanted: Option<&Wanted>) -> Vec<SecurityGroupId> {
+fn given_groups(wanted: Option<&DesiredLoadBalancer>) -> Vec<SecurityGroupId> {
     match wanted.map(|wanted| &wanted.security.groups) {
-        Some(Groups::Given(names)) => {
+        Some(SecurityGroupChoice::Given(names)) => {
             names.iter().filter(|name| name.starts_with("sg-")).map(|id| SecurityGroupId::from(&**id)).collect()
         }
         _ => Vec::new(),

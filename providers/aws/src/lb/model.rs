@@ -10,7 +10,7 @@ use std::{
 
 use ccm_core::{
     k8s::{IpFamily, Protocol},
-    provider::{Backends, LabelRequirement},
+    provider::{BackendKind, LabelRequirement},
 };
 use ipnet::IpNet;
 
@@ -21,7 +21,7 @@ use crate::api::{
 
 /// Whose a load balancer is, and therefore how it and its parts are called and tagged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OwnerName {
+pub struct ServiceKey {
     /// Namespace of the Service.
     pub namespace: Arc<str>,
     /// Name of the Service.
@@ -30,7 +30,7 @@ pub struct OwnerName {
     pub uid: Box<str>,
 }
 
-impl OwnerName {
+impl ServiceKey {
     /// Returns `namespace/name`, the value of the Service's tag.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -39,9 +39,9 @@ impl OwnerName {
 
 /// A wanted network load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct DesiredLoadBalancer {
     /// Whose it is.
-    pub owner: OwnerName,
+    pub owner: ServiceKey,
     /// Name; has an effect at creation only.
     pub name: Box<str>,
     /// Scheme.
@@ -59,9 +59,9 @@ pub struct Wanted {
     /// `EnablePrefixForIpv6SourceNat`; `None` leaves it alone.
     pub ipv6_source_nat: Option<bool>,
     /// Security groups.
-    pub security: Security,
+    pub security: SecurityGroupSpec,
     /// Listeners, sorted by port and protocol; at least one.
-    pub listeners: Vec<WantedListener>,
+    pub listeners: Vec<DesiredListener>,
     /// Attributes of the load balancer that are looked after, with the values that they shall have.
     pub attributes: Attributes,
     /// Whether the Service asks for deletion protection.
@@ -77,12 +77,12 @@ pub struct Wanted {
     pub target_type: TargetType,
 }
 
-impl Wanted {
+impl DesiredLoadBalancer {
     /// Returns what the framework shall hand over as backends.
-    pub fn backends(&self) -> Backends {
+    pub fn backends(&self) -> BackendKind {
         match self.target_type {
-            TargetType::Instance => Backends::Nodes(self.node_labels.clone()),
-            TargetType::Ip => Backends::Endpoints,
+            TargetType::Instance => BackendKind::Nodes(self.node_labels.clone()),
+            TargetType::Ip => BackendKind::Endpoints,
         }
     }
 }
@@ -107,9 +107,9 @@ pub enum SubnetName {
 
 /// Security groups of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Security {
+pub struct SecurityGroupSpec {
     /// Which ones.
-    pub groups: Groups,
+    pub groups: SecurityGroupChoice,
     /// `EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic`; `None` leaves it alone.
     pub private_link_rules: Option<bool>,
     /// Prefix lists that may connect, in a managed group.
@@ -118,12 +118,12 @@ pub struct Security {
     /// controller's Services with given groups alone say no unless asked.
     pub manage_backend_rules: bool,
     /// How nodes admit a load balancer that has groups.
-    pub node_rules: NodeRules,
+    pub node_rules: NodeRuleSource,
 }
 
 /// How nodes admit a load balancer that has security groups. One without is admitted by networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeRules {
+pub enum NodeRuleSource {
     /// By the networks of its clients, in upstream's words: whoever goes back to upstream finds its own rules.
     Networks,
     /// By its group, where upstream serves no such Service.
@@ -132,11 +132,11 @@ pub enum NodeRules {
 
 /// Which security groups a load balancer gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Groups {
+pub enum SecurityGroupChoice {
     /// None for a new one; what is there stays.
     Keep,
     /// None; one that has some is a conflict (`disable-nlb-sg`).
-    Off,
+    None,
     /// One that we make and fill, unless the balancer exists without any, which cannot be changed.
     Managed,
     /// These, given by ID or by tag `Name`, never changed, unless the balancer exists without any.
@@ -145,7 +145,7 @@ pub enum Groups {
 
 /// A wanted listener with its target group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WantedListener {
+pub struct DesiredListener {
     /// Port.
     pub port: NonZeroU16,
     /// Protocol.
@@ -155,10 +155,10 @@ pub struct WantedListener {
     /// Attributes that are looked after.
     pub attributes: Attributes,
     /// Target group.
-    pub target_group: WantedTargetGroup,
+    pub target_group: DesiredTargetGroup,
 }
 
-impl WantedListener {
+impl DesiredListener {
     /// Returns where it is.
     pub fn key(&self) -> ListenerKey {
         (self.port, self.protocol)
@@ -178,7 +178,7 @@ pub struct Tls {
 
 /// A wanted target group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WantedTargetGroup {
+pub struct DesiredTargetGroup {
     /// Name that a new one gets; one that exists may have another.
     pub name: Box<str>,
     /// Protocol.

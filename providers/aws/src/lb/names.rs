@@ -8,19 +8,19 @@ use std::fmt::Write as _;
 use sha1::{Digest as _, Sha1};
 use sha2::Sha256;
 
-use super::model::OwnerName;
+use super::model::ServiceKey;
 use crate::{
     api::elb::{ElbProtocol, HealthProtocol, Scheme, TargetType},
     cluster::Cluster,
 };
 
 /// Most characters of a name of a load balancer or target group.
-pub const LONGEST: usize = 32;
+pub const MAX_NAME_LENGTH: usize = 32;
 
 /// Says what is wrong with a name that is chosen for a load balancer.
-pub fn mistake(name: &str) -> Option<&'static str> {
+pub fn name_error(name: &str) -> Option<&'static str> {
     let inner = !name.is_empty() && !name.starts_with('-') && !name.ends_with('-') && !name.starts_with("internal-");
-    if name.chars().count() > LONGEST {
+    if name.chars().count() > MAX_NAME_LENGTH {
         Some("load balancer name cannot be longer than 32 characters")
     } else if !inner || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         Some("load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-")
@@ -32,12 +32,12 @@ pub fn mistake(name: &str) -> Option<&'static str> {
 /// Returns the name of a Service's load balancer: `a` and the UID without dashes, at most 32 characters. The UID does not
 /// fit in whole.
 pub fn load_balancer(uid: &str) -> Box<str> {
-    let name: String = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(LONGEST).collect();
+    let name: String = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MAX_NAME_LENGTH).collect();
     name.into()
 }
 
 /// Returns the name that the AWS load balancer controller gives, for a Service that is claimed from it.
-pub fn claimed_load_balancer(cluster: &Cluster, owner: &OwnerName, scheme: Scheme) -> Box<str> {
+pub fn lbc_load_balancer(cluster: &Cluster, owner: &ServiceKey, scheme: Scheme) -> Box<str> {
     readable(owner, &sha256(&[cluster.id(), &owner.uid, scheme.as_str()]))
 }
 
@@ -57,7 +57,7 @@ pub struct TargetGroupName {
 }
 
 /// Returns the name that a new target group gets.
-pub fn target_group(cluster: &Cluster, owner: &OwnerName, of: &TargetGroupName) -> Box<str> {
+pub fn target_group(cluster: &Cluster, owner: &ServiceKey, of: &TargetGroupName) -> Box<str> {
     let mut hash = Sha1::new();
     hash.update(cluster.id());
     hash.update(&*owner.namespace);
@@ -73,12 +73,12 @@ pub fn target_group(cluster: &Cluster, owner: &OwnerName, of: &TargetGroupName) 
 }
 
 /// Returns the name that a new target group gets while one of its name is there and cannot be changed as it should.
-pub fn another_target_group(owner: &OwnerName, name: &str) -> Box<str> {
+pub fn another_target_group(owner: &ServiceKey, name: &str) -> Box<str> {
     readable(owner, &hex(&Sha1::new().chain_update(name).finalize()))
 }
 
 /// Returns the name of a Service's managed security group; the cluster's name is that of `--cluster-name`, as with upstream.
-pub fn security_group(cluster_name: &str, owner: &OwnerName) -> Box<str> {
+pub fn security_group(cluster_name: &str, owner: &ServiceKey) -> Box<str> {
     readable(owner, &sha256(&[cluster_name, &owner.name, &owner.namespace, &owner.uid]))
 }
 
@@ -89,12 +89,12 @@ pub fn shared_security_group(cluster_name: &str) -> Box<str> {
 }
 
 /// Returns how names of a Service's target groups begin: `k8s-<namespace>-<name>-`, each part cut.
-pub fn prefix(owner: &OwnerName) -> String {
+pub fn prefix(owner: &ServiceKey) -> String {
     let part = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
     format!("k8s-{}-{}-", part(&owner.namespace), part(&owner.name))
 }
 
-fn readable(owner: &OwnerName, hash: &str) -> Box<str> {
+fn readable(owner: &ServiceKey, hash: &str) -> Box<str> {
     format!("{}{}", prefix(owner), &hash[..10]).into()
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 
-fn owner(namespace: &str, name: &str, uid: &str) -> OwnerName {
-    OwnerName { namespace: namespace.into(), name: name.into(), uid: uid.into() }
+fn owner(namespace: &str, name: &str, uid: &str) -> ServiceKey {
+    ServiceKey { namespace: namespace.into(), name: name.into(), uid: uid.into() }
 }
 
 // NA1
@@ -9,7 +9,7 @@ fn owner(namespace: &str, name: &str, uid: &str) -> OwnerName {
 fn load_balancers_are_named_after_the_uid() {
     assert_eq!(&*load_balancer("id"), "aid");
     assert_eq!(&*load_balancer("12345678-1234-1234-1234-123456789abc"), "a12345678123412341234123456789ab");
-    assert_eq!(load_balancer("12345678-1234-1234-1234-123456789abc").len(), LONGEST);
+    assert_eq!(load_balancer("12345678-1234-1234-1234-123456789abc").len(), MAX_NAME_LENGTH);
     assert_eq!(&*load_balancer(""), "a");
 }
 
@@ -102,9 +102,9 @@ fn managed_security_groups_are_named_as_upstream_names_them() {
 fn names_fit_whatever_the_service_is_called() {
     let owner = owner(&"n".repeat(63), &"s".repeat(63), &"u".repeat(200));
     let cluster = Cluster::new("c".repeat(100), false);
-    assert_eq!(security_group(cluster.id(), &owner).len(), LONGEST);
-    assert_eq!(claimed_load_balancer(&cluster, &owner, Scheme::Internal).len(), LONGEST);
-    assert_eq!(load_balancer(&owner.uid).len(), LONGEST);
+    assert_eq!(security_group(cluster.id(), &owner).len(), MAX_NAME_LENGTH);
+    assert_eq!(lbc_load_balancer(&cluster, &owner, Scheme::Internal).len(), MAX_NAME_LENGTH);
+    assert_eq!(load_balancer(&owner.uid).len(), MAX_NAME_LENGTH);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn the_shared_group_is_named_by_the_cluster() {
 #[test]
 fn a_claimed_load_balancer_has_one_name_per_scheme() {
     let (owner, cluster) = (owner("ns", "name", "uid"), Cluster::new("c", false));
-    let name = |scheme| claimed_load_balancer(&cluster, &owner, scheme);
+    let name = |scheme| lbc_load_balancer(&cluster, &owner, scheme);
     assert_ne!(name(Scheme::Internal), name(Scheme::InternetFacing));
     assert!(name(Scheme::Internal).starts_with("k8s-ns-name-"));
 }

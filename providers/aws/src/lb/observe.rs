@@ -10,12 +10,12 @@ use ccm_core::provider::{CloudError, ErrorKind, Op};
 use tokio::time::Instant;
 
 use super::{
-    denials::Denials,
-    model::{OwnerName, Wanted},
+    denials::AccessDeniedCache,
+    model::{DesiredLoadBalancer, ServiceKey},
     names,
-    ownership::{Found, belongs},
-    seen::{Members, Observed, SeenBalancer, SeenGroup, SeenListener},
-    sweep::{self, Sweeps, is_absent},
+    ownership::{FoundBy, check_owner},
+    seen::{ObservedListener, ObservedLoadBalancer, ObservedState, ObservedTargetGroup, RegisteredTargets},
+    sweep::{self, ListingCache, is_absent},
 };
 use crate::{
     api::{
@@ -26,29 +26,29 @@ use crate::{
             DescribeTargetHealth, ElbProtocol, LoadBalancer, TargetGroup, TargetHealth,
         },
     },
-    client::Answers,
+    client::ResponseCache,
     clock::ago,
     scope::Scope,
 };
 
 /// How old a sweep may be that tells of Services that this process has not touched. A restart with hundreds of Services
 /// takes minutes, because requests have a budget.
-const SWEEP_AGE: Duration = Duration::from_secs(300);
+const MAX_LISTING_AGE: Duration = Duration::from_secs(300);
 
 /// How old a sweep may be that tells whether a balancer is there under another name.
-pub(super) const RECENT: Duration = Duration::from_secs(30);
+pub(super) const RECENT_LISTING_AGE: Duration = Duration::from_secs(30);
 
 /// Reads what there is. Cheap to clone; all clones share sweeps and what is denied.
 #[derive(Clone)]
 pub(super) struct Observer {
     pub(super) scope: Scope,
-    pub(super) sweeps: Arc<Sweeps>,
-    denials: Arc<Denials>,
+    pub(super) listings: Arc<ListingCache>,
+    denials: Arc<AccessDeniedCache>,
 }
 
 /// What is read for whom.
-pub(super) struct Question<'a> {
-    pub(super) owner: &'a OwnerName,
+pub(super) struct LoadBalancerQuery<'a> {
+    pub(super) owner: &'a ServiceKey,
     /// Names under which its balancer may be found, likeliest first.
     pub(super) names: &'a [Box<str>],
     /// DNS name in the status of the Service.
@@ -56,36 +56,45 @@ pub(super) struct Question<'a> {
     /// Whether there may be anything at all: the finalizer precedes the first request.
     pub(super) may_exist: bool,
     /// When this process last changed something of it.
-    pub(super) changed: Option<Instant>,
+    pub(super) changed_at: Option<Instant>,
 }
 
 impl Observer {
     pub(super) fn new(scope: Scope) -> Self {
-        Self { sweeps: Arc::new(Sweeps::new(scope.clone())), denials: Arc::default(), scope }
+        Self { listings: Arc::new(ListingCache::new(scope.clone())), denials: Arc::default(), scope }
     }
 
     /// Makes one that asks nothing again that has an answer here.
-    pub(super) fn recalling(&self, answers: &Answers) -> Self {
-        Self { scope: Scope { client: self.scope.client.recalling(answers), ..self.scope.clone() }, ..self.clone() }
+    pub(super) fn with_response_cache(&self, answers: &ResponseCache) -> Self {
+        Self {
+            scope: Scope { client: self.scope.client.with_response_cache(answers), ..self.scope.clone() },
+            ..self.clone()
+        }
     }
 
     /// Reads what a first look needs from the shared sweep: listeners and targets are the Service's own requests. What the
     /// sweep does not show may be there all the same, and is looked for.
-    pub(super) async fn first_look(&self, op: &Op, question: &Question<'_>) -> Result<Observed, CloudError> {
-        let oldest = question.changed.map_or(ago(SWEEP_AGE), |changed| changed.max(ago(SWEEP_AGE)));
-        let sweep = self.sweeps.since(op, oldest).await?;
+    pub(super) async fn observe_from_listing(
+        &self,
+        op: &Op,
+        question: &LoadBalancerQuery<'_>,
+    ) -> Result<ObservedState, CloudError> {
+        let oldest = question.changed_at.map_or(ago(MAX_LISTING_AGE), |changed| changed.max(ago(MAX_LISTING_AGE)));
+        let sweep = self.listings.newer_than(op, oldest).await?;
         let ours = |balancer: &&LoadBalancer| {
             let found = match question.names.contains(&balancer.name) {
-                true => Found::by_name(&self.scope.cluster, question.owner, &balancer.name),
-                false => Found::Among,
+                true => FoundBy::by_name(&self.scope.cluster, question.owner, &balancer.name),
+                false => FoundBy::Listing,
             };
-            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_ours(question, tags, found))
+            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_owned(question, tags, found))
         };
         let mut balancers = sweep.balancers.iter().filter(ours);
-        let Some(balancer) = balancers.next() else { return self.read(op, question, true).await };
+        let Some(balancer) = balancers.next() else { return self.observe(op, question, true).await };
         let tags = sweep.tags.get(balancer.arn.as_str()).cloned();
         let mine = |group: &&TargetGroup| match &*group.load_balancers {
-            [] => sweep.tags.get(group.arn.as_str()).is_some_and(|tags| self.is_ours(question, tags, Found::Among)),
+            [] => {
+                sweep.tags.get(group.arn.as_str()).is_some_and(|tags| self.is_owned(question, tags, FoundBy::Listing))
+            }
             users => users.contains(&balancer.arn),
         };
         let groups = sweep
@@ -94,19 +103,27 @@ impl Observer {
             .filter(mine)
             .map(|group| (group.clone(), sweep.tags.get(group.arn.as_str()).cloned()))
             .collect();
-        let groups = self.groups(op, Some(&balancer.arn), groups, question).await?;
+        let groups = self.owned_target_groups(op, Some(&balancer.arn), groups, question).await?;
         let listeners = self.listeners(op, &balancer.arn).await?;
-        let balancer = SeenBalancer { tags, listeners, ..SeenBalancer::bare(balancer.clone()) };
-        Ok(Observed { balancer: Some(balancer), groups, ..Observed::default() })
+        let balancer = ObservedLoadBalancer { tags, listeners, ..ObservedLoadBalancer::bare(balancer.clone()) };
+        Ok(ObservedState { load_balancer: Some(balancer), target_groups: groups, ..ObservedState::default() })
     }
 
     /// Reads what there is now; with `all`, also attributes, certificates and tags of listeners.
-    pub(super) async fn read(&self, op: &Op, question: &Question<'_>, all: bool) -> Result<Observed, CloudError> {
+    pub(super) async fn observe(
+        &self,
+        op: &Op,
+        question: &LoadBalancerQuery<'_>,
+        all: bool,
+    ) -> Result<ObservedState, CloudError> {
         let found = self.find(op, question).await?;
         let arn = found.as_ref().map(|balancer| balancer.arn.clone());
         // What nobody ever touched has no groups.
-        let listed =
-            if found.is_some() || question.may_exist { sweep::groups(&self.scope, op).await? } else { Vec::new() };
+        let listed = if found.is_some() || question.may_exist {
+            sweep::list_target_groups(&self.scope, op).await?
+        } else {
+            Vec::new()
+        };
         let prefix = names::prefix(question.owner);
         let attached = |group: &TargetGroup| arn.as_ref().is_some_and(|arn| group.load_balancers.contains(arn));
         let listed: Vec<_> =
@@ -117,34 +134,38 @@ impl Observer {
         };
         let arns = arn.iter().map(LoadBalancerArn::as_str).chain(listed.iter().map(|group| group.arn.as_str()));
         let of_listeners = listeners.iter().filter(|_| all).map(|seen| seen.listener.arn.as_str());
-        let mut tags = sweep::tags(&self.scope, op, arns.chain(of_listeners).map(Into::into).collect()).await?;
+        let mut tags = sweep::list_tags(&self.scope, op, arns.chain(of_listeners).map(Into::into).collect()).await?;
         let groups = listed.into_iter().map(|group| {
             let tags = tags.remove(group.arn.as_str());
             (group, tags)
         });
-        let groups = self.groups(op, arn.as_ref(), groups.collect(), question).await?;
+        let groups = self.owned_target_groups(op, arn.as_ref(), groups.collect(), question).await?;
         let balancer = match found {
             None => None,
             Some(balancer) => {
                 let of_balancer = tags.remove(balancer.arn.as_str()).unwrap_or_default();
                 self.check(question.owner, &balancer, &of_balancer)?;
-                Some(SeenBalancer { tags: Some(of_balancer), listeners, ..SeenBalancer::bare(balancer) })
+                Some(ObservedLoadBalancer {
+                    tags: Some(of_balancer),
+                    listeners,
+                    ..ObservedLoadBalancer::bare(balancer)
+                })
             }
         };
-        let mut observed = Observed { balancer, groups, ..Observed::default() };
-        for seen in observed.balancer.iter_mut().flat_map(|balancer| &mut balancer.listeners) {
+        let mut observed = ObservedState { load_balancer: balancer, target_groups: groups, ..ObservedState::default() };
+        for seen in observed.load_balancer.iter_mut().flat_map(|balancer| &mut balancer.listeners) {
             seen.tags = tags.remove(seen.listener.arn.as_str());
         }
         if all {
-            self.complete(op, question.owner, &mut observed).await?;
+            self.read_missing(op, question.owner, &mut observed).await?;
         }
         Ok(observed)
     }
 
     /// Finds the balancer: by name, or, when the Service says that it has one, among all by its tags.
-    async fn find(&self, op: &Op, question: &Question<'_>) -> Result<Option<LoadBalancer>, CloudError> {
+    async fn find(&self, op: &Op, question: &LoadBalancerQuery<'_>) -> Result<Option<LoadBalancer>, CloudError> {
         for name in question.names {
-            if let Some(balancer) = self.named(op, name).await? {
+            if let Some(balancer) = self.get_by_name(op, name).await? {
                 return Ok(Some(balancer));
             }
         }
@@ -152,31 +173,31 @@ impl Observer {
             return Ok(None);
         }
         // It may have another name than it would get today.
-        let oldest = question.changed.unwrap_or_else(|| ago(RECENT));
-        let sweep = self.sweeps.since(op, oldest).await?;
+        let oldest = question.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
+        let sweep = self.listings.newer_than(op, oldest).await?;
         let ours = |balancer: &&LoadBalancer| {
-            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_ours(question, tags, Found::Among))
+            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_owned(question, tags, FoundBy::Listing))
         };
         Ok(sweep.balancers.iter().find(ours).cloned())
     }
 
     /// Finds a balancer by name. AWS calls a name that is nobody's an error.
-    pub(super) async fn named(&self, op: &Op, name: &str) -> Result<Option<LoadBalancer>, AwsError> {
+    pub(super) async fn get_by_name(&self, op: &Op, name: &str) -> Result<Option<LoadBalancer>, AwsError> {
         let request = DescribeLoadBalancers { names: vec![name.into()], ..DescribeLoadBalancers::default() };
         match self.scope.client.read(op, request).await {
             Ok(page) => Ok(page.items.into_iter().find(|balancer| &*balancer.name == name)),
-            Err(error) if error.is("LoadBalancerNotFound") => Ok(None),
+            Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Finds a target group by the name that it gets, with tags and targets; an error when it is somebody else's.
-    pub(super) async fn group_named(
+    pub(super) async fn target_group_by_name(
         &self,
         op: &Op,
-        owner: &OwnerName,
+        owner: &ServiceKey,
         name: &str,
-    ) -> Result<Option<SeenGroup>, CloudError> {
+    ) -> Result<Option<ObservedTargetGroup>, CloudError> {
         let request = DescribeTargetGroups { names: vec![name.into()], ..DescribeTargetGroups::default() };
         let group = match self.scope.client.read(op, request).await {
             Ok(page) => page.items.into_iter().find(|group| &*group.name == name),
@@ -184,29 +205,34 @@ impl Observer {
             Err(error) => return Err(error.into()),
         };
         let Some(group) = group else { return Ok(None) };
-        let tags = sweep::tags(&self.scope, op, vec![group.arn.as_str().into()]).await?;
+        let tags = sweep::list_tags(&self.scope, op, vec![group.arn.as_str().into()]).await?;
         let tags = tags.into_values().next().unwrap_or_default();
-        belongs(&self.scope.cluster, owner, &tags, Found::Computed)
-            .map_err(|why| foreign("target group", name, &why))?;
+        check_owner(&self.scope.cluster, owner, &tags, FoundBy::GeneratedName)
+            .map_err(|why| name_taken("target group", name, &why))?;
         let targets = self.targets(op, &group.arn).await?;
         let attributes = self.group_attributes(op, owner, &group.arn).await?;
-        Ok(Some(SeenGroup { group, tags: Some(tags), attributes, targets }))
+        Ok(Some(ObservedTargetGroup { group, tags: Some(tags), attributes, targets }))
     }
 
     /// Reads what is missing in a picture: attributes, certificates, tags and targets.
-    pub(super) async fn complete(&self, op: &Op, owner: &OwnerName, observed: &mut Observed) -> Result<(), CloudError> {
+    pub(super) async fn read_missing(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        observed: &mut ObservedState,
+    ) -> Result<(), CloudError> {
         let client = &self.scope.client;
-        if let Some(balancer) = &mut observed.balancer {
+        if let Some(balancer) = &mut observed.load_balancer {
             if balancer.attributes.is_none() {
-                let request = DescribeLoadBalancerAttributes { arn: balancer.balancer.arn.clone() };
+                let request = DescribeLoadBalancerAttributes { arn: balancer.load_balancer.arn.clone() };
                 let action = Action::DescribeLoadBalancerAttributes;
                 balancer.attributes = self.denials.read(op, owner, action, client.read(op, request)).await?;
             }
             for seen in &mut balancer.listeners {
-                self.complete_listener(op, owner, seen).await?;
+                self.read_missing_listener(op, owner, seen).await?;
             }
         }
-        for seen in &mut observed.groups {
+        for seen in &mut observed.target_groups {
             if seen.attributes.is_none() {
                 seen.attributes = self.group_attributes(op, owner, &seen.group.arn).await?;
             }
@@ -214,10 +240,15 @@ impl Observer {
                 seen.targets = self.targets(op, &seen.group.arn).await?;
             }
         }
-        self.complete_tags(op, owner, observed).await
+        self.read_missing_tags(op, owner, observed).await
     }
 
-    async fn complete_listener(&self, op: &Op, owner: &OwnerName, seen: &mut SeenListener) -> Result<(), CloudError> {
+    async fn read_missing_listener(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        seen: &mut ObservedListener,
+    ) -> Result<(), CloudError> {
         let (client, arn) = (&self.scope.client, &seen.listener.arn);
         if seen.attributes.is_none() {
             let request = DescribeListenerAttributes { arn: arn.clone() };
@@ -239,15 +270,20 @@ impl Observer {
         Ok(())
     }
 
-    async fn complete_tags(&self, op: &Op, owner: &OwnerName, observed: &mut Observed) -> Result<(), CloudError> {
-        let Some(balancer) = &mut observed.balancer else { return Ok(()) };
+    async fn read_missing_tags(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        observed: &mut ObservedState,
+    ) -> Result<(), CloudError> {
+        let Some(balancer) = &mut observed.load_balancer else { return Ok(()) };
         let unread = balancer.listeners.iter_mut().filter(|seen| seen.tags.is_none());
-        let mut unread: HashMap<Box<str>, &mut SeenListener> =
+        let mut unread: HashMap<Box<str>, &mut ObservedListener> =
             unread.map(|seen| (seen.listener.arn.as_str().into(), seen)).collect();
         if unread.is_empty() {
             return Ok(());
         }
-        let read = sweep::tags(&self.scope, op, unread.keys().cloned().collect());
+        let read = sweep::list_tags(&self.scope, op, unread.keys().cloned().collect());
         let found = self.denials.read(op, owner, Action::DescribeElbTags, read).await?;
         // Without the right to read them they are left as they are.
         let Some(found) = found else { return Ok(()) };
@@ -266,7 +302,7 @@ impl Observer {
     async fn group_attributes(
         &self,
         op: &Op,
-        owner: &OwnerName,
+        owner: &ServiceKey,
         arn: &TargetGroupArn,
     ) -> Result<Option<crate::api::elb::Attributes>, CloudError> {
         let read = self.scope.client.read(op, DescribeTargetGroupAttributes { arn: arn.clone() });
@@ -274,66 +310,66 @@ impl Observer {
     }
 
     /// Reads the listeners of a balancer.
-    pub(super) async fn listeners(&self, op: &Op, arn: &LoadBalancerArn) -> Result<Vec<SeenListener>, AwsError> {
+    pub(super) async fn listeners(&self, op: &Op, arn: &LoadBalancerArn) -> Result<Vec<ObservedListener>, AwsError> {
         let request = DescribeListeners { load_balancer: arn.clone(), token: None };
         let listeners = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
-        Ok(listeners.into_iter().map(SeenListener::bare).collect())
+        Ok(listeners.into_iter().map(ObservedListener::bare).collect())
     }
 
     /// Keeps the groups that are the Service's, with their targets. One that only its balancer uses needs no tag of the
     /// Service, if the cluster made it; one that nothing uses has to name cluster and Service.
-    async fn groups(
+    async fn owned_target_groups(
         &self,
         op: &Op,
         balancer: Option<&LoadBalancerArn>,
         listed: Vec<(TargetGroup, Option<Tags>)>,
-        question: &Question<'_>,
-    ) -> Result<Vec<SeenGroup>, CloudError> {
+        question: &LoadBalancerQuery<'_>,
+    ) -> Result<Vec<ObservedTargetGroup>, CloudError> {
         let mut groups = Vec::new();
         for (group, tags) in listed {
             // One that serves another balancer as well, or instead, is in somebody's use.
             if group.load_balancers.iter().any(|arn| Some(arn) != balancer) {
                 continue;
             }
-            let found = if group.load_balancers.is_empty() { Found::Among } else { Found::Computed };
-            let Some(tags) = tags.filter(|tags| self.is_ours(question, tags, found)) else { continue };
+            let found = if group.load_balancers.is_empty() { FoundBy::Listing } else { FoundBy::GeneratedName };
+            let Some(tags) = tags.filter(|tags| self.is_owned(question, tags, found)) else { continue };
             let Some(targets) = self.targets(op, &group.arn).await? else {
                 // Either the list is older, or this answer: who takes it for gone would leave it behind.
                 return Err(CloudError::transient(format!("target group {} is listed and not found", group.name)));
             };
-            groups.push(SeenGroup { group, tags: Some(tags), attributes: None, targets: Some(targets) });
+            groups.push(ObservedTargetGroup { group, tags: Some(tags), attributes: None, targets: Some(targets) });
         }
         Ok(groups)
     }
 
     /// Reads the targets of a group; `None` when that is gone.
-    pub(super) async fn targets(&self, op: &Op, arn: &TargetGroupArn) -> Result<Option<Members>, AwsError> {
+    pub(super) async fn targets(&self, op: &Op, arn: &TargetGroupArn) -> Result<Option<RegisteredTargets>, AwsError> {
         match self.scope.client.read(op, DescribeTargetHealth { arn: arn.clone() }).await {
-            Ok(health) => Ok(Some(living(health))),
-            Err(error) if error.is("TargetGroupNotFound") => Ok(None),
+            Ok(health) => Ok(Some(without_draining(health))),
+            Err(error) if error.has_code("TargetGroupNotFound") => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn is_ours(&self, question: &Question<'_>, tags: &Tags, found: Found) -> bool {
-        belongs(&self.scope.cluster, question.owner, tags, found).is_ok()
+    fn is_owned(&self, question: &LoadBalancerQuery<'_>, tags: &Tags, found: FoundBy) -> bool {
+        check_owner(&self.scope.cluster, question.owner, tags, found).is_ok()
     }
 
-    fn check(&self, owner: &OwnerName, balancer: &LoadBalancer, tags: &Tags) -> Result<(), CloudError> {
+    fn check(&self, owner: &ServiceKey, balancer: &LoadBalancer, tags: &Tags) -> Result<(), CloudError> {
         let name = &balancer.name;
         if &*balancer.kind != "network" {
-            return Err(foreign("load balancer", name, &format!("it is of type {}", balancer.kind)));
+            return Err(name_taken("load balancer", name, &format!("it is of type {}", balancer.kind)));
         }
         if balancer.vpc.as_ref().is_some_and(|vpc| *vpc != self.scope.vpc) {
-            return Err(foreign("load balancer", name, "it is in another VPC"));
+            return Err(name_taken("load balancer", name, "it is in another VPC"));
         }
-        let found = Found::by_name(&self.scope.cluster, owner, name);
-        belongs(&self.scope.cluster, owner, tags, found).map_err(|why| foreign("load balancer", name, &why))
+        let found = FoundBy::by_name(&self.scope.cluster, owner, name);
+        check_owner(&self.scope.cluster, owner, tags, found).map_err(|why| name_taken("load balancer", name, &why))
     }
 }
 
 /// Returns the names under which a Service's balancer may be found.
-pub(super) fn names_of(wanted: &Wanted, by_uid: &str) -> Vec<Box<str>> {
+pub(super) fn names_of(wanted: &DesiredLoadBalancer, by_uid: &str) -> Vec<Box<str>> {
     let mut names = vec![wanted.name.clone()];
     if *wanted.name != *by_uid {
         names.push(by_uid.into());
@@ -342,13 +378,13 @@ pub(super) fn names_of(wanted: &Wanted, by_uid: &str) -> Vec<Box<str>> {
 }
 
 /// The error of a name that is taken: only a person can help.
-pub(super) fn foreign(kind: &str, name: &str, why: &str) -> CloudError {
+pub(super) fn name_taken(kind: &str, name: &str, why: &str) -> CloudError {
     CloudError::new(ErrorKind::InvalidInput, format!("{kind} {name} exists already and is not this Service's: {why}"))
         .with_reason("LoadBalancerNotOwned")
 }
 
 /// A target on its way out counts as absent: it is registered again when it is wanted.
-fn living(health: Vec<TargetHealth>) -> Members {
+fn without_draining(health: Vec<TargetHealth>) -> RegisteredTargets {
     let living = health
         .into_iter()
         .filter(|health| &*health.state != "draining" && &*health.reason != "Target.DeregistrationInProgress");

@@ -2,14 +2,14 @@
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{BackendSet, CloudError, EventKind, LbOutcome, LbSpec, Op, PlannedChange, Progress},
+    provider::{Backends, CloudError, EventType, LbOutcome, LbSpec, Op, PlannedChange, Progress},
 };
 
 use super::{
     NetworkLoadBalancers,
-    apply::REFUSED,
-    classic::Classic,
-    model::{OwnerName, Wanted},
+    apply::REJECTED_TARGET_RETRY,
+    classic::ClassicLoadBalancers,
+    model::{DesiredLoadBalancer, ServiceKey},
     names, status,
 };
 use crate::api::{
@@ -18,59 +18,59 @@ use crate::api::{
 };
 
 /// A classic load balancer that is there; `None` where it is not this cluster's.
-pub(super) struct Old {
-    balancer: Option<ClassicLoadBalancer>,
+pub(super) struct ExistingClassic {
+    load_balancer: Option<ClassicLoadBalancer>,
     name: Box<str>,
 }
 
 impl NetworkLoadBalancers {
     /// Finds the classic load balancer behind a host name that looks like one's. Names of network load balancers may look
     /// alike: one of ours that has it says otherwise.
-    pub(super) async fn old(
+    pub(super) async fn find_classic(
         &self,
         op: &Op,
         service: &ServiceView,
-        wanted: Option<&Wanted>,
-    ) -> Result<Option<Old>, CloudError> {
+        wanted: Option<&DesiredLoadBalancer>,
+    ) -> Result<Option<ExistingClassic>, CloudError> {
         let Some(hostname) = status::hostname(&service.status) else { return Ok(None) };
-        if self.core.memory.knows(&service.uid, hostname) {
+        if self.reconciler.sync_states.has_dns_name(&service.uid, hostname) {
             return Ok(None);
         }
         let owner =
-            OwnerName { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
+            ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
         for name in self.names(&owner, wanted, service) {
-            let found = self.core.observer.named(op, &name).await?;
+            let found = self.reconciler.observer.get_by_name(op, &name).await?;
             if found.is_some_and(|balancer| *balancer.dns_name == *hostname) {
                 return Ok(None);
             }
         }
         let name = names::load_balancer(&service.uid);
         let request = DescribeClassic { names: vec![name.clone()], ..DescribeClassic::default() };
-        match self.core.scope.client.read(op, request).await {
+        match self.reconciler.scope.client.read(op, request).await {
             Ok(page) if page.items.iter().any(|balancer| balancer.name == name) => {}
             Ok(_) => return Ok(None),
-            Err(error) if error.is("LoadBalancerNotFound") => return Ok(None),
+            Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        Ok(Some(Old { balancer: self.classic.find(op, &service.uid).await?, name }))
+        Ok(Some(ExistingClassic { load_balancer: self.classic.find(op, &service.uid).await?, name }))
     }
 
     /// Brings members in line; whatever else the Service says has no effect.
-    pub(super) async fn ensure_old(&self, op: &Op, old: &Old, want: &LbSpec) -> LbOutcome {
-        let outcome = self.update_old(op, old, want).await;
+    pub(super) async fn ensure_classic(&self, op: &Op, old: &ExistingClassic, want: &LbSpec) -> LbOutcome {
+        let outcome = self.update_classic(op, old, want).await;
         let note = format!(
             "service has a classic load balancer, {}: its nodes are looked after, changes of the Service have no effect; \
              delete and recreate the Service for a network load balancer",
             old.name
         );
-        op.event(EventKind::Warning, "ClassicLoadBalancer", &note);
+        op.event(EventType::Warning, "ClassicLoadBalancer", &note);
         outcome
     }
 
-    pub(super) async fn update_old(&self, op: &Op, old: &Old, want: &LbSpec) -> LbOutcome {
-        let result = match &old.balancer {
-            Some(balancer) => match self.members(op, balancer, want).await {
-                Some((members, wait)) => self.classic.members(op, balancer, &members).await.map(|()| wait),
+    pub(super) async fn update_classic(&self, op: &Op, old: &ExistingClassic, want: &LbSpec) -> LbOutcome {
+        let result = match &old.load_balancer {
+            Some(balancer) => match self.desired_instances(op, balancer, want).await {
+                Some((members, wait)) => self.classic.sync_instances(op, balancer, &members).await.map(|()| wait),
                 None => Ok(Progress::Done),
             },
             None => Err(CloudError::invalid_input(format!(
@@ -81,10 +81,10 @@ impl NetworkLoadBalancers {
         LbOutcome { status: None, annotations: std::collections::BTreeMap::new(), result }
     }
 
-    pub(super) async fn plan_old(&self, op: &Op, old: &Old, want: &LbSpec) -> Vec<PlannedChange> {
-        let Some(balancer) = &old.balancer else { return Vec::new() };
-        let Some((members, wait)) = self.members(op, balancer, want).await else { return Vec::new() };
-        if wait == Progress::Done && !Classic::differs(balancer, &members) {
+    pub(super) async fn plan_classic(&self, op: &Op, old: &ExistingClassic, want: &LbSpec) -> Vec<PlannedChange> {
+        let Some(balancer) = &old.load_balancer else { return Vec::new() };
+        let Some((members, wait)) = self.desired_instances(op, balancer, want).await else { return Vec::new() };
+        if wait == Progress::Done && !ClassicLoadBalancers::instances_differ(balancer, &members) {
             return Vec::new();
         }
         vec![PlannedChange {
@@ -96,20 +96,20 @@ impl NetworkLoadBalancers {
 
     /// Returns the instances that shall be members, and what is waited for: one that is stopped stays and does not join.
     /// `None` leaves them as they are, since a classic balancer has no endpoints as members.
-    async fn members(
+    async fn desired_instances(
         &self,
         op: &Op,
         balancer: &ClassicLoadBalancer,
         want: &LbSpec,
     ) -> Option<(Vec<InstanceId>, Progress)> {
-        let BackendSet::Nodes(nodes) = &want.backends else { return None };
-        let standing = self.core.standing(op, nodes).await;
+        let Backends::Nodes(nodes) = &want.backends else { return None };
+        let standing = self.reconciler.node_instances(op, nodes).await;
         let may = |id: &InstanceId| !standing.stopped.contains(id) || balancer.instances.contains(id);
         let (members, waiting): (Vec<_>, Vec<_>) = standing.instances.iter().cloned().partition(may);
         let wait = match waiting.len() {
             0 => Progress::Done,
             count => Progress::Pending {
-                after: op.pending_for().clamp(REFUSED.0, REFUSED.1),
+                after: op.pending_for().clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
                 why: format!("{count} instances are stopped and no members yet").into(),
             },
         };

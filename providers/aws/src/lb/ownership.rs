@@ -1,6 +1,6 @@
 //! Which balancers and target groups are a Service's: by their tags. Pure.
 
-use super::{model::OwnerName, names};
+use super::{model::ServiceKey, names};
 use crate::{
     api::{Tags, elb::Scheme},
     cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
@@ -8,22 +8,22 @@ use crate::{
 
 /// How an object was found, which decides how much its tags have to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum FoundBy {
     /// Under a name that nobody but this Service gets, or as a part of what is its: the cluster's tag may do.
-    Computed,
+    GeneratedName,
     /// Under a name that the Service asks for, which may be anybody's: its tag has to name the Service.
-    Named,
+    RequestedName,
     /// Among all that there is: its tags have to name the cluster as well, since another one may have a Service of the same
     /// name.
-    Among,
+    Listing,
 }
 
-impl Found {
+impl FoundBy {
     /// Tells how a load balancer was found that has one of the names of a Service.
-    pub(super) fn by_name(cluster: &Cluster, owner: &OwnerName, name: &str) -> Self {
-        let claimed = |scheme: &Scheme| *names::claimed_load_balancer(cluster, owner, *scheme) == *name;
+    pub(super) fn by_name(cluster: &Cluster, owner: &ServiceKey, name: &str) -> Self {
+        let claimed = |scheme: &Scheme| *names::lbc_load_balancer(cluster, owner, *scheme) == *name;
         let computed = *names::load_balancer(&owner.uid) == *name || Scheme::ALL.iter().any(claimed);
-        if computed { Self::Computed } else { Self::Named }
+        if computed { Self::GeneratedName } else { Self::RequestedName }
     }
 }
 
@@ -32,7 +32,7 @@ impl Found {
 /// It carries the Service's tag with the cluster's, or with no cluster's at all; where its name says enough, the cluster's
 /// tag as of something that the cluster made. One that carries another Service's is not its, whatever its name is, and
 /// neither is one that another controller made.
-pub(super) fn belongs(cluster: &Cluster, owner: &OwnerName, tags: &Tags, found: Found) -> Result<(), String> {
+pub(super) fn check_owner(cluster: &Cluster, owner: &ServiceKey, tags: &Tags, found: FoundBy) -> Result<(), String> {
     if tags.contains_key(OTHER_CONTROLLER_TAG) {
         return Err("the AWS load balancer controller made it".to_owned());
     }
@@ -41,8 +41,8 @@ pub(super) fn belongs(cluster: &Cluster, owner: &OwnerName, tags: &Tags, found: 
     match service {
         Some(other) if other != owner.key() => Err(format!("it is of service {other}")),
         Some(_) if ours => Ok(()),
-        Some(_) if !Cluster::any(tags) && found != Found::Among => Ok(()),
-        None if cluster.owns(tags) && found == Found::Computed => Ok(()),
+        Some(_) if !Cluster::any(tags) && found != FoundBy::Listing => Ok(()),
+        None if cluster.owns(tags) && found == FoundBy::GeneratedName => Ok(()),
         None if ours => Err("it is of this cluster, but its tags do not name the service".to_owned()),
         _ if Cluster::any(tags) => Err("it is of another cluster".to_owned()),
         _ => Err("it has no tag of this cluster".to_owned()),
@@ -62,7 +62,7 @@ mod tests {
     fn only_tags_of_this_cluster_and_this_service_make_it_ours() {
         const OWN: (&str, &str) = ("kubernetes.io/cluster/c", "owned");
         const SERVICE: (&str, &str) = (SERVICE_TAG, "default/web");
-        let owner = OwnerName { namespace: "default".into(), name: "web".into(), uid: "u".into() };
+        let owner = ServiceKey { namespace: "default".into(), name: "web".into(), uid: "u".into() };
         // Under a computed name, under a chosen one, among all.
         type Case = (&'static [(&'static str, &'static str)], [bool; 3]);
         let cases: [Case; 11] = [
@@ -78,9 +78,9 @@ mod tests {
             (&[OWN, SERVICE, (OTHER_CONTROLLER_TAG, "c")], [false; 3]),
             (&[("Name", "web")], [false; 3]),
         ];
-        let ways = [Found::Computed, Found::Named, Found::Among];
+        let ways = [FoundBy::GeneratedName, FoundBy::RequestedName, FoundBy::Listing];
         let ask = |cluster: &Cluster, pairs: &[(&str, &str)]| {
-            ways.map(|found| belongs(cluster, &owner, &tags(pairs), found).is_ok())
+            ways.map(|found| check_owner(cluster, &owner, &tags(pairs), found).is_ok())
         };
         for (pairs, ours) in cases {
             assert_eq!(ask(&Cluster::new("c", false), pairs), ours, "{pairs:?}");
@@ -93,11 +93,13 @@ mod tests {
 
     #[test]
     fn a_name_says_whose_it_is_only_if_nobody_chose_it() {
-        let owner = OwnerName { namespace: "default".into(), name: "web".into(), uid: "u-1".into() };
+        let owner = ServiceKey { namespace: "default".into(), name: "web".into(), uid: "u-1".into() };
         let cluster = Cluster::new("c", false);
-        let claimed = names::claimed_load_balancer(&cluster, &owner, Scheme::Internal);
-        for (name, found) in [("au1", Found::Computed), (&*claimed, Found::Computed), ("api", Found::Named)] {
-            assert_eq!(Found::by_name(&cluster, &owner, name), found, "{name}");
+        let claimed = names::lbc_load_balancer(&cluster, &owner, Scheme::Internal);
+        for (name, found) in
+            [("au1", FoundBy::GeneratedName), (&*claimed, FoundBy::GeneratedName), ("api", FoundBy::RequestedName)]
+        {
+            assert_eq!(FoundBy::by_name(&cluster, &owner, name), found, "{name}");
         }
     }
 }

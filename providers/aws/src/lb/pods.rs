@@ -9,8 +9,8 @@ use std::{
 use ccm_core::k8s::EndpointSliceView;
 
 use super::{
-    model::{ListenerKey, Targets, Wanted, WantedListener},
-    security::{LeftAlone, rules::is_mtu, summary},
+    model::{DesiredListener, DesiredLoadBalancer, ListenerKey, Targets},
+    security_groups::{UnmanagedGroups, rules::is_mtu, summary},
 };
 use crate::api::{
     SecurityGroupId,
@@ -23,40 +23,40 @@ const FEW: usize = 5;
 
 /// Where pods stand that are targets. It stays the same while pods come and go, unless one comes that stands otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Pods {
+pub struct PodTargets {
     /// The kinds of interfaces that they have.
-    pub footings: BTreeSet<Footing>,
+    pub interface_groups: BTreeSet<InterfaceGroups>,
     /// Ports of the endpoints of each listener whose target port is a name.
     pub ports: BTreeMap<ListenerKey, BTreeSet<u16>>,
 }
 
 /// No pods, which is what nodes as targets have.
-pub static NO_PODS: Pods = Pods { footings: BTreeSet::new(), ports: BTreeMap::new() };
+pub static NO_POD_TARGETS: PodTargets = PodTargets { interface_groups: BTreeSet::new(), ports: BTreeMap::new() };
 
 /// What of a network interface decides which of its groups counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Footing {
+pub struct InterfaceGroups {
     /// Its security groups.
     pub groups: BTreeSet<SecurityGroupId>,
     /// Whether it is an instance's that has the cluster's tag.
-    pub of_cluster: bool,
+    pub has_cluster_tag: bool,
 }
 
 /// What decides, besides the Service itself, about rules of security groups that are not the load balancer's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Ground {
+pub(super) struct RuleInputs {
     /// Groups of the instances that are targets.
     pub(super) node_groups: BTreeSet<SecurityGroupId>,
     /// The pods that are.
-    pub(super) pods: Pods,
+    pub(super) pods: PodTargets,
 }
 
-impl Ground {
+impl RuleInputs {
     /// Tells whether rules that serve this one serve the other as well.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let ports = |key: &ListenerKey| self.pods.ports.get(key);
         other.node_groups.is_subset(&self.node_groups)
-            && other.pods.footings.is_subset(&self.pods.footings)
+            && other.pods.interface_groups.is_subset(&self.pods.interface_groups)
             && other
                 .pods
                 .ports
@@ -67,7 +67,7 @@ impl Ground {
     /// Adds what the other has.
     pub(super) fn extend(&mut self, other: &Self) {
         self.node_groups.extend(other.node_groups.iter().cloned());
-        self.pods.footings.extend(other.pods.footings.iter().cloned());
+        self.pods.interface_groups.extend(other.pods.interface_groups.iter().cloned());
         for (key, ports) in &other.pods.ports {
             self.pods.ports.entry(*key).or_default().extend(ports);
         }
@@ -82,14 +82,14 @@ pub(super) fn addresses(targets: &Targets) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr
 }
 
 /// Says what has to be opened by hand, and to whom.
-pub(super) fn note(left: &LeftAlone, missing: &BTreeSet<IpAddr>) -> String {
+pub(super) fn unmanaged_note(left: &UnmanagedGroups, missing: &BTreeSet<IpAddr>) -> String {
     let mut what = Vec::new();
     if !left.groups.is_empty() {
-        let groups = few(left.groups.iter());
+        let groups = list_first(left.groups.iter());
         what.push(format!("security groups of pods that are not tagged for this cluster are left alone: {groups}"));
     }
     if !missing.is_empty() {
-        what.push(format!("no network interface in the VPC has the addresses {}", few(missing.iter())));
+        what.push(format!("no network interface in the VPC has the addresses {}", list_first(missing.iter())));
     }
     let rules: Vec<Rule> = left.rules.iter().filter(|rule| !is_mtu(rule)).cloned().collect();
     match rules.is_empty() {
@@ -99,7 +99,7 @@ pub(super) fn note(left: &LeftAlone, missing: &BTreeSet<IpAddr>) -> String {
 }
 
 /// Lists the first of many.
-fn few<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
+fn list_first<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
     let more = all.len().saturating_sub(FEW);
     let first: Vec<_> = all.take(FEW).map(|one| one.to_string()).collect();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -107,19 +107,22 @@ fn few<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
 }
 
 /// Returns the port of a listener's targets; `None` for addresses behind a named port, each of which may have another.
-pub(super) fn one_port(wanted: &Wanted, listener: &WantedListener) -> Option<u16> {
+pub(super) fn target_port(wanted: &DesiredLoadBalancer, listener: &DesiredListener) -> Option<u16> {
     let port = listener.target_group.port.get();
     (wanted.target_type == TargetType::Instance || port != 1).then_some(port)
 }
 
 /// Returns the ports behind named ones. Whether endpoints are ready does not matter: rules shall be there before they are.
-pub(super) fn ports(wanted: &Wanted, slices: &[Arc<EndpointSliceView>]) -> BTreeMap<ListenerKey, BTreeSet<u16>> {
-    let of = |listener: &WantedListener| {
+pub(super) fn ports(
+    wanted: &DesiredLoadBalancer,
+    slices: &[Arc<EndpointSliceView>],
+) -> BTreeMap<ListenerKey, BTreeSet<u16>> {
+    let of = |listener: &DesiredListener| {
         let (name, protocol) = &listener.target_group.service_port;
         let all = slices.iter().flat_map(|slice| &slice.ports);
         let own = all.filter(|port| port.name == *name && port.protocol == *protocol);
         own.filter_map(|port| port.port).map(Into::into).collect()
     };
-    let named = wanted.listeners.iter().filter(|listener| one_port(wanted, listener).is_none());
+    let named = wanted.listeners.iter().filter(|listener| target_port(wanted, listener).is_none());
     named.map(|listener| (listener.key(), of(listener))).collect()
 }

@@ -12,13 +12,13 @@ use crate::{
 
 /// What became of targets.
 #[derive(Debug, Default)]
-pub(super) struct Registered {
+pub(super) struct RegisterOutcome {
     /// Registered.
     pub(super) done: Vec<Target>,
     /// Refused, each with AWS' answer.
-    pub(super) refused: Vec<(Target, AwsError)>,
+    pub(super) rejected: Vec<(Target, AwsError)>,
     /// Left out because the group is full, with AWS' answer.
-    pub(super) no_room: Option<(Vec<Target>, AwsError)>,
+    pub(super) target_group_full: Option<(Vec<Target>, AwsError)>,
 }
 
 /// Registers targets. A request that is refused for one of them is sent again in halves, so that each culprit is known in a
@@ -32,11 +32,11 @@ pub(super) async fn register(
     arn: &TargetGroupArn,
     targets: &[Target],
     why: &str,
-) -> Result<Registered, AwsError> {
-    let mut result = Registered::default();
+) -> Result<RegisterOutcome, AwsError> {
+    let mut result = RegisterOutcome::default();
     let mut open = vec![targets.to_vec()];
     while let Some(chunk) = open.pop() {
-        if let Some((left_out, _)) = &mut result.no_room {
+        if let Some((left_out, _)) = &mut result.target_group_full {
             left_out.extend(chunk);
             continue;
         }
@@ -48,12 +48,12 @@ pub(super) async fn register(
             }
             Err(error) => error,
         };
-        let full = error.is("TooManyTargets");
-        let culprit = error.is("InvalidTarget") || error.is("TooManyRegistrationsForTargetId");
+        let full = error.has_code("TooManyTargets");
+        let culprit = error.has_code("InvalidTarget") || error.has_code("TooManyRegistrationsForTargetId");
         match chunk.len() {
             _ if !full && !culprit => return Err(error),
-            1 if full => result.no_room = Some((chunk, error)),
-            1 => result.refused.extend(chunk.into_iter().map(|target| (target, error.clone()))),
+            1 if full => result.target_group_full = Some((chunk, error)),
+            1 => result.rejected.extend(chunk.into_iter().map(|target| (target, error.clone()))),
             len => {
                 let (left, right) = chunk.split_at(len / 2);
                 open.extend([right.to_vec(), left.to_vec()]);

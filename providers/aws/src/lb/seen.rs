@@ -12,37 +12,37 @@ use crate::api::{
 
 /// Everything of one Service that is ours. What was not read is `None`, and is left alone.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observed {
+pub struct ObservedState {
     /// The load balancer.
-    pub balancer: Option<SeenBalancer>,
+    pub load_balancer: Option<ObservedLoadBalancer>,
     /// Its target groups, and those of the Service that no listener uses.
-    pub groups: Vec<SeenGroup>,
+    pub target_groups: Vec<ObservedTargetGroup>,
     /// Security-group rules as they were last brought in line; `None` when that is not known.
-    pub exposure: Option<Digest>,
+    pub rules_digest: Option<Digest>,
     /// Keys of tags that we put there and that the Service may no longer ask for.
-    pub recorded_tags: BTreeSet<Box<str>>,
+    pub removable_tag_keys: BTreeSet<Box<str>>,
     /// Target groups whose health check AWS does not let us change: they have to be replaced.
-    pub frozen: BTreeSet<TargetGroupArn>,
+    pub unmodifiable_groups: BTreeSet<TargetGroupArn>,
     /// Security groups that were taken off the balancer and that may have to be given up.
-    pub detached: BTreeSet<SecurityGroupId>,
+    pub detached_security_groups: BTreeSet<SecurityGroupId>,
 }
 
 /// A load balancer with its listeners.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenBalancer {
+pub struct ObservedLoadBalancer {
     /// Itself.
-    pub balancer: LoadBalancer,
+    pub load_balancer: LoadBalancer,
     /// Tags.
     pub tags: Option<Tags>,
     /// Attributes.
     pub attributes: Option<Attributes>,
     /// Listeners.
-    pub listeners: Vec<SeenListener>,
+    pub listeners: Vec<ObservedListener>,
 }
 
 /// A listener.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenListener {
+pub struct ObservedListener {
     /// Itself.
     pub listener: Listener,
     /// Tags.
@@ -55,7 +55,7 @@ pub struct SeenListener {
 
 /// A target group that is ours.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenGroup {
+pub struct ObservedTargetGroup {
     /// Itself.
     pub group: TargetGroup,
     /// Tags.
@@ -63,18 +63,18 @@ pub struct SeenGroup {
     /// Attributes.
     pub attributes: Option<Attributes>,
     /// Targets that are registered and not on their way out.
-    pub targets: Option<Members>,
+    pub targets: Option<RegisteredTargets>,
 }
 
 /// Registered targets by ID and port, which is what makes a target another one.
-pub type Members = BTreeMap<(Box<str>, u16), Target>;
+pub type RegisteredTargets = BTreeMap<(Box<str>, u16), Target>;
 
 /// Collects targets by what tells them apart.
-pub fn members<'a>(targets: impl IntoIterator<Item = &'a Target>) -> Members {
+pub fn registered_targets<'a>(targets: impl IntoIterator<Item = &'a Target>) -> RegisteredTargets {
     targets.into_iter().map(|target| ((target.id.clone(), target.port), target.clone())).collect()
 }
 
-impl SeenListener {
+impl ObservedListener {
     /// Makes one of which only the listener itself is known.
     pub fn bare(listener: Listener) -> Self {
         Self { listener, tags: None, attributes: None, certificates: None }
@@ -86,49 +86,49 @@ impl SeenListener {
     }
 }
 
-impl SeenBalancer {
+impl ObservedLoadBalancer {
     /// Makes one of which nothing else is known.
-    pub fn bare(balancer: LoadBalancer) -> Self {
-        Self { balancer, tags: None, attributes: None, listeners: Vec::new() }
+    pub fn bare(load_balancer: LoadBalancer) -> Self {
+        Self { load_balancer, tags: None, attributes: None, listeners: Vec::new() }
     }
 }
 
-impl SeenGroup {
+impl ObservedTargetGroup {
     /// Makes one of which nothing else is known.
-    pub fn bare(group: TargetGroup) -> Self {
+    pub fn new(group: TargetGroup) -> Self {
         Self { group, tags: None, attributes: None, targets: None }
     }
 }
 
-impl Observed {
+impl ObservedState {
     /// Returns the listener at a place.
-    pub fn listener(&self, key: ListenerKey) -> Option<&SeenListener> {
-        self.balancer.as_ref()?.listeners.iter().find(|listener| listener.key() == Some(key))
+    pub fn listener(&self, key: ListenerKey) -> Option<&ObservedListener> {
+        self.load_balancer.as_ref()?.listeners.iter().find(|listener| listener.key() == Some(key))
     }
 
     /// Returns the listener with an ARN, to note what became of it.
-    pub fn listener_mut(&mut self, arn: &ListenerArn) -> Option<&mut SeenListener> {
-        self.balancer.as_mut()?.listeners.iter_mut().find(|listener| listener.listener.arn == *arn)
+    pub fn listener_mut(&mut self, arn: &ListenerArn) -> Option<&mut ObservedListener> {
+        self.load_balancer.as_mut()?.listeners.iter_mut().find(|listener| listener.listener.arn == *arn)
     }
 
     /// Returns the target group with an ARN.
-    pub fn group(&self, arn: &TargetGroupArn) -> Option<&SeenGroup> {
-        self.groups.iter().find(|group| group.group.arn == *arn)
+    pub fn group(&self, arn: &TargetGroupArn) -> Option<&ObservedTargetGroup> {
+        self.target_groups.iter().find(|group| group.group.arn == *arn)
     }
 
     /// Returns the target group with an ARN, to note what became of it.
-    pub fn group_mut(&mut self, arn: &TargetGroupArn) -> Option<&mut SeenGroup> {
-        self.groups.iter_mut().find(|group| group.group.arn == *arn)
+    pub fn group_mut(&mut self, arn: &TargetGroupArn) -> Option<&mut ObservedTargetGroup> {
+        self.target_groups.iter_mut().find(|group| group.group.arn == *arn)
     }
 
     /// Tells whether everything was read that a change of the Service might need.
-    pub fn is_full(&self) -> bool {
-        let Some(balancer) = &self.balancer else { return true };
+    pub fn is_complete(&self) -> bool {
+        let Some(balancer) = &self.load_balancer else { return true };
         let listeners = balancer.listeners.iter().all(|listener| {
             listener.tags.is_some() && listener.attributes.is_some() && listener.certificates.is_some()
         });
         let groups = self
-            .groups
+            .target_groups
             .iter()
             .all(|group| group.tags.is_some() && group.attributes.is_some() && group.targets.is_some());
         balancer.tags.is_some() && balancer.attributes.is_some() && listeners && groups

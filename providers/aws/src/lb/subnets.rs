@@ -6,11 +6,11 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use ccm_core::provider::{CloudError, InvalidInput};
+use ccm_core::provider::{CloudError, FieldError};
 
 use super::{
-    model::{SubnetChoice, SubnetName, Wanted},
-    vpc::VpcView,
+    model::{DesiredLoadBalancer, SubnetChoice, SubnetName},
+    vpc::VpcSnapshot,
 };
 use crate::{
     api::{
@@ -45,10 +45,10 @@ const FREE_ADDRESSES: u32 = 8;
 /// [`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput) with every mistake. Named subnets, and those that
 /// discovery looks at, may exist meanwhile: [`VpcCache::choose`](super::vpc::VpcCache::choose) looks again.
 pub fn choose(
-    view: &VpcView,
+    view: &VpcSnapshot,
     cluster: &Cluster,
     settings: &Settings,
-    wanted: &Wanted,
+    wanted: &DesiredLoadBalancer,
 ) -> Result<Vec<SubnetMapping>, CloudError> {
     let subnets = match &wanted.subnets {
         SubnetChoice::Discover => discover(view, cluster, settings, wanted)?,
@@ -61,33 +61,33 @@ pub fn choose(
 ///
 /// # Errors
 /// Every mistake.
-pub fn mappings(subnets: &[&Subnet], wanted: &Wanted) -> Result<Vec<SubnetMapping>, Vec<InvalidInput>> {
+pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, Vec<FieldError>> {
     let mut mistakes = families(subnets, wanted);
     let (eips, count) = (wanted.allocations.len(), subnets.len());
     if eips > 0 && eips != count {
         // Upstream's words, as for private addresses.
         let message = format!("Must have same number of EIP AllocationIDs ({eips}) and SubnetIDs ({count})");
-        mistakes.push(InvalidInput::new(ANNOTATION_EIP, message));
+        mistakes.push(FieldError::new(ANNOTATION_EIP, message));
     }
     let private = wanted.private_ipv4.len();
     let ipv4 = if private > 0 && private != count {
         let message = format!("Must have same number of Private IPv4Addresses ({private}) and SubnetIDs ({count})");
-        Err(vec![InvalidInput::new(ANNOTATION_IPV4, message)])
+        Err(vec![FieldError::new(ANNOTATION_IPV4, message)])
     } else {
-        spread(ANNOTATION_IPV4, "private IPv4", &wanted.private_ipv4, subnets, |subnet, ip: &Ipv4Addr| {
+        assign_addresses(ANNOTATION_IPV4, "private IPv4", &wanted.private_ipv4, subnets, |subnet, ip: &Ipv4Addr| {
             subnet.cidr.is_some_and(|network| network.contains(ip))
         })
     };
     let ipv6s = wanted.ipv6.len();
     let ipv6 = if ipv6s > 0 && ipv6s != count {
         let message = format!("count of IPv6 addresses ({ipv6s}) and subnets ({count}) must match");
-        Err(vec![InvalidInput::new(ANNOTATION_IPV6, message)])
+        Err(vec![FieldError::new(ANNOTATION_IPV6, message)])
     } else {
-        spread(ANNOTATION_IPV6, "IPv6", &wanted.ipv6, subnets, |subnet, ip: &Ipv6Addr| {
+        assign_addresses(ANNOTATION_IPV6, "IPv6", &wanted.ipv6, subnets, |subnet, ip: &Ipv6Addr| {
             subnet.ipv6_cidrs.iter().any(|network| network.contains(ip))
         })
     };
-    let mut checked = |errors: Vec<InvalidInput>| mistakes.extend(errors);
+    let mut checked = |errors: Vec<FieldError>| mistakes.extend(errors);
     let (ipv4, ipv6) = (ipv4.map_err(&mut checked), ipv6.map_err(&mut checked));
     let (Ok(ipv4), Ok(ipv6), true) = (ipv4, ipv6, mistakes.is_empty()) else { return Err(mistakes) };
     let mapping = |(index, subnet): (usize, &&Subnet)| SubnetMapping {
@@ -100,7 +100,7 @@ pub fn mappings(subnets: &[&Subnet], wanted: &Wanted) -> Result<Vec<SubnetMappin
 }
 
 /// Subnets that lack the IPv6 network which the load balancer needs in each.
-fn families(subnets: &[&Subnet], wanted: &Wanted) -> Vec<InvalidInput> {
+fn families(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Vec<FieldError> {
     let lacking: Vec<_> = subnets.iter().filter(|subnet| subnet.ipv6_cidrs.is_empty()).map(|s| &*s.id).collect();
     if lacking.is_empty() || wanted.ip_address_type != IpAddressType::Dualstack {
         return Vec::new();
@@ -111,21 +111,21 @@ fn families(subnets: &[&Subnet], wanted: &Wanted) -> Vec<InvalidInput> {
             "To enable prefix for source NAT, all associated subnets must have an IPv6 CIDR. Subnets without IPv6 \
              CIDR: [{lacking}]."
         );
-        InvalidInput::new(ANNOTATION_NAT, message)
+        FieldError::new(ANNOTATION_NAT, message)
     } else {
         let message = format!("subnets without IPv6 CIDR cannot have a dualstack load balancer: [{lacking}]");
-        InvalidInput::new(ANNOTATION, message)
+        FieldError::new(ANNOTATION, message)
     }]
 }
 
 /// Gives each subnet the one address that lies in it; nothing to nobody when there are no addresses.
-fn spread<A: Copy + Display>(
+fn assign_addresses<A: Copy + Display>(
     annotation: &str,
     what: &str,
     addresses: &[A],
     subnets: &[&Subnet],
     inside: impl Fn(&Subnet, &A) -> bool,
-) -> Result<Vec<A>, Vec<InvalidInput>> {
+) -> Result<Vec<A>, Vec<FieldError>> {
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
@@ -136,7 +136,7 @@ fn spread<A: Copy + Display>(
             (Some(address), None) => found.push(*address),
             _ => {
                 let message = format!("expect one {what} address configured for subnet: {}", subnet.id);
-                mistakes.push(InvalidInput::new(annotation, message));
+                mistakes.push(FieldError::new(annotation, message));
             }
         }
     }
@@ -144,7 +144,7 @@ fn spread<A: Copy + Display>(
 }
 
 /// Finds the subnets that an annotation names, in its order.
-fn named<'a>(view: &'a VpcView, names: &[SubnetName]) -> Result<Vec<&'a Subnet>, CloudError> {
+fn named<'a>(view: &'a VpcSnapshot, names: &[SubnetName]) -> Result<Vec<&'a Subnet>, CloudError> {
     let mistake = |message: String| CloudError::invalid_input(format!("{ANNOTATION}: {message}"));
     if names.is_empty() {
         return Err(mistake("unable to resolve empty subnet slice".to_owned()));
@@ -176,10 +176,10 @@ fn named<'a>(view: &'a VpcView, names: &[SubnetName]) -> Result<Vec<&'a Subnet>,
 
 /// Finds subnets by tags and route tables, one per zone, sorted by zone.
 fn discover<'a>(
-    view: &'a VpcView,
+    view: &'a VpcSnapshot,
     cluster: &Cluster,
     settings: &Settings,
-    wanted: &Wanted,
+    wanted: &DesiredLoadBalancer,
 ) -> Result<Vec<&'a Subnet>, CloudError> {
     let internal = wanted.scheme == Scheme::Internal;
     let dual = wanted.ip_address_type == IpAddressType::Dualstack;
@@ -220,7 +220,7 @@ fn discover<'a>(
 }
 
 /// Tells whether a subnet's route table leads to an internet gateway.
-fn is_public(view: &VpcView, subnet: &SubnetId) -> Result<bool, CloudError> {
+fn is_public(view: &VpcSnapshot, subnet: &SubnetId) -> Result<bool, CloudError> {
     let explicit = view.tables.iter().find(|table| table.subnets.contains(subnet));
     let main = || view.tables.iter().find(|table| table.main);
     let table: &RouteTable = explicit
@@ -230,14 +230,14 @@ fn is_public(view: &VpcView, subnet: &SubnetId) -> Result<bool, CloudError> {
 }
 
 /// Tells whether a subnet is in no local or Wavelength zone.
-fn is_ordinary_zone(view: &VpcView, subnet: &Subnet) -> Result<bool, CloudError> {
+fn is_ordinary_zone(view: &VpcSnapshot, subnet: &Subnet) -> Result<bool, CloudError> {
     match view.zones.get(&subnet.zone) {
         Some(zone) => Ok(&*zone.zone_type == "availability-zone"),
         None => Err(CloudError::transient(format!("zone {} of subnet {} is unknown", subnet.zone, subnet.id))),
     }
 }
 
-fn joined(mistakes: &[InvalidInput]) -> String {
+fn joined(mistakes: &[FieldError]) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 

@@ -1,23 +1,23 @@
 use ccm_core::provider::ErrorKind;
 
 use super::*;
-use crate::lb::fixtures::{subnet, table, vpc, wanted, with_v4, with_v6};
+use crate::lb::test_fixtures::{desired, subnet, table, vpc, with_v4, with_v6};
 
 const OWN: &str = "kubernetes.io/cluster/test=owned";
 const OTHER: &str = "kubernetes.io/cluster/other=owned";
 
-fn chosen(view: &VpcView, wanted: &Wanted) -> Result<Vec<String>, String> {
+fn chosen(view: &VpcSnapshot, wanted: &DesiredLoadBalancer) -> Result<Vec<String>, String> {
     let cluster = Cluster::new("test", false);
     let found = choose(view, &cluster, &Settings::default(), wanted).map_err(|error| error.to_string())?;
     Ok(found.iter().map(|mapping| mapping.subnet.to_string()).collect())
 }
 
-fn public(subnets: Vec<Subnet>) -> VpcView {
+fn public(subnets: Vec<Subnet>) -> VpcSnapshot {
     vpc(subnets, vec![table(&[], true, true)])
 }
 
-fn internal() -> Wanted {
-    Wanted { scheme: Scheme::Internal, ..wanted() }
+fn internal() -> DesiredLoadBalancer {
+    DesiredLoadBalancer { scheme: Scheme::Internal, ..desired() }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "compared with answers")]
@@ -47,27 +47,27 @@ fn discovery_takes_public_subnets_by_role_then_cluster_one_per_zone() {
         ("an untagged one in another zone", vec![a1(), subnet("b1", "b", &[])], ids(&["a1", "b1"])),
     ];
     for (name, subnets, expected) in cases {
-        assert_eq!(chosen(&public(subnets), &wanted()), expected, "{name}");
+        assert_eq!(chosen(&public(subnets), &desired()), expected, "{name}");
     }
     let private = vpc(vec![a1()], vec![table(&[], true, false)]);
-    assert_eq!(chosen(&private, &wanted()), none(), "a private one");
+    assert_eq!(chosen(&private, &desired()), none(), "a private one");
     let mut outwards = private;
     outwards.tables[0].routes[0].gateway = Some("eigw-1".into());
-    assert_eq!(chosen(&outwards, &wanted()), none(), "one with a way out for IPv6 alone");
+    assert_eq!(chosen(&outwards, &desired()), none(), "one with a way out for IPv6 alone");
 }
 
 // SU2
 #[test]
 fn discovery_leaves_out_other_clusters_and_special_zones() {
     let both = vec![subnet("a1", "a", &[OWN]), subnet("b1", "b", &[OTHER])];
-    assert_eq!(chosen(&public(both), &wanted()), ids(&["a1"]));
+    assert_eq!(chosen(&public(both), &desired()), ids(&["a1"]));
 
     let roles = vec![subnet("a1", "a", &[OWN, ROLE_PUBLIC]), subnet("a2", "a", &[OWN, ROLE_INTERNAL])];
     let private = vpc(roles, vec![table(&[], true, false)]);
     assert_eq!(chosen(&private, &internal()), ids(&["a2"]));
 
     let equal = vec![subnet("a2", "a", &[OWN]), subnet("a1", "a", &[OWN])];
-    assert_eq!(chosen(&public(equal), &wanted()), ids(&["a1"]));
+    assert_eq!(chosen(&public(equal), &desired()), ids(&["a1"]));
 
     let seven = vec![
         subnet("c2", "c", &[OWN]),
@@ -78,10 +78,10 @@ fn discovery_leaves_out_other_clusters_and_special_zones() {
         subnet("c1", "c", &[OWN]),
         subnet("c0", "c", &[]),
     ];
-    assert_eq!(chosen(&public(seven), &wanted()), ids(&["a1", "b1", "c1"]));
+    assert_eq!(chosen(&public(seven), &desired()), ids(&["a1", "b1", "c1"]));
 
     let special = vec![subnet("a1", "a", &[OWN]), subnet("l1", "lax", &[OWN]), subnet("w1", "wlz", &[OWN])];
-    assert_eq!(chosen(&public(special), &wanted()), ids(&["a1"]));
+    assert_eq!(chosen(&public(special), &desired()), ids(&["a1"]));
 }
 
 // SU3
@@ -89,21 +89,21 @@ fn discovery_leaves_out_other_clusters_and_special_zones() {
 fn a_route_table_counts_by_association_or_as_the_main_one() {
     let three = || ["a", "b", "c"].map(|zone| subnet(&format!("{zone}1"), zone, &[OWN])).to_vec();
     let explicit = vpc(three(), vec![table(&[], true, false), table(&["a1", "b1", "c1"], false, true)]);
-    assert_eq!(chosen(&explicit, &wanted()), ids(&["a1", "b1", "c1"]));
+    assert_eq!(chosen(&explicit, &desired()), ids(&["a1", "b1", "c1"]));
     let main = vpc(three(), vec![table(&["other"], false, false), table(&[], true, true)]);
-    assert_eq!(chosen(&main, &wanted()), ids(&["a1", "b1", "c1"]));
+    assert_eq!(chosen(&main, &desired()), ids(&["a1", "b1", "c1"]));
 
     let five = ["c0000001", "c0000000", "c0000002"].map(|id| subnet(id, "c", &[OWN]));
     let five = [subnet("a1", "a", &[OWN]), subnet("b1", "b", &[OWN])].into_iter().chain(five).collect();
-    assert_eq!(chosen(&public(five), &wanted()), ids(&["a1", "b1", "c0000000"]));
+    assert_eq!(chosen(&public(five), &desired()), ids(&["a1", "b1", "c0000000"]));
 
     let six = ["a", "b", "c"].map(|zone| subnet(&format!("{zone}0"), zone, &[OWN]));
     let six = six.into_iter().chain(three()).collect();
     let mixed = vpc(six, vec![table(&["a0", "b0", "c0"], false, false), table(&[], true, true)]);
-    assert_eq!(chosen(&mixed, &wanted()), ids(&["a1", "b1", "c1"]));
+    assert_eq!(chosen(&mixed, &desired()), ids(&["a1", "b1", "c1"]));
 
     let lost = vpc(three(), vec![table(&["b1"], false, true)]);
-    for wanted in [wanted(), internal()] {
+    for wanted in [desired(), internal()] {
         assert_eq!(chosen(&lost, &wanted), Err("could not locate routing table for subnet a1".to_owned()));
     }
 }
@@ -123,7 +123,10 @@ fn named_subnets_are_taken_as_named_and_in_that_order() {
             Some(_) => SubnetName::Id((*text).into()),
             None => SubnetName::Name((*text).into()),
         };
-        chosen(&view, &Wanted { subnets: SubnetChoice::Named(names.iter().map(name).collect()), ..wanted() })
+        chosen(
+            &view,
+            &DesiredLoadBalancer { subnets: SubnetChoice::Named(names.iter().map(name).collect()), ..desired() },
+        )
     };
     let failed = |message: &str| Err(format!("{ANNOTATION}: {message}"));
     assert_eq!(named(&["subnet-2", "subnet-1"]), ids(&["subnet-2", "subnet-1"]));
@@ -148,7 +151,8 @@ fn named_subnets_are_taken_as_named_and_in_that_order() {
 #[test]
 fn a_named_subnet_may_be_private_and_in_any_zone() {
     let view = vpc(vec![subnet("subnet-1", "lax", &[OTHER])], vec![]);
-    let wanted = Wanted { subnets: SubnetChoice::Named(vec![SubnetName::Id("subnet-1".into())]), ..wanted() };
+    let wanted =
+        DesiredLoadBalancer { subnets: SubnetChoice::Named(vec![SubnetName::Id("subnet-1".into())]), ..desired() };
     assert_eq!(chosen(&view, &wanted), ids(&["subnet-1"]));
 }
 
@@ -156,11 +160,11 @@ fn a_named_subnet_may_be_private_and_in_any_zone() {
 fn the_configured_subnet_is_the_last_resort() {
     let view = public(vec![subnet("subnet-1", "a", &[OTHER])]);
     let settings = Settings { subnet: Some("subnet-1".into()), ..Settings::default() };
-    let found = choose(&view, &Cluster::new("test", false), &settings, &wanted()).unwrap();
+    let found = choose(&view, &Cluster::new("test", false), &settings, &desired()).unwrap();
     assert_eq!(found[0].subnet, "subnet-1".into());
-    assert_eq!(chosen(&view, &wanted()), none());
+    assert_eq!(chosen(&view, &desired()), none());
     let both = public(vec![subnet("subnet-1", "a", &[OTHER]), subnet("subnet-2", "b", &[OWN])]);
-    let found = choose(&both, &Cluster::new("test", false), &settings, &wanted()).unwrap();
+    let found = choose(&both, &Cluster::new("test", false), &settings, &desired()).unwrap();
     assert_eq!(found.iter().map(|mapping| &*mapping.subnet).collect::<Vec<_>>(), ["subnet-2"]);
 }
 
@@ -168,16 +172,16 @@ fn the_configured_subnet_is_the_last_resort() {
 fn discovery_passes_over_what_has_no_room() {
     let full = |id, zone| Subnet { free_ips: 7, ..subnet(id, zone, &[OWN, ROLE_PUBLIC]) };
     let view = public(vec![full("a1", "a"), Subnet { free_ips: 8, ..subnet("a2", "a", &[OWN]) }, full("b1", "b")]);
-    assert_eq!(chosen(&view, &wanted()), ids(&["a2"]));
+    assert_eq!(chosen(&view, &desired()), ids(&["a2"]));
     let message = "could not find any suitable subnets for creating the ELB: 8 free addresses are needed, which these \
                    lack: [a1, b1]";
-    assert_eq!(chosen(&public(vec![full("b1", "b"), full("a1", "a")]), &wanted()), Err(message.to_owned()));
+    assert_eq!(chosen(&public(vec![full("b1", "b"), full("a1", "a")]), &desired()), Err(message.to_owned()));
 }
 
 #[test]
 fn a_zone_that_nobody_knows_is_an_error_and_no_exclusion() {
-    let view = VpcView { zones: BTreeMap::new().into(), ..public(vec![subnet("a1", "a", &[OWN])]) };
-    let error = choose(&view, &Cluster::new("test", false), &Settings::default(), &wanted()).unwrap_err();
+    let view = VpcSnapshot { zones: BTreeMap::new().into(), ..public(vec![subnet("a1", "a", &[OWN])]) };
+    let error = choose(&view, &Cluster::new("test", false), &Settings::default(), &desired()).unwrap_err();
     assert_eq!((error.kind(), error.to_string()), (ErrorKind::Transient, "zone a of subnet a1 is unknown".to_owned()));
 }
 
@@ -187,25 +191,25 @@ fn two() -> [Subnet; 2] {
     [a, b]
 }
 
-fn mapped(wanted: &Wanted) -> Result<Vec<SubnetMapping>, Vec<String>> {
+fn mapped(wanted: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, Vec<String>> {
     let [a, b] = two();
     mappings(&[&a, &b], wanted).map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
 }
 
-fn dual() -> Wanted {
-    Wanted { ip_address_type: IpAddressType::Dualstack, ..wanted() }
+fn dual() -> DesiredLoadBalancer {
+    DesiredLoadBalancer { ip_address_type: IpAddressType::Dualstack, ..desired() }
 }
 
-fn with_ipv4(wanted: Wanted, addresses: &[&str]) -> Wanted {
-    Wanted { private_ipv4: addresses.iter().map(|a| a.parse().unwrap()).collect(), ..wanted }
+fn with_ipv4(wanted: DesiredLoadBalancer, addresses: &[&str]) -> DesiredLoadBalancer {
+    DesiredLoadBalancer { private_ipv4: addresses.iter().map(|a| a.parse().unwrap()).collect(), ..wanted }
 }
 
-fn with_ipv6(wanted: Wanted, addresses: &[&str]) -> Wanted {
-    Wanted { ipv6: addresses.iter().map(|a| a.parse().unwrap()).collect(), ..wanted }
+fn with_ipv6(wanted: DesiredLoadBalancer, addresses: &[&str]) -> DesiredLoadBalancer {
+    DesiredLoadBalancer { ipv6: addresses.iter().map(|a| a.parse().unwrap()).collect(), ..wanted }
 }
 
-fn with_eips(wanted: Wanted, ids: &[&str]) -> Wanted {
-    Wanted { allocations: ids.iter().map(|id| (*id).into()).collect(), ..wanted }
+fn with_eips(wanted: DesiredLoadBalancer, ids: &[&str]) -> DesiredLoadBalancer {
+    DesiredLoadBalancer { allocations: ids.iter().map(|id| (*id).into()).collect(), ..wanted }
 }
 
 // SU5, LB5
@@ -213,10 +217,10 @@ fn with_eips(wanted: Wanted, ids: &[&str]) -> Wanted {
 fn addresses_go_to_their_subnets() {
     let plain = |id: &str| SubnetMapping { subnet: id.into(), allocation: None, private_ipv4: None, ipv6: None };
     let (a, b) = (plain("subnet-a"), plain("subnet-b"));
-    assert_eq!(mapped(&wanted()), Ok(vec![a.clone(), b.clone()]));
+    assert_eq!(mapped(&desired()), Ok(vec![a.clone(), b.clone()]));
 
     let eip = |of: &SubnetMapping, id: &str| SubnetMapping { allocation: Some(id.into()), ..of.clone() };
-    let both = with_eips(wanted(), &["eipalloc-1", "eipalloc-2"]);
+    let both = with_eips(desired(), &["eipalloc-1", "eipalloc-2"]);
     assert_eq!(mapped(&both), Ok(vec![eip(&a, "eipalloc-1"), eip(&b, "eipalloc-2")]));
 
     let private =
@@ -234,9 +238,9 @@ fn addresses_go_to_their_subnets() {
 // LB5
 #[test]
 fn addresses_that_cannot_be_had_are_all_named() {
-    let cases: [(Wanted, &[(&str, &str)]); 8] = [
+    let cases: [(DesiredLoadBalancer, &[(&str, &str)]); 8] = [
         (
-            with_eips(wanted(), &["eipalloc-1", "eipalloc-2", "eipalloc-3"]),
+            with_eips(desired(), &["eipalloc-1", "eipalloc-2", "eipalloc-3"]),
             &[(ANNOTATION_EIP, "Must have same number of EIP AllocationIDs (3) and SubnetIDs (2)")],
         ),
         (
@@ -244,7 +248,7 @@ fn addresses_that_cannot_be_had_are_all_named() {
             &[(ANNOTATION_IPV4, "Must have same number of Private IPv4Addresses (3) and SubnetIDs (2)")],
         ),
         (
-            with_eips(wanted(), &["eipalloc-1"]),
+            with_eips(desired(), &["eipalloc-1"]),
             &[(ANNOTATION_EIP, "Must have same number of EIP AllocationIDs (1) and SubnetIDs (2)")],
         ),
         (
@@ -288,12 +292,12 @@ fn a_dual_stack_balancer_needs_ipv6_in_each_subnet() {
     let discovered = public(vec![a.clone(), b.clone()]);
     assert_eq!(chosen(&discovered, &dual()), ids(&["subnet-a"]));
     let names = ["subnet-a", "subnet-b"].map(|id| SubnetName::Id(id.into())).to_vec();
-    let named = Wanted { subnets: SubnetChoice::Named(names), ..dual() };
+    let named = DesiredLoadBalancer { subnets: SubnetChoice::Named(names), ..dual() };
     assert_eq!(
         chosen(&discovered, &named),
         Err(format!("{ANNOTATION}: subnets without IPv6 CIDR cannot have a dualstack load balancer: [subnet-b]"))
     );
-    let nat = Wanted { ipv6_source_nat: Some(true), ..named };
+    let nat = DesiredLoadBalancer { ipv6_source_nat: Some(true), ..named };
     let message = "To enable prefix for source NAT, all associated subnets must have an IPv6 CIDR. Subnets without IPv6 \
                    CIDR: [subnet-b].";
     assert_eq!(chosen(&discovered, &nat), Err(format!("{ANNOTATION_NAT}: {message}")));

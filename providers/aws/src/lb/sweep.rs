@@ -8,16 +8,16 @@ use tokio::{sync::Mutex, time::Instant};
 use crate::{
     api::{
         AwsError, Tags,
-        elb::{DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, MOST_TAGGED, TargetGroup},
+        elb::{DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, MAX_TAGGED, TargetGroup},
     },
-    client::Answers,
+    client::ResponseCache,
     clock::ago,
     scope::Scope,
 };
 
 /// All network load balancers and target groups of the VPC, with their tags.
 #[derive(Debug)]
-pub(super) struct Sweep {
+pub(super) struct Listing {
     /// When it began: what changed since may be missing.
     pub(super) begun: Instant,
     pub(super) balancers: Vec<LoadBalancer>,
@@ -26,53 +26,53 @@ pub(super) struct Sweep {
 }
 
 /// How old the beginning of a sweep may be that is needed as new as can be, when it was broken off and is taken up.
-const TAKEN_UP: Duration = Duration::from_secs(300);
+const RESUME_WINDOW: Duration = Duration::from_secs(300);
 
 /// The last sweep. Whoever needs a newer one makes it, while others wait for that one.
-pub(super) struct Sweeps {
+pub(super) struct ListingCache {
     scope: Scope,
-    state: Mutex<State>,
+    state: Mutex<ListingState>,
 }
 
 #[derive(Default)]
-struct State {
-    last: Option<Arc<Sweep>>,
+struct ListingState {
+    last: Option<Arc<Listing>>,
     /// One that was broken off for want of turns: when it began, and what it was told. Whoever comes next takes it up.
-    begun: Option<(Instant, Answers)>,
+    started: Option<(Instant, ResponseCache)>,
 }
 
-impl Sweeps {
+impl ListingCache {
     pub(super) fn new(scope: Scope) -> Self {
         Self { scope, state: Mutex::default() }
     }
 
     /// Returns a sweep that began after then.
-    pub(super) async fn since(&self, op: &Op, then: Instant) -> Result<Arc<Sweep>, AwsError> {
-        let mut state = op.queue(self.state.lock()).await;
+    pub(super) async fn newer_than(&self, op: &Op, then: Instant) -> Result<Arc<Listing>, AwsError> {
+        let mut state = op.wait_shared(self.state.lock()).await;
         if let Some(sweep) = state.last.as_ref().filter(|sweep| sweep.begun > then) {
             return Ok(sweep.clone());
         }
-        self.sweep(op, &mut state, then).await
+        self.list_all(op, &mut state, then).await
     }
 
     /// Returns a sweep that began now, or that was broken off a short time ago.
-    pub(super) async fn new_one(&self, op: &Op) -> Result<Arc<Sweep>, AwsError> {
-        let mut state = op.queue(self.state.lock()).await;
-        self.sweep(op, &mut state, ago(TAKEN_UP)).await
+    pub(super) async fn fresh(&self, op: &Op) -> Result<Arc<Listing>, AwsError> {
+        let mut state = op.wait_shared(self.state.lock()).await;
+        self.list_all(op, &mut state, ago(RESUME_WINDOW)).await
     }
 
     /// Takes up what was broken off if it began after then, or begins anew.
-    async fn sweep(&self, op: &Op, state: &mut State, then: Instant) -> Result<Arc<Sweep>, AwsError> {
-        let begun = state.begun.take().filter(|(begun, _)| *begun > then);
-        let (begun, answers) = begun.unwrap_or_else(|| (Instant::now(), Answers::default()));
-        let scope = Scope { client: self.scope.client.recalling(&answers), ..self.scope.clone() };
+    async fn list_all(&self, op: &Op, state: &mut ListingState, then: Instant) -> Result<Arc<Listing>, AwsError> {
+        let begun = state.started.take().filter(|(begun, _)| *begun > then);
+        let (begun, answers) = begun.unwrap_or_else(|| (Instant::now(), ResponseCache::default()));
+        let scope = Scope { client: self.scope.client.with_response_cache(&answers), ..self.scope.clone() };
         let read = read(&scope, op).await;
         let throttled = |error: &AwsError| CloudError::from(error.clone()).kind() == ErrorKind::Throttled;
         if read.as_ref().is_err_and(throttled) {
-            state.begun = Some((begun, answers));
+            state.started = Some((begun, answers));
         }
         let (balancers, groups, tags) = read?;
-        let sweep = Arc::new(Sweep { begun, balancers, groups, tags });
+        let sweep = Arc::new(Listing { begun, balancers, groups, tags });
         state.last = Some(sweep.clone());
         Ok(sweep)
     }
@@ -83,28 +83,32 @@ async fn read(
     op: &Op,
 ) -> Result<(Vec<LoadBalancer>, Vec<TargetGroup>, HashMap<Box<str>, Tags>), AwsError> {
     let vpc = Some(&scope.vpc);
-    let mut balancers = balancers(scope, op).await?;
+    let mut balancers = list_load_balancers(scope, op).await?;
     balancers.retain(|balancer| &*balancer.kind == "network" && balancer.vpc.as_ref() == vpc);
-    let mut groups = groups(scope, op).await?;
+    let mut groups = list_target_groups(scope, op).await?;
     groups.retain(|group| group.vpc.as_ref() == vpc);
     let arns = balancers.iter().map(|b| b.arn.as_str()).chain(groups.iter().map(|g| g.arn.as_str()));
-    let tags = tags(scope, op, arns.map(Into::into).collect()).await?;
+    let tags = list_tags(scope, op, arns.map(Into::into).collect()).await?;
     Ok((balancers, groups, tags))
 }
 
 /// Reads all load balancers.
-pub(super) async fn balancers(scope: &Scope, op: &Op) -> Result<Vec<LoadBalancer>, AwsError> {
+pub(super) async fn list_load_balancers(scope: &Scope, op: &Op) -> Result<Vec<LoadBalancer>, AwsError> {
     scope.client.read_all(op, DescribeLoadBalancers::default(), |r, token| r.token = Some(token)).await
 }
 
 /// Reads all target groups.
-pub(super) async fn groups(scope: &Scope, op: &Op) -> Result<Vec<TargetGroup>, AwsError> {
+pub(super) async fn list_target_groups(scope: &Scope, op: &Op) -> Result<Vec<TargetGroup>, AwsError> {
     scope.client.read_all(op, DescribeTargetGroups::default(), |r, token| r.token = Some(token)).await
 }
 
 /// Reads tags. One that is gone fails the whole request: then each half is asked for by itself, and what is gone has none.
-pub(super) async fn tags(scope: &Scope, op: &Op, arns: Vec<Box<str>>) -> Result<HashMap<Box<str>, Tags>, AwsError> {
-    let mut open: Vec<Vec<Box<str>>> = arns.chunks(MOST_TAGGED).map(<[_]>::to_vec).rev().collect();
+pub(super) async fn list_tags(
+    scope: &Scope,
+    op: &Op,
+    arns: Vec<Box<str>>,
+) -> Result<HashMap<Box<str>, Tags>, AwsError> {
+    let mut open: Vec<Vec<Box<str>>> = arns.chunks(MAX_TAGGED).map(<[_]>::to_vec).rev().collect();
     let mut tags = HashMap::new();
     while let Some(chunk) = open.pop() {
         match scope.client.read(op, DescribeElbTags { arns: chunk.clone() }).await {

@@ -9,20 +9,20 @@ use std::{
 use ccm_core::k8s::{EndpointSliceView, IpFamily, NodeView, TaintEffect};
 use ipnet::IpNet;
 
-use super::model::{Targets, Wanted, WantedListener};
+use super::model::{DesiredListener, DesiredLoadBalancer, Targets};
 use crate::api::{InstanceId, elb::Target};
 
 /// Taint of nodes that Karpenter is about to remove.
 const DISRUPTED: &str = "karpenter.sh/disrupted";
 
 /// Tells whether a node may get traffic: one that Karpenter is about to remove gets none.
-pub(super) fn takes_traffic(node: &NodeView) -> bool {
+pub(super) fn accepts_traffic(node: &NodeView) -> bool {
     !node.taints.iter().any(|taint| &*taint.key == DISRUPTED && taint.effect == TaintEffect::NoSchedule)
 }
 
 /// Makes each instance a target of each listener's group.
-pub(super) fn instances(wanted: &Wanted, instances: &BTreeSet<InstanceId>) -> Targets {
-    let targets = |listener: &WantedListener| {
+pub(super) fn instance_targets(wanted: &DesiredLoadBalancer, instances: &BTreeSet<InstanceId>) -> Targets {
+    let targets = |listener: &DesiredListener| {
         let port = listener.target_group.port.get();
         instances.iter().map(|id| Target { id: id.as_str().into(), port, zone: None }).collect()
     };
@@ -30,7 +30,7 @@ pub(super) fn instances(wanted: &Wanted, instances: &BTreeSet<InstanceId>) -> Ta
 }
 
 /// Makes each ready endpoint a target of the group of its port. One outside the VPC can be in any zone.
-pub(super) fn endpoints(wanted: &Wanted, slices: &[Arc<EndpointSliceView>], vpc: &[IpNet]) -> Targets {
+pub(super) fn ip_targets(wanted: &DesiredLoadBalancer, slices: &[Arc<EndpointSliceView>], vpc: &[IpNet]) -> Targets {
     let mut targets = BTreeMap::new();
     for listener in &wanted.listeners {
         let group = &listener.target_group;

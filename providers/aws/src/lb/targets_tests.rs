@@ -3,7 +3,7 @@ use ccm_core::k8s::{EndpointView, Protocol, SlicePort, Taint};
 use super::*;
 use crate::{
     api::elb::ElbProtocol,
-    lb::fixtures::{listener, wanted},
+    lb::test_fixtures::{desired, listener},
 };
 
 #[test]
@@ -20,14 +20,15 @@ fn only_a_node_that_karpenter_removes_gets_no_traffic() {
         let taint =
             |(key, effect): &(&str, &str)| Taint { key: (*key).into(), value: "".into(), effect: (*effect).into() };
         let node = NodeView { taints: taints.iter().map(taint).collect(), ..NodeView::named("n") };
-        assert_eq!(takes_traffic(&node), expected, "{taints:?}");
+        assert_eq!(accepts_traffic(&node), expected, "{taints:?}");
     }
 }
 
 #[test]
 fn every_instance_is_a_target_of_every_listener_by_its_node_port() {
     let listeners = vec![listener(80, 30080, ElbProtocol::Tcp), listener(53, 30053, ElbProtocol::Udp)];
-    let found = instances(&Wanted { listeners, ..wanted() }, &["i-2", "i-1"].map(InstanceId::from).into());
+    let found =
+        instance_targets(&DesiredLoadBalancer { listeners, ..desired() }, &["i-2", "i-1"].map(InstanceId::from).into());
     let both = |port| ["i-1", "i-2"].map(|id| Target { id: id.into(), port, zone: None }).to_vec();
     let place = |port: u16, protocol| (port.try_into().unwrap(), protocol);
     assert_eq!(found, [(place(80, ElbProtocol::Tcp), both(30080)), (place(53, ElbProtocol::Udp), both(30053))].into());
@@ -73,7 +74,7 @@ fn ready_endpoints_of_the_port_and_the_family_are_targets() {
         let mut listener = listener(53, 1, ElbProtocol::Udp);
         listener.target_group.service_port = ("dns".into(), Protocol::Udp);
         listener.target_group.family = family;
-        let found = endpoints(&Wanted { listeners: vec![listener], ..wanted() }, &slices, &vpc);
+        let found = ip_targets(&DesiredLoadBalancer { listeners: vec![listener], ..desired() }, &slices, &vpc);
         let line = |target: &Target| format!("{} {} {}", target.id, target.port, target.zone.as_deref().unwrap_or("-"));
         found.values().flatten().map(line).collect::<Vec<_>>()
     };

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use ccm_core::provider::{CloudError, ErrorKind, Op};
 use ipnet::IpNet;
 
-use super::{cached::Cached, model::Wanted, subnets};
+use super::{cached::SharedRead, model::DesiredLoadBalancer, subnets};
 use crate::{
     api::{
         AwsError, Filter, SubnetId,
@@ -21,7 +21,7 @@ const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// Subnets, route tables and zones at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VpcView {
+pub struct VpcSnapshot {
     /// Subnets of the VPC.
     pub subnets: Vec<Subnet>,
     /// Route tables of the VPC.
@@ -30,7 +30,7 @@ pub struct VpcView {
     pub zones: zones::ByName,
 }
 
-impl VpcView {
+impl VpcSnapshot {
     /// Returns a subnet.
     pub fn subnet(&self, id: &SubnetId) -> Option<&Subnet> {
         self.subnets.iter().find(|subnet| subnet.id == *id)
@@ -40,22 +40,22 @@ impl VpcView {
 /// Reads the VPC once for all, and believes it for five minutes.
 pub struct VpcCache {
     scope: Scope,
-    view: Cached<VpcView>,
-    networks: Cached<Vec<IpNet>>,
+    view: SharedRead<VpcSnapshot>,
+    networks: SharedRead<Vec<IpNet>>,
     zones: Arc<Zones>,
 }
 
 impl VpcCache {
     /// Makes an empty cache.
     pub fn new(scope: Scope, zones: Arc<Zones>) -> Self {
-        let (view, networks) = (Cached::new(MAX_AGE), Cached::new(MAX_AGE));
+        let (view, networks) = (SharedRead::new(MAX_AGE), SharedRead::new(MAX_AGE));
         Self { scope, view, networks, zones }
     }
 
     /// Returns the VPC; with `fresh` as it is now.
     ///
     /// Two requests; three when a subnet is in a zone that is not known yet.
-    pub async fn view(&self, op: &Op, fresh: bool) -> Result<Arc<VpcView>, AwsError> {
+    pub async fn view(&self, op: &Op, fresh: bool) -> Result<Arc<VpcSnapshot>, AwsError> {
         self.view.get(op, fresh, self.read(op)).await
     }
 
@@ -71,7 +71,7 @@ impl VpcCache {
 
     /// Chooses subnets as [`subnets::choose`] does. What cannot be had from what is known is looked for in the VPC as it is
     /// now, so that a subnet that was just made or tagged counts.
-    pub async fn choose(&self, op: &Op, wanted: &Wanted) -> Result<Vec<SubnetMapping>, CloudError> {
+    pub async fn choose(&self, op: &Op, wanted: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, CloudError> {
         let Scope { cluster, settings, .. } = &self.scope;
         let known = self.view(op, false).await?;
         match subnets::choose(&known, cluster, settings, wanted) {
@@ -84,11 +84,11 @@ impl VpcCache {
 
     /// Drops what is known: AWS said that a subnet is not there, or leadership changed.
     pub fn forget(&self) {
-        self.view.forget();
-        self.networks.forget();
+        self.view.invalidate();
+        self.networks.invalidate();
     }
 
-    async fn read(&self, op: &Op) -> Result<VpcView, AwsError> {
+    async fn read(&self, op: &Op) -> Result<VpcSnapshot, AwsError> {
         let client = &self.scope.client;
         let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc])];
         let subnets = DescribeSubnets { filters: filters.clone(), ..Default::default() };
@@ -99,7 +99,7 @@ impl VpcCache {
         )?;
         let named = subnets.iter().map(|subnet| Arc::from(&*subnet.zone)).collect();
         let zones = self.zones.with(op, client, &named).await?;
-        Ok(VpcView { subnets, tables, zones })
+        Ok(VpcSnapshot { subnets, tables, zones })
     }
 }
 

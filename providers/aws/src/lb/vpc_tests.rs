@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use ccm_core::runtime::gate::WriteGate;
+use ccm_core::runtime::write_gate::WriteGate;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -8,10 +8,10 @@ use crate::{
     api::Action,
     cluster::Cluster,
     config::Settings,
-    fake::World,
+    fake::FakeCluster,
     lb::{
-        fixtures::wanted,
         model::{SubnetChoice, SubnetName},
+        test_fixtures::desired,
     },
 };
 
@@ -19,7 +19,7 @@ fn op() -> Op {
     Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open())
 }
 
-fn cache(world: &World) -> VpcCache {
+fn cache(world: &FakeCluster) -> VpcCache {
     let scope = Scope {
         client: world.aws.client(),
         cluster: Cluster::new("test", false),
@@ -32,7 +32,7 @@ fn cache(world: &World) -> VpcCache {
 
 #[tokio::test(start_paused = true)]
 async fn everybody_shares_one_reading_for_five_minutes() {
-    let (world, op) = (World::small(0), op());
+    let (world, op) = (FakeCluster::small(0), op());
     let vpc = cache(&world);
     let all = futures::future::join_all((0..10).map(|_| vpc.view(&op, false))).await;
     assert_eq!(all[9].as_ref().unwrap().subnets.len(), 6);
@@ -52,7 +52,7 @@ async fn everybody_shares_one_reading_for_five_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn networks_are_those_of_the_vpc() {
-    let (world, op) = (World::small(0), op());
+    let (world, op) = (FakeCluster::small(0), op());
     world.aws.add_cidr(&world.vpc, "100.64.0.0/16");
     let vpc = cache(&world);
     let expected: Vec<IpNet> = ["10.0.0.0/16", "100.64.0.0/16"].map(|network| network.parse().unwrap()).to_vec();
@@ -63,27 +63,28 @@ async fn networks_are_those_of_the_vpc() {
 
 #[tokio::test(start_paused = true)]
 async fn a_subnet_that_was_just_made_is_found() {
-    let (world, op) = (World::small(0), op());
+    let (world, op) = (FakeCluster::small(0), op());
     let vpc = cache(&world);
-    let found = vpc.choose(&op, &wanted()).await.unwrap();
+    let found = vpc.choose(&op, &desired()).await.unwrap();
     assert_eq!(found.iter().map(|mapping| mapping.subnet.clone()).collect::<Vec<_>>(), world.public);
     world.aws.subnet(&world.vpc, "a", "10.0.200.0/24", &[("Name", "new")]);
-    let named = Wanted { subnets: SubnetChoice::Named(vec![SubnetName::Name("new".into())]), ..wanted() };
+    let named = DesiredLoadBalancer { subnets: SubnetChoice::Named(vec![SubnetName::Name("new".into())]), ..desired() };
     assert_eq!(vpc.choose(&op, &named).await.unwrap().len(), 1);
     world.aws.reset_calls();
     vpc.choose(&op, &named).await.unwrap();
     assert_eq!(world.aws.requests(), 0);
-    let unknown = Wanted { subnets: SubnetChoice::Named(vec![SubnetName::Name("none".into())]), ..wanted() };
+    let unknown =
+        DesiredLoadBalancer { subnets: SubnetChoice::Named(vec![SubnetName::Name("none".into())]), ..desired() };
     vpc.choose(&op, &unknown).await.unwrap_err();
     assert_eq!(world.aws.requests(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_is_no_empty_vpc() {
-    let (world, op) = (World::small(0), op());
+    let (world, op) = (FakeCluster::small(0), op());
     let vpc = cache(&world);
     world.aws.deny(Action::DescribeRouteTables);
-    assert_eq!(vpc.choose(&op, &wanted()).await.unwrap_err().kind(), ErrorKind::Denied);
-    world.aws.heal();
-    vpc.choose(&op, &wanted()).await.unwrap();
+    assert_eq!(vpc.choose(&op, &desired()).await.unwrap_err().kind(), ErrorKind::Denied);
+    world.aws.clear_faults();
+    vpc.choose(&op, &desired()).await.unwrap();
 }

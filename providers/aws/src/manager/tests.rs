@@ -14,7 +14,7 @@ use ccm_core::config::{Invocation, parse};
 use super::*;
 use crate::{
     api::{Action, AwsError, Metadata, Transport},
-    fake::{Aws, CLUSTER, World},
+    fake::{CLUSTER, FakeAws, FakeCluster},
 };
 
 /// A metadata service that is a table of paths.
@@ -36,12 +36,12 @@ fn config(args: &[&str]) -> Config {
 }
 
 /// Connects to an account whose first node is the own instance.
-fn on(world: &World) -> Connection {
+fn on(world: &FakeCluster) -> Connection {
     let own = world.nodes.first().map(|id| ("instance-id", id.to_string()));
     connection(&world.aws, Imds(own.into_iter().collect()))
 }
 
-fn connection(aws: &Aws, metadata: Imds) -> Connection {
+fn connection(aws: &FakeAws, metadata: Imds) -> Connection {
     Connection {
         transport: aws.transport() as Arc<dyn Transport>,
         metadata: Arc::new(metadata),
@@ -98,7 +98,7 @@ fn examples_of_the_chart_are_taken() {
 
 #[tokio::test]
 async fn without_configuration_the_own_instance_says_it_all() {
-    let world = World::small(2);
+    let world = FakeCluster::small(2);
     let provider = build(config(&[]), async |_| Ok(on(&world))).await.unwrap();
     let scope = provider.scope();
     assert_eq!((&*scope.region, &scope.vpc, scope.cluster.id()), ("us-west-2", &world.vpc, CLUSTER));
@@ -108,7 +108,7 @@ async fn without_configuration_the_own_instance_says_it_all() {
 
 #[tokio::test]
 async fn an_untagged_instance_leaves_the_decision_to_the_framework() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     world.aws.untag(&world.nodes[0], "kubernetes.io/cluster/test");
     let provider = build(config(&[]), async |_| Ok(on(&world))).await.unwrap();
     assert!(!provider.has_cluster_id());
@@ -116,7 +116,7 @@ async fn an_untagged_instance_leaves_the_decision_to_the_framework() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_at_the_start_is_waited_for() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     world.aws.throttle(Action::DescribeInstances, 20);
     let provider = build(config(&[]), async |_| Ok(on(&world))).await.unwrap();
     assert_eq!(provider.scope().cluster.id(), CLUSTER);
@@ -125,7 +125,7 @@ async fn an_outage_at_the_start_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn what_does_not_pass_ends_the_process() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     world.aws.deny(Action::DescribeInstances);
     let error = build(config(&[]), async |_| Ok(on(&world))).await.unwrap_err();
     assert!(chain(&*error).contains("UnauthorizedOperation"), "{}", chain(&*error));
@@ -160,7 +160,7 @@ async fn connection_is_made_from_the_file() {
     let file = folder.path().join("cloud.conf");
     std::fs::write(&file, "[Global]\nRegion = eu-west-1\nVPC = vpc-1\nKubernetesClusterID = c\n").unwrap();
     let flag = format!("--cloud-config={}", file.display());
-    let (asked, aws) = (AtomicUsize::new(0), Aws::new());
+    let (asked, aws) = (AtomicUsize::new(0), FakeAws::new());
     let provider = build(config(&[&flag]), async |settings: Settings| {
         asked.fetch_add(1, Ordering::Relaxed);
         assert_eq!(settings.region.as_deref(), Some("eu-west-1"));

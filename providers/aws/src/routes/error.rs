@@ -3,7 +3,7 @@ use ipnet::IpNet;
 
 use crate::{
     api::{AwsError, RouteTableId},
-    client::rephrased,
+    client::with_message,
 };
 
 /// Why routes could not be listed or changed. The wording is upstream's where it has one.
@@ -44,11 +44,11 @@ pub(super) enum RouteError {
         source: AwsError,
     },
     #[error("error creating AWS route ({destination}): table {table} has one to {target}, which is not this cluster's")]
-    Taken { destination: IpNet, table: RouteTableId, target: Box<str> },
+    DestinationInUse { destination: IpNet, table: RouteTableId, target: Box<str> },
     #[error("error creating AWS route ({destination}): table {table} is said to have it, but does not show it yet")]
-    Unseen { destination: IpNet, table: RouteTableId },
+    NotVisible { destination: IpNet, table: RouteTableId },
     #[error("error deleting AWS route ({destination}): it led nowhere when it was listed, but leads to {target} now")]
-    Revived { destination: IpNet, target: Box<str> },
+    RouteInUse { destination: IpNet, target: Box<str> },
     #[error("error deleting AWS route ({destination}): {name:?} is no route of this provider")]
     UnknownRoute { destination: IpNet, name: Box<str> },
     #[error("node {node} has no provider ID yet")]
@@ -56,15 +56,15 @@ pub(super) enum RouteError {
     #[error("node {node} takes no routes: {why}")]
     NoInstance { node: Box<str>, why: Box<str> },
     #[error("instance {instance} of node {node} not found")]
-    Gone { node: Box<str>, instance: Box<str> },
+    InstanceNotFound { node: Box<str>, instance: Box<str> },
 }
 
 impl RouteError {
     /// Tells whether EC2 wants an interface named because the instance has several.
-    pub(super) fn wants_interface(&self) -> bool {
+    pub(super) fn requires_interface(&self) -> bool {
         match self {
             Self::SourceDestCheck { source, .. } | Self::Create { source, .. } | Self::Replace { source, .. } => {
-                source.is("InvalidInstanceID")
+                source.has_code("InvalidInstanceID")
             }
             _ => false,
         }
@@ -75,16 +75,16 @@ impl RouteError {
             Self::NoTable { .. }
             | Self::MissingTables { .. }
             | Self::SeveralTables { .. }
-            | Self::Taken { .. }
+            | Self::DestinationInUse { .. }
             | Self::UnknownRoute { .. }
             | Self::NoInstance { .. } => ErrorKind::InvalidInput,
-            Self::Revived { .. } | Self::Unseen { .. } => ErrorKind::Conflict,
-            Self::Gone { .. } => ErrorKind::NotFound,
+            Self::RouteInUse { .. } | Self::NotVisible { .. } => ErrorKind::Conflict,
+            Self::InstanceNotFound { .. } => ErrorKind::NotFound,
             _ => ErrorKind::Transient,
         }
     }
 
-    fn answer(&self) -> Option<&AwsError> {
+    fn aws_error(&self) -> Option<&AwsError> {
         match self {
             Self::Tables(source)
             | Self::Instances(source)
@@ -99,9 +99,9 @@ impl RouteError {
 
 impl From<RouteError> for CloudError {
     fn from(error: RouteError) -> Self {
-        let Some(answer) = error.answer() else { return Self::new(error.kind(), error.to_string()) };
+        let Some(answer) = error.aws_error() else { return Self::new(error.kind(), error.to_string()) };
         // Kind, pause, reason and request ID are those of AWS' answer; the text says what was attempted.
         let cause = Self::from(answer.clone());
-        rephrased(&cause, error.to_string()).with_source(cause)
+        with_message(&cause, error.to_string()).with_source(cause)
     }
 }

@@ -13,7 +13,7 @@
 mod apply;
 mod error;
 mod plan;
-mod tables;
+mod route_tables;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -28,12 +28,12 @@ use tokio::time::Instant;
 
 use self::{
     error::RouteError,
-    plan::{Hop, Nodes},
-    tables::Tables,
+    plan::{NodesByHop, RouteHop},
+    route_tables::RouteTableCache,
 };
 use crate::{
     api::InstanceId,
-    instances::{Instance, InstanceStore},
+    instances::{Instance, InstanceCache},
     provider_id::instance_of,
     scope::Scope,
 };
@@ -44,48 +44,53 @@ const INSTANCE_AGE: Duration = Duration::from_secs(600);
 const CONCURRENT: usize = 10;
 
 /// What is known about instances; `None` for those that are proved absent.
-type Known = HashMap<InstanceId, Option<Arc<Instance>>>;
+type InstancesById = HashMap<InstanceId, Option<Arc<Instance>>>;
 
 /// Routes of EC2.
 pub struct Ec2Routes {
     scope: Scope,
-    store: Arc<InstanceStore>,
-    tables: Tables,
+    instance_cache: Arc<InstanceCache>,
+    tables: RouteTableCache,
     /// Instances and interfaces whose source/destination check was switched off, and when: what is known of them may be
     /// older.
-    unchecked: Mutex<HashMap<Box<str>, Instant>>,
+    source_dest_check_disabled: Mutex<HashMap<Box<str>, Instant>>,
 }
 
 impl Ec2Routes {
     /// Makes the routes capability.
-    pub fn new(scope: Scope, store: Arc<InstanceStore>) -> Self {
-        let tables = Tables::new(scope.clone());
-        Self { scope, store, tables, unchecked: Mutex::default() }
+    pub fn new(scope: Scope, instance_cache: Arc<InstanceCache>) -> Self {
+        let tables = RouteTableCache::new(scope.clone());
+        Self { scope, instance_cache, tables, source_dest_check_disabled: Mutex::default() }
     }
 
-    async fn look_up(&self, op: &Op, ids: &[InstanceId], max_age: Duration) -> Result<Known, RouteError> {
+    async fn instances_by_id(
+        &self,
+        op: &Op,
+        ids: &[InstanceId],
+        max_age: Duration,
+    ) -> Result<InstancesById, RouteError> {
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
-        self.store.look_up(op, ids, max_age).await.map_err(RouteError::Instances)
+        self.instance_cache.get_many(op, ids, max_age).await.map_err(RouteError::Instances)
     }
 
     /// Tells of hops that are no node's which ones are somebody else's: instances without the cluster's tag, and interfaces of
     /// which nobody says that they are an instance's, and those of which nothing is known. An instance that is gone was a
     /// node.
-    async fn foreign(&self, op: &Op, hops: &[Hop]) -> Result<Vec<Hop>, RouteError> {
+    async fn foreign_hops(&self, op: &Op, hops: &[RouteHop]) -> Result<Vec<RouteHop>, RouteError> {
         let instances = hops.iter().filter_map(|hop| match hop {
-            Hop::Instance(id) => Some(id.clone()),
-            Hop::Interface(_) => None,
+            RouteHop::Instance(id) => Some(id.clone()),
+            RouteHop::Interface(_) => None,
         });
-        let known = self.look_up(op, &instances.collect::<Vec<_>>(), INSTANCE_AGE).await?;
-        let is_foreign = |hop: &&Hop| match hop {
-            Hop::Instance(id) => match known.get(id) {
+        let known = self.instances_by_id(op, &instances.collect::<Vec<_>>(), INSTANCE_AGE).await?;
+        let is_foreign = |hop: &&RouteHop| match hop {
+            RouteHop::Instance(id) => match known.get(id) {
                 Some(Some(instance)) => !instance.in_cluster,
                 Some(None) => false,
                 None => true,
             },
-            Hop::Interface(_) => true,
+            RouteHop::Interface(_) => true,
         };
         Ok(hops.iter().filter(is_foreign).cloned().collect())
     }
@@ -94,7 +99,7 @@ impl Ec2Routes {
         &'a self,
         op: &'a Op,
         change: &'a RouteChange,
-        instances: &'a Result<Known, RouteError>,
+        instances: &'a Result<InstancesById, RouteError>,
     ) -> BoxFuture<'a, Result<(), CloudError>> {
         async move {
             match change {
@@ -108,7 +113,7 @@ impl Ec2Routes {
 
     async fn list_routes(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, RouteError> {
         let tables = self.tables.read(op).await?;
-        let mut known = Nodes::default();
+        let mut known = NodesByHop::default();
         let mut ids = Vec::new();
         for node in nodes {
             if let Some(id) = instance_of(node) {
@@ -116,14 +121,14 @@ impl Ec2Routes {
                 ids.push(id);
             }
         }
-        let is_interface = |hop: &Hop| matches!(hop, Hop::Interface(_));
-        if plan::unaccounted(&tables, &known).iter().any(is_interface) {
+        let is_interface = |hop: &RouteHop| matches!(hop, RouteHop::Interface(_));
+        if plan::unmatched_hops(&tables, &known).iter().any(is_interface) {
             // Whose interfaces they are is known by the instances alone.
-            for instance in self.look_up(op, &ids, INSTANCE_AGE).await?.into_values().flatten() {
+            for instance in self.instances_by_id(op, &ids, INSTANCE_AGE).await?.into_values().flatten() {
                 known.add_interfaces(&instance);
             }
         }
-        let foreign = self.foreign(op, &plan::unaccounted(&tables, &known)).await?;
+        let foreign = self.foreign_hops(op, &plan::unmatched_hops(&tables, &known)).await?;
         Ok(plan::list(&tables, &known, |hop| foreign.contains(hop)))
     }
 }
@@ -143,7 +148,7 @@ impl Routes for Ec2Routes {
         wanted.sort();
         wanted.dedup();
         // Once for all changes; a failure is that of each creation.
-        let instances = &self.look_up(op, &wanted, INSTANCE_AGE).await;
+        let instances = &self.instances_by_id(op, &wanted, INSTANCE_AGE).await;
         let answers: Vec<_> = changes.iter().map(|change| self.apply_one(op, change, instances)).collect();
         stream::iter(answers).buffered(CONCURRENT).collect().await
     }

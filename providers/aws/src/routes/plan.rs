@@ -21,71 +21,71 @@ use crate::{
 /// Where a route leads to that may be one of the cluster's: to an instance, or to a network interface of which AWS does
 /// not say whose it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Hop {
+pub(super) enum RouteHop {
     Instance(InstanceId),
     Interface(EniId),
 }
 
 /// What one table has at a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Occupant {
+pub(super) enum ExistingRoute {
     /// No route.
-    Nobody,
+    None,
     /// A route to a gateway, a NAT gateway, a peering or whatever else is no instance: never touched. With its target.
     Foreign(Box<str>),
     /// A route to an instance or an interface.
-    Hop { hop: Hop, blackhole: bool },
+    Hop { hop: RouteHop, blackhole: bool },
 }
 
 /// What a node's routes are to lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct NodeTarget {
     pub(super) instance: InstanceId,
     /// The primary interface, when there are several: EC2 does not take the instance then.
     pub(super) interface: Option<EniId>,
     /// Every interface of the instance.
     pub(super) interfaces: Vec<EniId>,
     /// Whether the target drops packets that are not its own, as far as is known.
-    pub(super) checked: bool,
+    pub(super) source_dest_check: bool,
 }
 
 /// What creating a route takes in one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Creation {
+pub(super) enum CreateAction {
     /// It is there.
     Done,
     Create,
     /// One that leads nowhere, or to another instance of the cluster, is there.
     Replace,
     /// The destination is somebody else's. With the target.
-    Taken(Box<str>),
+    DestinationInUse(Box<str>),
 }
 
 /// What deleting a route takes in one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deletion {
+pub(super) enum DeleteAction {
     /// It is not there any more.
     Done,
     Delete,
     /// It led nowhere when it was listed, and leads somewhere now.
-    Revived,
+    RouteInUse,
 }
 
 /// What is needed to find a listed route again: where it leads to, and the tables that have it. The name of a
 /// [`provider::Route`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Handle {
-    pub(super) hop: Hop,
+pub(super) struct RouteHandle {
+    pub(super) hop: RouteHop,
     pub(super) tables: Vec<RouteTableId>,
 }
 
 /// The nodes, by what routes lead to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Nodes {
-    by_hop: HashMap<Hop, Vec<Arc<NodeView>>>,
+pub(super) struct NodesByHop {
+    by_hop: HashMap<RouteHop, Vec<Arc<NodeView>>>,
 }
 
-impl fmt::Display for Hop {
+impl fmt::Display for RouteHop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Instance(id) => write!(f, "{id}"),
@@ -94,7 +94,7 @@ impl fmt::Display for Hop {
     }
 }
 
-impl FromStr for Hop {
+impl FromStr for RouteHop {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -106,7 +106,7 @@ impl FromStr for Hop {
     }
 }
 
-impl fmt::Display for Handle {
+impl fmt::Display for RouteHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in ", self.hop)?;
         for (i, table) in self.tables.iter().enumerate() {
@@ -116,7 +116,7 @@ impl fmt::Display for Handle {
     }
 }
 
-impl FromStr for Handle {
+impl FromStr for RouteHandle {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -126,7 +126,7 @@ impl FromStr for Handle {
     }
 }
 
-impl Target {
+impl NodeTarget {
     /// Finds what routes to the instance have to lead to.
     pub(super) fn of(instance: &Instance) -> Option<Self> {
         let attached: Vec<_> = instance.interfaces.iter().filter(|eni| eni.device_index.is_some()).collect();
@@ -137,7 +137,7 @@ impl Target {
             (_, Some(primary)) => (Some(primary.id.clone()), primary.source_dest_check.or(instance.source_dest_check)),
             (_, None) => return None,
         };
-        Some(Self { instance: instance.id.clone(), interface, interfaces, checked: check != Some(false) })
+        Some(Self { instance: instance.id.clone(), interface, interfaces, source_dest_check: check != Some(false) })
     }
 
     pub(super) fn to_route(&self) -> RouteTarget {
@@ -147,15 +147,15 @@ impl Target {
         }
     }
 
-    pub(super) fn is_behind(&self, hop: &Hop) -> bool {
+    pub(super) fn has_hop(&self, hop: &RouteHop) -> bool {
         match hop {
-            Hop::Instance(id) => *id == self.instance,
-            Hop::Interface(id) => self.interfaces.contains(id),
+            RouteHop::Instance(id) => *id == self.instance,
+            RouteHop::Interface(id) => self.interfaces.contains(id),
         }
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for NodeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.interface {
             Some(interface) => write!(f, "{interface} of {}", self.instance),
@@ -164,58 +164,58 @@ impl fmt::Display for Target {
     }
 }
 
-impl Nodes {
+impl NodesByHop {
     /// Adds a node with its instance.
     pub(super) fn add(&mut self, instance: InstanceId, node: &Arc<NodeView>) {
-        self.by_hop.entry(Hop::Instance(instance)).or_default().push(node.clone());
+        self.by_hop.entry(RouteHop::Instance(instance)).or_default().push(node.clone());
     }
 
     /// Adds what the interfaces of a node's instance are.
     pub(super) fn add_interfaces(&mut self, instance: &Instance) {
-        let Some(nodes) = self.by_hop.get(&Hop::Instance(instance.id.clone())).cloned() else { return };
+        let Some(nodes) = self.by_hop.get(&RouteHop::Instance(instance.id.clone())).cloned() else { return };
         for interface in &instance.interfaces {
-            self.by_hop.insert(Hop::Interface(interface.id.clone()), nodes.clone());
+            self.by_hop.insert(RouteHop::Interface(interface.id.clone()), nodes.clone());
         }
     }
 
-    pub(super) fn knows(&self, hop: &Hop) -> bool {
+    pub(super) fn contains(&self, hop: &RouteHop) -> bool {
         self.by_hop.contains_key(hop)
     }
 
     /// Returns the node that a hop belongs to. Of several Nodes of one instance the one that wants the destination has the
     /// route.
-    fn at(&self, hop: &Hop, destination: &IpNet) -> Option<&Arc<NodeView>> {
+    fn at(&self, hop: &RouteHop, destination: &IpNet) -> Option<&Arc<NodeView>> {
         let nodes = self.by_hop.get(hop)?;
-        let wants = nodes.iter().find(|node| wants(node, destination));
+        let wants = nodes.iter().find(|node| has_pod_cidr(node, destination));
         wants.or_else(|| nodes.iter().min_by(|a, b| a.name.cmp(&b.name)))
     }
 }
 
-fn wants(node: &NodeView, destination: &IpNet) -> bool {
+fn has_pod_cidr(node: &NodeView, destination: &IpNet) -> bool {
     node.pod_cidrs.iter().any(|cidr| cidr.parse::<IpNet>().is_ok_and(|net| net.trunc() == *destination))
 }
 
 /// Tells where a route leads to, if that is neither foreign nor unknown.
-fn hop(route: &Route) -> Option<Hop> {
+fn hop(route: &Route) -> Option<RouteHop> {
     match (&route.gateway, &route.instance, &route.interface) {
         (Some(_), ..) | (None, None, None) => None,
-        (None, Some(instance), _) => Some(Hop::Instance(instance.clone())),
-        (None, None, Some(interface)) => Some(Hop::Interface(interface.clone())),
+        (None, Some(instance), _) => Some(RouteHop::Instance(instance.clone())),
+        (None, None, Some(interface)) => Some(RouteHop::Interface(interface.clone())),
     }
 }
 
 /// Tells what a table has at a destination.
-pub(super) fn occupant(table: &RouteTable, destination: &IpNet) -> Occupant {
+pub(super) fn existing_route(table: &RouteTable, destination: &IpNet) -> ExistingRoute {
     let is_there = |route: &&Route| route.destination.is_some_and(|net| net.trunc() == destination.trunc());
-    let Some(route) = table.routes.iter().find(is_there) else { return Occupant::Nobody };
+    let Some(route) = table.routes.iter().find(is_there) else { return ExistingRoute::None };
     match hop(route) {
-        Some(hop) => Occupant::Hop { hop, blackhole: route.blackhole },
-        None => Occupant::Foreign(route.gateway.clone().unwrap_or_else(|| "something that is no instance".into())),
+        Some(hop) => ExistingRoute::Hop { hop, blackhole: route.blackhole },
+        None => ExistingRoute::Foreign(route.gateway.clone().unwrap_or_else(|| "something that is no instance".into())),
     }
 }
 
 /// Puts a change that was made into a table that was read before it.
-pub(super) fn put(table: &mut RouteTable, destination: IpNet, target: Option<&Target>) {
+pub(super) fn apply_change(table: &mut RouteTable, destination: IpNet, target: Option<&NodeTarget>) {
     table.routes.retain(|route| route.destination != Some(destination));
     if let Some(target) = target {
         table.routes.push(Route {
@@ -229,9 +229,9 @@ pub(super) fn put(table: &mut RouteTable, destination: IpNet, target: Option<&Ta
 }
 
 /// Returns where routes lead to that no node accounts for.
-pub(super) fn unaccounted(tables: &[RouteTable], nodes: &Nodes) -> Vec<Hop> {
+pub(super) fn unmatched_hops(tables: &[RouteTable], nodes: &NodesByHop) -> Vec<RouteHop> {
     let hops = tables.iter().flat_map(|table| &table.routes).filter(|route| !route.blackhole).filter_map(hop);
-    let mut hops: Vec<Hop> = hops.filter(|hop| !nodes.knows(hop)).collect();
+    let mut hops: Vec<RouteHop> = hops.filter(|hop| !nodes.contains(hop)).collect();
     hops.sort();
     hops.dedup();
     hops
@@ -244,56 +244,66 @@ pub(super) fn unaccounted(tables: &[RouteTable], nodes: &Nodes) -> Vec<Hop> {
 ///
 /// A route that is in some of several tables only, and that its node wants, is left out, so that it is created in the
 /// others; one that nobody wants is listed, so that it goes.
-pub(super) fn list(tables: &[RouteTable], nodes: &Nodes, is_foreign: impl Fn(&Hop) -> bool) -> Vec<provider::Route> {
-    let mut found: BTreeMap<(IpNet, Hop, bool), Vec<RouteTableId>> = BTreeMap::new();
+pub(super) fn list(
+    tables: &[RouteTable],
+    nodes: &NodesByHop,
+    is_foreign: impl Fn(&RouteHop) -> bool,
+) -> Vec<provider::Route> {
+    let mut found: BTreeMap<(IpNet, RouteHop, bool), Vec<RouteTableId>> = BTreeMap::new();
     for table in tables {
         for route in &table.routes {
             let (Some(destination), Some(hop)) = (route.destination, hop(route)) else { continue };
             let destination = destination.trunc();
-            let is_right = || nodes.at(&hop, &destination).is_some_and(|node| wants(node, &destination));
+            let is_right = || nodes.at(&hop, &destination).is_some_and(|node| has_pod_cidr(node, &destination));
             let blackhole = route.blackhole && !is_right();
-            if blackhole || nodes.knows(&hop) || !is_foreign(&hop) {
+            if blackhole || nodes.contains(&hop) || !is_foreign(&hop) {
                 found.entry((destination, hop, blackhole)).or_default().push(table.id.clone());
             }
         }
     }
-    let route = |((destination, hop, blackhole), mut has): ((IpNet, Hop, bool), Vec<RouteTableId>)| {
+    let route = |((destination, hop, blackhole), mut has): ((IpNet, RouteHop, bool), Vec<RouteTableId>)| {
         has.sort();
         let node = if blackhole { None } else { nodes.at(&hop, &destination) };
         let is_partial = has.len() < tables.len();
-        if is_partial && node.is_some_and(|node| wants(node, &destination)) {
+        if is_partial && node.is_some_and(|node| has_pod_cidr(node, &destination)) {
             return None;
         }
         let node = node.map(|node| node.name.clone());
-        let name = Handle { hop, tables: has }.to_string().into();
+        let name = RouteHandle { hop, tables: has }.to_string().into();
         Some(provider::Route { name, node, node_addresses: None, destination, blackhole })
     };
     found.into_iter().filter_map(route).collect()
 }
 
 /// Decides how a table gets a route to `target`. `is_foreign` tells of another hop whether it is somebody else's.
-pub(super) fn create(occupant: &Occupant, target: &Target, is_foreign: impl Fn(&Hop) -> bool) -> Creation {
+pub(super) fn create(
+    occupant: &ExistingRoute,
+    target: &NodeTarget,
+    is_foreign: impl Fn(&RouteHop) -> bool,
+) -> CreateAction {
     match occupant {
-        Occupant::Nobody => Creation::Create,
-        Occupant::Foreign(what) => Creation::Taken(what.clone()),
+        ExistingRoute::None => CreateAction::Create,
+        ExistingRoute::Foreign(what) => CreateAction::DestinationInUse(what.clone()),
         // Where it leads nowhere the instance is stopped.
-        Occupant::Hop { hop, .. } if target.is_behind(hop) => Creation::Done,
-        Occupant::Hop { hop, blackhole: false } if is_foreign(hop) => Creation::Taken(hop.to_string().into()),
-        Occupant::Hop { .. } => Creation::Replace,
+        ExistingRoute::Hop { hop, .. } if target.has_hop(hop) => CreateAction::Done,
+        ExistingRoute::Hop { hop, blackhole: false } if is_foreign(hop) => {
+            CreateAction::DestinationInUse(hop.to_string().into())
+        }
+        ExistingRoute::Hop { .. } => CreateAction::Replace,
     }
 }
 
 /// Decides how a table loses a route that was listed with this hop.
-pub(super) fn delete(occupant: &Occupant, listed: &Hop, was_blackhole: bool) -> Deletion {
+pub(super) fn delete(occupant: &ExistingRoute, listed: &RouteHop, was_blackhole: bool) -> DeleteAction {
     match occupant {
-        Occupant::Hop { hop, blackhole } if hop == listed => {
+        ExistingRoute::Hop { hop, blackhole } if hop == listed => {
             if was_blackhole && !blackhole {
-                Deletion::Revived
+                DeleteAction::RouteInUse
             } else {
-                Deletion::Delete
+                DeleteAction::Delete
             }
         }
-        _ => Deletion::Done,
+        _ => DeleteAction::Done,
     }
 }
 

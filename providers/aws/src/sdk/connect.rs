@@ -10,17 +10,17 @@ use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_types::{SigningName, region::Region};
 
 use super::{
-    credentials::{self, AssumedRole, Chain},
-    endpoints::{self, Place},
+    ca_bundle::{self, CaBundleError},
+    credentials::{self, AssumedRole, ReloadingCredentialsChain},
+    endpoints::{self, EndpointOverride},
     headers::{SignAs, SourceHeaders, UserAgent},
     metadata::SdkMetadata,
     transport::SdkTransport,
-    trust::{self, TrustError},
 };
 use crate::{
     api::Connection,
     config::{OverriddenService, Role, Settings},
-    identity::{self, IdentityError},
+    environment::{self, EnvironmentError},
 };
 
 /// For one request with its answer, as upstream has it.
@@ -33,13 +33,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(1100);
 pub enum ConnectError {
     /// The region is neither configured nor to be found.
     #[error(transparent)]
-    Region(#[from] IdentityError),
+    Region(#[from] EnvironmentError),
     /// A section for the metadata service has no usable URL.
     #[error("the URL of the ServiceOverride for the instance metadata service")]
     MetadataUrl(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The bundle of authorities cannot be used.
     #[error(transparent)]
-    Trust(#[from] TrustError),
+    CaBundle(#[from] CaBundleError),
 }
 
 /// Makes the clients.
@@ -51,7 +51,7 @@ pub enum ConnectError {
 /// # Errors
 /// See [`ConnectError`].
 pub async fn connect(settings: &Settings) -> Result<Connection, ConnectError> {
-    connect_with(settings, Surroundings::of_process()).await
+    connect_with(settings, ConnectOptions::of_process()).await
 }
 
 /// [`connect`] with these keys in place of the SDK's chain, for suites against a server that checks no signatures.
@@ -61,32 +61,34 @@ pub async fn connect(settings: &Settings) -> Result<Connection, ConnectError> {
 pub async fn connect_with_keys(settings: &Settings, id: &str, secret: &str) -> Result<Connection, ConnectError> {
     let keys = Credentials::new(id, secret, None, None, "Given");
     let credentials = Some(SharedCredentialsProvider::new(keys));
-    connect_with(settings, Surroundings { credentials, ..Surroundings::of_process() }).await
+    connect_with(settings, ConnectOptions { credentials, ..ConnectOptions::of_process() }).await
 }
 
 /// What the process finds around it, for tests to say otherwise.
-pub(super) struct Surroundings {
+pub(super) struct ConnectOptions {
     /// The CA bundle.
     pub(super) bundle: Option<PathBuf>,
     /// Credentials in place of the SDK's chain.
     pub(super) credentials: Option<SharedCredentialsProvider>,
     /// How often the CA bundle is looked at.
-    pub(super) look: Duration,
+    pub(super) ca_check_interval: Duration,
 }
 
-impl Surroundings {
+impl ConnectOptions {
     pub(super) fn of_process() -> Self {
-        Self { bundle: trust::bundle(), credentials: None, look: trust::LOOK }
+        Self { bundle: ca_bundle::bundle(), credentials: None, ca_check_interval: ca_bundle::CHECK_INTERVAL }
     }
 }
 
-pub(super) async fn connect_with(settings: &Settings, around: Surroundings) -> Result<Connection, ConnectError> {
+pub(super) async fn connect_with(settings: &Settings, around: ConnectOptions) -> Result<Connection, ConnectError> {
     let metadata =
-        SdkMetadata::new(trust::plain(), endpoints::metadata(settings)).map_err(ConnectError::MetadataUrl)?;
-    let region: Box<str> = (&*identity::region(settings, &metadata).await?).into();
-    let http = trust::client(around.bundle, around.look)?;
+        SdkMetadata::new(ca_bundle::plain(), endpoints::metadata(settings)).map_err(ConnectError::MetadataUrl)?;
+    let region: Box<str> = (&*environment::region(settings, &metadata).await?).into();
+    let http = ca_bundle::client(around.bundle, around.ca_check_interval)?;
     let signing = Region::new(String::from(region.clone()));
-    let chain = || SharedCredentialsProvider::new(Chain::new(http.clone(), metadata.client(), signing.clone()));
+    let chain = || {
+        SharedCredentialsProvider::new(ReloadingCredentialsChain::new(http.clone(), metadata.client(), signing.clone()))
+    };
     let base = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http.clone())
         .region(signing.clone())
@@ -98,7 +100,7 @@ pub(super) async fn connect_with(settings: &Settings, around: Surroundings) -> R
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
         .load()
         .await;
-    let place = |service| endpoints::place(settings, &service, &region);
+    let place = |service| endpoints::endpoint_override(settings, &service, &region);
     let config = match &settings.role {
         Some(role) => with_role(&base, role, place(OverriddenService::Sts)),
         None => base,
@@ -120,7 +122,7 @@ fn timeouts() -> TimeoutConfig {
 }
 
 /// The configuration with the role's credentials.
-fn with_role(base: &SdkConfig, role: &Role, place: Option<Place>) -> SdkConfig {
+fn with_role(base: &SdkConfig, role: &Role, place: Option<EndpointOverride>) -> SdkConfig {
     let mut sts = sts_config(base, place).retry_config(RetryConfig::standard());
     if let Some(source) = &role.source {
         sts = sts.interceptor(SourceHeaders { arn: source.clone(), account: role.account.clone() });
@@ -132,7 +134,7 @@ fn with_role(base: &SdkConfig, role: &Role, place: Option<Place>) -> SdkConfig {
 /// Makes the function that configures a client of one of the SDK's crates, whose types have nothing in common.
 macro_rules! configure {
     ($name:ident, $sdk:ident) => {
-        fn $name(base: &SdkConfig, place: Option<Place>) -> $sdk::config::Builder {
+        fn $name(base: &SdkConfig, place: Option<EndpointOverride>) -> $sdk::config::Builder {
             let config = $sdk::config::Builder::from(base).interceptor(UserAgent);
             let Some(place) = place else { return config };
             // With an endpoint of its own the region decides only what is signed.
@@ -150,14 +152,14 @@ configure!(elb_config, aws_sdk_elasticloadbalancingv2);
 configure!(classic_config, aws_sdk_elasticloadbalancing);
 configure!(sts_config, aws_sdk_sts);
 
-fn ec2(base: &SdkConfig, place: Option<Place>) -> aws_sdk_ec2::Client {
+fn ec2(base: &SdkConfig, place: Option<EndpointOverride>) -> aws_sdk_ec2::Client {
     aws_sdk_ec2::Client::from_conf(ec2_config(base, place).build())
 }
 
-fn elb(base: &SdkConfig, place: Option<Place>) -> aws_sdk_elasticloadbalancingv2::Client {
+fn elb(base: &SdkConfig, place: Option<EndpointOverride>) -> aws_sdk_elasticloadbalancingv2::Client {
     aws_sdk_elasticloadbalancingv2::Client::from_conf(elb_config(base, place).build())
 }
 
-fn classic(base: &SdkConfig, place: Option<Place>) -> aws_sdk_elasticloadbalancing::Client {
+fn classic(base: &SdkConfig, place: Option<EndpointOverride>) -> aws_sdk_elasticloadbalancing::Client {
     aws_sdk_elasticloadbalancing::Client::from_conf(classic_config(base, place).build())
 }

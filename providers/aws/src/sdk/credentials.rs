@@ -27,11 +27,11 @@ use tokio::sync::Mutex;
 pub(super) const RENEWAL: Duration = Duration::from_mins(1);
 /// Credentials that do not expire, such as those of a file, are asked for again after this time, or up to half of
 /// [`RENEWAL`] later. The SDK's own time for that cannot be less than 15 minutes.
-const LASTING: Duration = Duration::from_secs(30);
+const STATIC_CREDENTIALS_TTL: Duration = Duration::from_secs(30);
 
 /// The SDK's default chain. Its providers keep what they read from profile files for as long as they live: they are made
 /// anew when one of the files holds something else. Token files are read by the SDK whenever it renews credentials.
-pub(super) struct Chain {
+pub(super) struct ReloadingCredentialsChain {
     http: SharedHttpClient,
     imds: imds::Client,
     region: Region,
@@ -42,7 +42,7 @@ pub(super) struct Chain {
 /// Digest of each file; `None` for one that cannot be read.
 type Contents = Vec<Option<[u8; 32]>>;
 
-impl Chain {
+impl ReloadingCredentialsChain {
     pub(super) fn new(http: SharedHttpClient, imds: imds::Client, region: Region) -> Self {
         Self { http, imds, region, files: profile_files(), current: Mutex::new(None) }
     }
@@ -71,27 +71,27 @@ impl Chain {
     }
 }
 
-impl fmt::Debug for Chain {
+impl fmt::Debug for ReloadingCredentialsChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chain").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("ReloadingCredentialsChain").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
-impl ProvideCredentials for Chain {
+impl ProvideCredentials for ReloadingCredentialsChain {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,
     {
         future::ProvideCredentials::new(async move {
-            let mut credentials = self.chain().await.provide_credentials().await.map_err(in_words)?;
-            credentials.expiry_mut().get_or_insert(SystemTime::now() + RENEWAL + LASTING);
+            let mut credentials = self.chain().await.provide_credentials().await.map_err(without_response)?;
+            credentials.expiry_mut().get_or_insert(SystemTime::now() + RENEWAL + STATIC_CREDENTIALS_TTL);
             Ok(credentials)
         })
     }
 }
 
 /// An error without a whole answer, headers and body, in which the SDK shows what the metadata service said.
-fn in_words(error: CredentialsError) -> CredentialsError {
+fn without_response(error: CredentialsError) -> CredentialsError {
     let mut cause = error.source();
     while let Some(found) = cause {
         if let Some(ImdsError::ErrorResponse(answer)) = found.downcast_ref() {

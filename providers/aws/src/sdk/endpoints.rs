@@ -4,7 +4,7 @@ use crate::config::{OverriddenService, ServiceOverride, Settings};
 
 /// Where a client sends its requests, and what it signs them for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct EndpointOverride {
     /// Endpoint.
     pub(super) url: String,
     /// Region of the signature.
@@ -15,10 +15,14 @@ pub(super) struct Place {
 
 /// Finds the section for a service in a region. Without one the SDK decides: by `AWS_ENDPOINT_URL_<SERVICE>`, by
 /// `AWS_ENDPOINT_URL`, by its own table.
-pub(super) fn place(settings: &Settings, service: &OverriddenService, region: &str) -> Option<Place> {
+pub(super) fn endpoint_override(
+    settings: &Settings,
+    service: &OverriddenService,
+    region: &str,
+) -> Option<EndpointOverride> {
     let found = settings.overrides.iter().find(|section| section.service == *service && *section.region == *region)?;
     let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
-    Some(Place {
+    Some(EndpointOverride {
         url: found.url.clone().into(),
         region: or(&found.signing_region, region),
         name: found.signing_name.as_ref().filter(|name| !name.is_empty()).map(|name| name.clone().into()),

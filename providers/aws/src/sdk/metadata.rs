@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use aws_config::{imds, provider_config::ProviderConfig};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
-use crate::api::{AwsError, Fault, Metadata};
+use crate::api::{AwsError, AwsErrorCause, Metadata};
 
 /// A link-local service answers at once, or is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -51,8 +51,8 @@ impl SdkMetadata {
 impl Metadata for SdkMetadata {
     async fn get(&self, path: &str) -> Result<Option<String>, AwsError> {
         if self.disabled {
-            let fault = Fault::Unanswered(Arc::from(Box::from("switched off by AWS_EC2_METADATA_DISABLED")));
-            return Err(AwsError { action: None, fault });
+            let fault = AwsErrorCause::NoResponse(Arc::from(Box::from("switched off by AWS_EC2_METADATA_DISABLED")));
+            return Err(AwsError { action: None, cause: fault });
         }
         let fault = match self.client.get(format!("/latest/meta-data/{path}")).await {
             Ok(text) => return Ok(Some(String::from(text.as_ref()))),
@@ -62,10 +62,10 @@ impl Metadata for SdkMetadata {
                     return Ok(None);
                 }
                 let message = format!("HTTP status {status} for {path}").into();
-                Fault::Answer { code: Box::default(), message, status, request_id: None }
+                AwsErrorCause::Response { code: Box::default(), message, status, request_id: None }
             }
-            Err(error) => Fault::Unanswered(Arc::new(error)),
+            Err(error) => AwsErrorCause::NoResponse(Arc::new(error)),
         };
-        Err(AwsError { action: None, fault })
+        Err(AwsError { action: None, cause: fault })
     }
 }

@@ -4,6 +4,7 @@
 //! for as long as the process lives (the contents of credential files, the trusted authorities) is read again here when
 //! the files change.
 
+mod ca_bundle;
 mod connect;
 mod convert;
 mod credentials;
@@ -16,6 +17,5 @@ mod metadata;
 #[cfg(test)]
 mod tests;
 mod transport;
-mod trust;
 
 pub use self::connect::{ConnectError, connect, connect_with_keys};

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{
     ec2::{groups, instances, network, tags},
-    elb::{balancers, classic, listeners, marks, targets},
+    elb::{attributes_and_tags, balancers, classic, listeners, targets},
 };
 use crate::api::{AwsError, Call, Reply, Transport};
 
@@ -72,15 +72,15 @@ impl Transport for SdkTransport {
                 DescribeListenerCertificates: listeners::describe_certificates,
                 AddListenerCertificates: listeners::add_certificates,
                 RemoveListenerCertificates: listeners::remove_certificates,
-                DescribeLoadBalancerAttributes: marks::describe_load_balancer_attributes,
-                ModifyLoadBalancerAttributes: marks::modify_load_balancer_attributes,
-                DescribeTargetGroupAttributes: marks::describe_target_group_attributes,
-                ModifyTargetGroupAttributes: marks::modify_target_group_attributes,
-                DescribeListenerAttributes: marks::describe_listener_attributes,
-                ModifyListenerAttributes: marks::modify_listener_attributes,
-                DescribeElbTags: marks::describe_tags,
-                AddElbTags: marks::add_tags,
-                RemoveElbTags: marks::remove_tags,
+                DescribeLoadBalancerAttributes: attributes_and_tags::describe_load_balancer_attributes,
+                ModifyLoadBalancerAttributes: attributes_and_tags::modify_load_balancer_attributes,
+                DescribeTargetGroupAttributes: attributes_and_tags::describe_target_group_attributes,
+                ModifyTargetGroupAttributes: attributes_and_tags::modify_target_group_attributes,
+                DescribeListenerAttributes: attributes_and_tags::describe_listener_attributes,
+                ModifyListenerAttributes: attributes_and_tags::modify_listener_attributes,
+                DescribeElbTags: attributes_and_tags::describe_tags,
+                AddElbTags: attributes_and_tags::add_tags,
+                RemoveElbTags: attributes_and_tags::remove_tags,
             }
             &self.classic => {
                 DescribeClassic: classic::describe,

@@ -6,7 +6,7 @@ use ccm_core::{
     error::chain,
     k8s::NodeView,
     provider::{CloudError, ErrorKind},
-    runtime::queue::Backoff,
+    runtime::work_queue::Backoff,
 };
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
@@ -15,9 +15,9 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use super::{
-    Lane, Tagging,
+    TagQueue, TaggingController,
     metrics::ErrorType,
-    plan::{self, Failure, Item, LABEL, Refusal, Turn, Verb},
+    plan::{self, Item, ItemDecision, LABEL, RejectionKind, RetryDecision, TagOperation},
 };
 use crate::api::{
     AwsError, InstanceId,
@@ -30,7 +30,7 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Durat
 const CONCURRENT_LABELS: usize = 10;
 
 /// An item whose turn it is.
-struct Job {
+struct TagJob {
     item: Item,
     node: Option<Arc<NodeView>>,
     id: InstanceId,
@@ -45,21 +45,21 @@ enum JobError {
     Label(#[source] Box<kube::Error>),
 }
 
-impl Tagging {
+impl TaggingController {
     /// Does what is to be done about items of one kind.
-    pub(super) async fn process(&self, lane: &Lane, items: Vec<Item>) {
+    pub(super) async fn process(&self, lane: &TagQueue, items: Vec<Item>) {
         let nodes = self.nodes.list();
         let mut jobs = Vec::new();
         for item in items {
             let node = self.nodes.get(&item.node);
-            match plan::turn(&item, node.as_deref(), &nodes, &self.checksum) {
-                Turn::Do(id) => jobs.push(Job { item, node, id }),
-                Turn::Skip(why) => {
+            match plan::decide(&item, node.as_deref(), &nodes, &self.checksum) {
+                ItemDecision::Do(id) => jobs.push(TagJob { item, node, id }),
+                ItemDecision::Skip(why) => {
                     tracing::debug!(node = %item.node, verb = ?item.verb, why, "nothing to do for a node");
-                    if let (Verb::Tag, None, Some(id)) = (item.verb, &node, item.instance()) {
-                        self.metrics.gone(&id);
+                    if let (TagOperation::Tag, None, Some(id)) = (item.verb, &node, item.instance()) {
+                        self.metrics.remove_instance(&id);
                     }
-                    lane.end(&item);
+                    lane.finish(&item);
                 }
             }
         }
@@ -67,12 +67,12 @@ impl Tagging {
             return;
         }
         match self.send(lane.verb, &jobs).await {
-            Ok(()) => self.sent(lane, jobs).await,
+            Ok(()) => self.finish_tagged(lane, jobs).await,
             // Which of them it is about is in the message only.
-            Err(error) if jobs.len() > 1 && Refusal::of(error.code()).is_some() => {
+            Err(error) if jobs.len() > 1 && RejectionKind::of(error.code()).is_some() => {
                 for job in jobs {
                     match self.send(lane.verb, std::slice::from_ref(&job)).await {
-                        Ok(()) => self.sent(lane, vec![job]).await,
+                        Ok(()) => self.finish_tagged(lane, vec![job]).await,
                         Err(error) => self.fail(lane, &job, &JobError::Aws(error)),
                     }
                 }
@@ -85,18 +85,18 @@ impl Tagging {
         }
     }
 
-    async fn send(&self, verb: Verb, jobs: &[Job]) -> Result<(), AwsError> {
+    async fn send(&self, verb: TagOperation, jobs: &[TagJob]) -> Result<(), AwsError> {
         let mut resources: Vec<Box<str>> = jobs.iter().map(|job| job.id.as_str().into()).collect();
         resources.sort();
         resources.dedup();
         let tags = self.options.tags.clone();
-        let op = &self.op.clone().rested();
+        let op = &self.op.clone().with_fresh_sleep_budget();
         match verb {
-            Verb::Tag => {
+            TagOperation::Tag => {
                 let request = CreateTags { resources, tags };
                 self.scope.client.write(op, request, "nodes have no label that says so").await
             }
-            Verb::Untag => {
+            TagOperation::Untag => {
                 let request = DeleteTags { resources, tags };
                 self.scope.client.write(op, request, "nodes are gone").await
             }
@@ -104,11 +104,11 @@ impl Tagging {
     }
 
     /// Ends jobs that AWS did; a tagged node gets its label first.
-    async fn sent(&self, lane: &Lane, jobs: Vec<Job>) {
-        if lane.verb == Verb::Untag {
+    async fn finish_tagged(&self, lane: &TagQueue, jobs: Vec<TagJob>) {
+        if lane.verb == TagOperation::Untag {
             for job in &jobs {
-                self.metrics.gone(&job.id);
-                lane.end(&job.item);
+                self.metrics.remove_instance(&job.id);
+                lane.finish(&job.item);
             }
             return;
         }
@@ -116,8 +116,8 @@ impl Tagging {
         stream::iter(labelled).buffer_unordered(CONCURRENT_LABELS).collect::<()>().await;
     }
 
-    async fn label(&self, lane: &Lane, job: Job) {
-        let Some(node) = &job.node else { return lane.end(&job.item) };
+    async fn label(&self, lane: &TagQueue, job: TagJob) {
+        let Some(node) = &job.node else { return lane.finish(&job.item) };
         // The UID has the API server refuse the change of another node of the same name.
         let patch = json!({"metadata": {"uid": node.uid, "labels": {LABEL: self.checksum.to_string()}}});
         let api: Api<Node> = Api::all(self.client.clone());
@@ -127,58 +127,58 @@ impl Tagging {
                     self.metrics.first_tagged(age(node));
                 }
                 tracing::info!(node = %node.name, instance = %job.id, "instance tagged");
-                lane.end(&job.item);
+                lane.finish(&job.item);
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => lane.end(&job.item),
+            Err(kube::Error::Api(status)) if status.code == 404 => lane.finish(&job.item),
             Err(error) => self.fail(lane, &job, &JobError::Label(Box::new(error))),
         }
     }
 
-    fn fail(&self, lane: &Lane, job: &Job, error: &JobError) {
+    fn fail(&self, lane: &TagQueue, job: &TagJob, error: &JobError) {
         let (refusal, cloud) = match error {
-            JobError::Aws(error) => (Refusal::of(error.code()), Some(CloudError::from(error.clone()))),
+            JobError::Aws(error) => (RejectionKind::of(error.code()), Some(CloudError::from(error.clone()))),
             JobError::Label(_) => (None, None),
         };
         let is_end = |error: &CloudError| matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled);
         if self.op.may_write().is_err() || cloud.as_ref().is_some_and(is_end) {
             // The process is stopping; the next one sees the node without its label.
-            return lane.end(&job.item);
+            return lane.finish(&job.item);
         }
         let failures = lane.queue.failed(&job.item);
         let text = cloud.as_ref().map_or_else(|| chain(error), CloudError::chain);
         let (node, instance) = (&job.item.node, &job.id);
         let age = job.node.as_deref().map_or(Duration::MAX, age);
         match plan::after_failure(lane.verb, refusal, age, failures) {
-            Failure::Skip(why) => {
+            RetryDecision::Skip(why) => {
                 tracing::info!(%node, %instance, verb = ?lane.verb, why, error = text, "instance is left alone");
-                if lane.verb == Verb::Untag {
-                    self.metrics.gone(instance);
+                if lane.verb == TagOperation::Untag {
+                    self.metrics.remove_instance(instance);
                 }
-                lane.end(&job.item);
+                lane.finish(&job.item);
             }
-            Failure::Retry => {
+            RetryDecision::Retry => {
                 let pause = cloud.and_then(|error| error.retry_after()).unwrap_or_default();
-                let delay = BACKOFF.delay(failures).max(pause).max(self.turn());
+                let delay = BACKOFF.delay(failures).max(pause).max(self.next_slot());
                 tracing::warn!(%node, %instance, verb = ?lane.verb, failures, ?delay, error = text, "tags not changed");
                 self.metrics.failed(ErrorType::Total, instance);
                 lane.queue.done(&job.item);
                 lane.queue.add_after(job.item.clone(), delay);
             }
-            Failure::GiveUp => {
+            RetryDecision::GiveUp => {
                 tracing::error!(%node, %instance, verb = ?lane.verb, failures, error = text, "tags not changed, given up");
                 match lane.verb {
-                    Verb::Tag => self.metrics.failed(ErrorType::Exhausted, instance),
-                    Verb::Untag => self.metrics.given_up(instance),
+                    TagOperation::Tag => self.metrics.failed(ErrorType::Exhausted, instance),
+                    TagOperation::Untag => self.metrics.given_up(instance),
                 }
-                lane.end(&job.item);
+                lane.finish(&job.item);
             }
         }
     }
 }
 
-impl Lane {
+impl TagQueue {
     /// Gives an item back for good.
-    fn end(&self, item: &Item) {
+    fn finish(&self, item: &Item) {
         self.queue.forget(item);
         self.queue.done(item);
     }

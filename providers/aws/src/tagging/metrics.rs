@@ -24,7 +24,7 @@ impl ErrorType {
 }
 
 /// Instances whose node is gone and whose tags stayed: so many keep their series.
-const MOST_GIVEN_UP: usize = 100;
+const MAX_GIVEN_UP_SERIES: usize = 100;
 
 #[derive(Clone)]
 pub(super) struct Metrics {
@@ -59,7 +59,7 @@ impl Metrics {
     }
 
     /// Drops the series of an instance whose node is gone, since nodes come and go as long as the process runs.
-    pub(super) fn gone(&self, instance: &str) {
+    pub(super) fn remove_instance(&self, instance: &str) {
         for error in [ErrorType::Total, ErrorType::Exhausted] {
             // There is one for each that failed; that it is not there is no matter.
             let _ = self.errors.remove_label_values(&[error.as_str(), instance]);
@@ -72,8 +72,8 @@ impl Metrics {
         let mut given_up = self.given_up.lock();
         given_up.retain(|known| **known != *instance);
         given_up.push_back(instance.into());
-        if given_up.len() > MOST_GIVEN_UP {
-            given_up.pop_front().iter().for_each(|oldest| self.gone(oldest));
+        if given_up.len() > MAX_GIVEN_UP_SERIES {
+            given_up.pop_front().iter().for_each(|oldest| self.remove_instance(oldest));
         }
     }
 
@@ -94,14 +94,14 @@ mod tests {
         let before = series();
         for n in 0..1000 {
             metrics.failed(ErrorType::Total, &format!("i-{n}"));
-            metrics.gone(&format!("i-{n}"));
-            metrics.gone(&format!("i-{n}"));
+            metrics.remove_instance(&format!("i-{n}"));
+            metrics.remove_instance(&format!("i-{n}"));
         }
         assert_eq!(series(), before);
         for n in 0..1000 {
             metrics.failed(ErrorType::Total, &format!("i-{n}"));
             metrics.given_up(&format!("i-{n}"));
         }
-        assert_eq!(series(), before + 2 * MOST_GIVEN_UP);
+        assert_eq!(series(), before + 2 * MAX_GIVEN_UP_SERIES);
     }
 }

@@ -22,9 +22,9 @@ const BATCHING: &str = "tagging-controller-enable-batching";
 /// The only kind of resource that is tagged.
 const INSTANCE: &str = "instance";
 /// Bounds that EC2 sets.
-const MOST_TAGS: usize = 50;
-const LONGEST_KEY: usize = 128;
-const LONGEST_VALUE: usize = 256;
+const MAX_TAGS: usize = 50;
+const MAX_KEY_LENGTH: usize = 128;
+const MAX_VALUE_LENGTH: usize = 256;
 /// Beginning of keys that belong to AWS.
 const RESERVED: &str = "aws:";
 
@@ -200,7 +200,7 @@ fn parse_tags(text: &str, errors: &mut Vec<OptionError>) -> Tags {
             None => invalid(format!("{pair} must be formatted as key=value")),
         }
     }
-    errors.extend(refused(&tags).map(|reason| OptionError::BadTag(reason.into())));
+    errors.extend(invalid_tags(&tags).map(|reason| OptionError::BadTag(reason.into())));
     tags
 }
 
@@ -242,17 +242,17 @@ fn split(text: &str) -> Option<Vec<String>> {
 }
 
 /// Says what EC2 would refuse.
-fn refused(tags: &Tags) -> impl Iterator<Item = String> {
-    let many = (tags.len() > MOST_TAGS).then(|| format!("{} tags are more than the {MOST_TAGS} of EC2", tags.len()));
+fn invalid_tags(tags: &Tags) -> impl Iterator<Item = String> {
+    let many = (tags.len() > MAX_TAGS).then(|| format!("{} tags are more than the {MAX_TAGS} of EC2", tags.len()));
     let each = tags.iter().flat_map(|(key, value)| {
         let key_length = key.chars().count();
         [
             key.is_empty().then(|| format!("the tag with value {value:?} has no key")),
             key.starts_with(RESERVED)
                 .then(|| format!("key {key:?} begins with {RESERVED:?}, which is reserved for AWS")),
-            (key_length > LONGEST_KEY).then(|| format!("key {key:?} is longer than {LONGEST_KEY} characters")),
-            (value.chars().count() > LONGEST_VALUE)
-                .then(|| format!("the value of {key:?} is longer than {LONGEST_VALUE} characters")),
+            (key_length > MAX_KEY_LENGTH).then(|| format!("key {key:?} is longer than {MAX_KEY_LENGTH} characters")),
+            (value.chars().count() > MAX_VALUE_LENGTH)
+                .then(|| format!("the value of {key:?} is longer than {MAX_VALUE_LENGTH} characters")),
         ]
     });
     many.into_iter().chain(each.flatten()).collect::<Vec<_>>().into_iter()

@@ -5,7 +5,7 @@ use std::{
     num::NonZeroUsize,
 };
 
-use ccm_core::runtime::gate::WriteGate;
+use ccm_core::runtime::write_gate::WriteGate;
 use ccm_testkit::apiserver::{ApiServer, Options as ServerOptions};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -20,7 +20,7 @@ use crate::{
     client::Client,
     cluster::Cluster,
     config::{Limits, Rate, Settings},
-    fake::World,
+    fake::FakeCluster,
 };
 
 /// Of `key1=value1,key2=value2`.
@@ -34,7 +34,7 @@ const FARGATE: &str =
 #[derive(Default)]
 struct View(Mutex<HashMap<String, Arc<NodeView>>>);
 
-impl Index<NodeView> for View {
+impl CacheReader<NodeView> for View {
     fn get(&self, key: &str) -> Option<Arc<NodeView>> {
         self.0.lock().get(key).cloned()
     }
@@ -45,8 +45,8 @@ impl Index<NodeView> for View {
 }
 
 /// A cluster with nodes that are shown to the controller.
-pub(crate) struct Rig {
-    world: World,
+pub(crate) struct Fixture {
+    world: FakeCluster,
     /// The controller's way to AWS, if it is not the account's own.
     pub(crate) client: Option<Client>,
     server: ApiServer,
@@ -63,12 +63,12 @@ pub(crate) fn options(batching: bool) -> Options {
     Options { tags, limit: None, workers: NonZeroUsize::MIN, batching }
 }
 
-impl Rig {
+impl Fixture {
     fn new(nodes: usize) -> Self {
-        Self::of(World::small(nodes))
+        Self::of(FakeCluster::small(nodes))
     }
 
-    pub(crate) fn of(world: World) -> Self {
+    pub(crate) fn of(world: FakeCluster) -> Self {
         Self {
             world,
             client: None,
@@ -151,7 +151,7 @@ impl Rig {
             cluster_name: "kubernetes".into(),
             cancel: self.stop.clone(),
             metrics: self.registry.clone(),
-            gate,
+            write_gate: gate,
             nodes: self.view.clone(),
             services: None,
             endpoint_slices: None,
@@ -221,7 +221,7 @@ impl Rig {
 #[tokio::test(start_paused = true)]
 async fn new_nodes_are_tagged_and_labelled_and_untagged_when_they_are_gone() {
     for batching in [true, false] {
-        let mut rig = Rig::young(3);
+        let mut rig = Fixture::young(3);
         rig.register_all().await;
         rig.start(options(batching));
         rig.wait(5).await;
@@ -245,7 +245,7 @@ async fn new_nodes_are_tagged_and_labelled_and_untagged_when_they_are_gone() {
 #[tokio::test(start_paused = true)]
 async fn other_tags_lead_to_a_new_round_and_the_same_ones_to_none() {
     for batching in [true, false] {
-        let mut rig = Rig::new(2);
+        let mut rig = Fixture::new(2);
         rig.register("other", &rig.world.nodes[0], OTHER).await;
         rig.register("same", &rig.world.nodes[1], CHECKSUM).await;
         rig.start(options(batching));
@@ -261,7 +261,7 @@ async fn other_tags_lead_to_a_new_round_and_the_same_ones_to_none() {
 // TC1
 #[tokio::test(start_paused = true)]
 async fn up_to_fifty_instances_are_tagged_with_one_request() {
-    let mut rig = Rig::new(120);
+    let mut rig = Fixture::new(120);
     rig.register_all().await;
     rig.start(options(true));
     rig.wait(10).await;
@@ -283,7 +283,7 @@ async fn up_to_fifty_instances_are_tagged_with_one_request() {
 #[tokio::test(start_paused = true)]
 async fn nodes_without_instances_of_ec2_are_left_alone() {
     for batching in [true, false] {
-        let mut rig = Rig::new(0);
+        let mut rig = Fixture::new(0);
         for (name, id) in [("fargate", FARGATE), ("gce", "gce://p/z/n"), ("kwok", "i-kwok"), ("none", "")] {
             rig.register(name, id, "").await;
         }
@@ -306,7 +306,7 @@ async fn nodes_without_instances_of_ec2_are_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_young_node_whose_instance_is_not_known_yet_is_tagged_later_and_an_old_one_is_skipped() {
     for batching in [true, false] {
-        let mut rig = Rig::young(1);
+        let mut rig = Fixture::young(1);
         rig.register_all().await;
         for _ in 0..3 {
             rig.world.aws.fail_next(Action::CreateTags, "InvalidInstanceID.NotFound");
@@ -320,7 +320,7 @@ async fn a_young_node_whose_instance_is_not_known_yet_is_tagged_later_and_an_old
         assert_eq!((rig.calls().1, rig.errors("total_errors")), (1, 0), "series of instances that are gone add up");
         rig.stop().await;
 
-        let mut rig = Rig::new(0);
+        let mut rig = Fixture::new(0);
         rig.register("old", "i-0123456789abcdef0", "").await;
         rig.start(options(batching));
         rig.wait(20).await;
@@ -336,7 +336,7 @@ async fn a_young_node_whose_instance_is_not_known_yet_is_tagged_later_and_an_old
 #[tokio::test(start_paused = true)]
 async fn failures_are_retried_nine_times_and_then_counted_as_exhausted() {
     for batching in [true, false] {
-        let mut rig = Rig::new(1);
+        let mut rig = Fixture::new(1);
         rig.register_all().await;
         rig.world.aws.fail_always(Action::CreateTags, "SomethingNew");
         rig.world.aws.fail_always(Action::DeleteTags, "SomethingNew");
@@ -354,7 +354,7 @@ async fn failures_are_retried_nine_times_and_then_counted_as_exhausted() {
 
 #[tokio::test(start_paused = true)]
 async fn one_instance_that_aws_refuses_does_not_hold_up_the_others_of_its_batch() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     rig.register_all().await;
     rig.register("gone", "i-0123456789abcdef0", "").await;
     rig.start(options(true));
@@ -367,7 +367,7 @@ async fn one_instance_that_aws_refuses_does_not_hold_up_the_others_of_its_batch(
 // TC2
 #[tokio::test(start_paused = true)]
 async fn equal_items_are_in_line_once() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let scope = Scope {
         client: rig.world.aws.client(),
         cluster: Cluster::new("test", false),
@@ -379,24 +379,24 @@ async fn equal_items_are_in_line_once() {
         cluster_name: "kubernetes".into(),
         cancel: rig.stop.clone(),
         metrics: rig.registry.clone(),
-        gate: WriteGate::always_open(),
+        write_gate: WriteGate::always_open(),
         nodes: rig.view.clone(),
         services: None,
         endpoint_slices: None,
         client: rig.server.client(),
     };
     let metrics = Metrics::register(&rig.registry).unwrap();
-    let tagging = Tagging::new(options(true), scope, cx, metrics);
+    let tagging = TaggingController::new(options(true), scope, cx, metrics);
     let item = |verb, node: &str, id: &str| Item::new(verb, &node.into(), Some(&id.into()));
     let mut lengths = Vec::new();
     for next in [
-        item(Verb::Tag, "node0", "i-1"),
-        item(Verb::Tag, "node0", "i-1"),
-        item(Verb::Untag, "node0", "i-1"),
-        item(Verb::Tag, "node1", "i-2"),
+        item(TagOperation::Tag, "node0", "i-1"),
+        item(TagOperation::Tag, "node0", "i-1"),
+        item(TagOperation::Untag, "node0", "i-1"),
+        item(TagOperation::Tag, "node1", "i-2"),
     ] {
         tagging.enqueue(next);
-        lengths.push(tagging.tag.queue.len() + tagging.untag.queue.len());
+        lengths.push(tagging.tag_queue.queue.len() + tagging.untag_queue.queue.len());
     }
     assert_eq!(lengths, [1, 1, 2, 3]);
 }
@@ -404,7 +404,7 @@ async fn equal_items_are_in_line_once() {
 // TC1
 #[tokio::test(start_paused = true)]
 async fn a_limit_spreads_the_nodes_over_time() {
-    let mut rig = Rig::new(6);
+    let mut rig = Fixture::new(6);
     rig.register_all().await;
     rig.start(Options { limit: Some((0.5, 2)), ..options(false) });
     rig.wait(1).await;
@@ -418,7 +418,7 @@ async fn a_limit_spreads_the_nodes_over_time() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_whose_node_came_back_keeps_its_tags() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     rig.register_all().await;
     rig.start(options(true));
     rig.wait(5).await;
@@ -426,7 +426,7 @@ async fn an_instance_whose_node_came_back_keeps_its_tags() {
     rig.delete("n0").await;
     rig.wait(3).await;
     rig.register("again", &rig.world.nodes[0], "").await;
-    rig.world.aws.heal();
+    rig.world.aws.clear_faults();
     rig.wait(30).await;
     assert!(rig.is_tagged(&rig.world.nodes[0]));
     assert_eq!(rig.label("again").await.as_deref(), Some(CHECKSUM));
@@ -435,9 +435,9 @@ async fn an_instance_whose_node_came_back_keeps_its_tags() {
 
 #[tokio::test(start_paused = true)]
 async fn without_leadership_nothing_is_tagged() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     rig.register_all().await;
-    rig.start_under(options(true), WriteGate::shut());
+    rig.start_under(options(true), WriteGate::always_closed());
     rig.wait(30).await;
     assert_eq!(rig.calls(), (0, 0));
     assert_eq!(rig.label("n0").await, None);
@@ -446,7 +446,7 @@ async fn without_leadership_nothing_is_tagged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permission_is_waited_for_as_long_as_that_takes() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     rig.register_all().await;
     rig.world.aws.fail_next(Action::CreateTags, "UnauthorizedOperation");
     rig.start(options(true));
@@ -460,7 +460,7 @@ async fn a_permission_is_waited_for_as_long_as_that_takes() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_of_two_nodes_is_named_once() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     for name in ["a", "b"] {
         rig.register(name, &rig.world.nodes[0], "").await;
     }
@@ -473,7 +473,7 @@ async fn an_instance_of_two_nodes_is_named_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_gone_or_another_one_by_now_is_not_labelled() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     rig.register_all().await;
     let seen = std::mem::take(&mut *rig.view.0.lock());
     rig.delete("n0").await;
@@ -489,7 +489,7 @@ async fn a_node_that_is_gone_or_another_one_by_now_is_not_labelled() {
 
 #[tokio::test(start_paused = true)]
 async fn each_request_may_wait_for_its_turn() {
-    let mut rig = Rig::new(8);
+    let mut rig = Fixture::new(8);
     rig.limits = Some(Limits { ec2_write: Rate { per_second: 1.0, burst: 1 }, ..Limits::default() });
     rig.register_all().await;
     rig.start(options(false));

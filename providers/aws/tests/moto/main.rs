@@ -10,7 +10,7 @@ mod requests;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use ccm_testkit::{
     control_plane::Binaries,
     moto::{self, Moto},
@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{runtime::Runtime, sync::OnceCell};
 
 use crate::{
-    cluster::{crash, rights, stage::House},
+    cluster::{crash, fixture::SharedServers, rights},
     conformance::server::Remote,
 };
 
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let tier = Tier::chosen()?;
-    let shared = Arc::new(Shared::new()?);
+    let shared = Arc::new(SharedMoto::new()?);
     let mut trials = requests(tier, &shared);
     trials.extend(kit(tier, &shared));
     trials.extend(clusters(tier, &shared));
@@ -36,7 +36,7 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 /// Every request by itself.
-fn requests(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
+fn requests(tier: Tier, shared: &Arc<SharedMoto>) -> Vec<Trial> {
     let trial = |(name, body): (&str, requests::Body)| {
         let own = Arc::clone(shared);
         let run = move || {
@@ -51,7 +51,7 @@ fn requests(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
 }
 
 /// The suites of the conformance kit.
-fn kit(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
+fn kit(tier: Tier, shared: &Arc<SharedMoto>) -> Vec<Trial> {
     let trial = |suite: &'static str| {
         let own = Arc::clone(shared);
         let run = move || {
@@ -64,19 +64,22 @@ fn kit(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
 }
 
 /// The binary on a cluster, and in the end what it asked for against the rights that it has.
-fn clusters(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
+fn clusters(tier: Tier, shared: &Arc<SharedMoto>) -> Vec<Trial> {
     let cases = cluster::cases();
     let all = cases.len();
-    let trial = |of: Tier, kind: Kind, name: &str, body: cluster::Body| {
+    let trial = |of: Tier, kind: ServerKind, name: &str, body: cluster::Body| {
         let own = Arc::clone(shared);
         let run = move || own.run(async |shared| cluster::run(shared.house().await?, kind, body).await);
         of.case(tier, format!("cluster::{}::{name}", kind.name()), shared.missing_for(kind), run)
     };
     let each = cases.into_iter().filter_map(|(kind, name, body)| trial(Tier::Full, kind, name, body));
     let mut trials: Vec<_> = each.collect();
-    trials.extend(trial(Tier::Nightly, Kind::Real, "crash::a_kill_at_any_change_leads_to_the_same_end", |stage| {
-        Box::pin(crash::a_kill_at_any_change_leads_to_the_same_end(stage))
-    }));
+    trials.extend(trial(
+        Tier::Nightly,
+        ServerKind::Real,
+        "crash::a_kill_at_any_change_leads_to_the_same_end",
+        |stage| Box::pin(crash::a_kill_at_any_change_leads_to_the_same_end(stage)),
+    ));
     let own = Arc::clone(shared);
     let asked = move || match own.house.get() {
         Some(house) => rights::match_what_was_asked(house, all).map_err(failed),
@@ -92,7 +95,7 @@ fn clusters(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
 }
 
 /// What all cases share.
-struct Shared {
+struct SharedMoto {
     runtime: Runtime,
     /// Moto's program, or how to get it.
     program: Result<PathBuf, String>,
@@ -100,10 +103,10 @@ struct Shared {
     binaries: Result<Binaries, String>,
     moto: OnceCell<Arc<Moto>>,
     remote: OnceCell<Remote>,
-    house: OnceCell<House>,
+    house: OnceCell<SharedServers>,
 }
 
-impl Shared {
+impl SharedMoto {
     fn new() -> anyhow::Result<Self> {
         let (program, binaries) = (moto::find(), Binaries::find().map_err(|missing| missing.to_string()));
         let (moto, remote, house) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
@@ -116,8 +119,8 @@ impl Shared {
     }
 
     /// What is missing for a cluster with an API server of this kind.
-    fn missing_for(&self, kind: Kind) -> Option<&String> {
-        let binaries = self.binaries.as_ref().err().filter(|_| kind != Kind::Embedded);
+    fn missing_for(&self, kind: ServerKind) -> Option<&String> {
+        let binaries = self.binaries.as_ref().err().filter(|_| kind != ServerKind::Embedded);
         self.missing().or(binaries)
     }
 
@@ -138,8 +141,8 @@ impl Shared {
         self.remote.get_or_try_init(start).await.cloned()
     }
 
-    async fn house(&self) -> anyhow::Result<&House> {
-        let start = async || House::new(self.moto().await?, self.binaries.as_ref().ok().cloned()).await;
+    async fn house(&self) -> anyhow::Result<&SharedServers> {
+        let start = async || SharedServers::new(self.moto().await?, self.binaries.as_ref().ok().cloned()).await;
         self.house.get_or_try_init(start).await
     }
 }

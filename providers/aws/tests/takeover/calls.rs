@@ -2,18 +2,18 @@
 
 use std::fmt::Write as _;
 
-use ccm_testkit::moto::{overlay::Recorded, wire::CLASSIC};
+use ccm_testkit::moto::{fault_proxy::Recorded, query_api::CLASSIC};
 
 use crate::table::Changes;
 
 /// What in a request tells its Service.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Whose {
+pub(crate) struct ServiceIndex {
     /// Texts that requests for a Service hold, with its name.
     pub(crate) texts: Vec<(String, String)>,
 }
 
-impl Whose {
+impl ServiceIndex {
     /// The Service that a request is for.
     pub(crate) fn service(&self, request: &Recorded) -> String {
         let holds = |text: &str| request.parameters.iter().any(|(_, value)| value.contains(text));
@@ -33,7 +33,7 @@ pub(crate) fn action(request: &Recorded) -> String {
 }
 
 /// Counts the requests that change something.
-pub(crate) fn count(requests: &[Recorded], whose: &Whose) -> Changes {
+pub(crate) fn count(requests: &[Recorded], whose: &ServiceIndex) -> Changes {
     let mut counts = Changes::new();
     for request in requests.iter().filter(|request| changes(request)) {
         *counts.entry((whose.service(request), action(request))).or_default() += 1;
@@ -42,7 +42,7 @@ pub(crate) fn count(requests: &[Recorded], whose: &Whose) -> Changes {
 }
 
 /// One line for each request that changes something.
-pub(crate) fn lines(requests: &[Recorded], whose: &Whose) -> String {
+pub(crate) fn lines(requests: &[Recorded], whose: &ServiceIndex) -> String {
     let mut lines = String::new();
     for request in requests.iter().filter(|request| changes(request)) {
         let parameters: Vec<_> = request.parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -2,9 +2,9 @@
 //! kube-apiserver) with one AWS (moto's server behind the overlay that records every request).
 
 mod calls;
+mod environment;
+mod scenario;
 mod services;
-mod stage;
-mod story;
 mod table;
 
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use ccm_testkit::{
 use libtest_mimic::Arguments;
 use tokio::runtime::Runtime;
 
-use crate::{stage::Programs, table::Round};
+use crate::{environment::Programs, table::Round};
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = Arguments::from_args();
@@ -27,7 +27,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let trial = |(name, round): (&str, Round)| {
         let own = programs.clone();
         Tier::Nightly.case(tier, format!("takeover::{name}"), programs.as_ref().err(), move || {
-            Runtime::new()?.block_on(story::tell(own?, round)).map_err(failed)
+            Runtime::new()?.block_on(scenario::tell(own?, round)).map_err(failed)
         })
     };
     let rounds = [("plain", Round::Plain), ("managed_security_groups", Round::Managed)];

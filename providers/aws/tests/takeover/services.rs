@@ -6,7 +6,7 @@ use crate::table::Round;
 
 /// A kind of Service: a word that its name begins with, of at most eight letters since names of target groups keep no
 /// more, and its manifest.
-pub(crate) struct Kind {
+pub(crate) struct ServiceKind {
     pub(crate) name: &'static str,
     annotations: Vec<(&'static str, String)>,
     ports: Value,
@@ -19,7 +19,7 @@ pub(crate) struct Named<'a> {
     pub(crate) group: &'a str,
 }
 
-impl Kind {
+impl ServiceKind {
     fn new(name: &'static str, annotations: &[(&'static str, &str)]) -> Self {
         let annotations = annotations.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
         let ports = json!([{"name": "http", "port": 80, "protocol": "TCP"}]);
@@ -58,29 +58,29 @@ impl Kind {
 const NLB: (&str, &str) = ("type", "nlb");
 
 /// A Service that comes later.
-pub(crate) fn later() -> Kind {
-    Kind::new("later", &[NLB])
+pub(crate) fn later() -> ServiceKind {
+    ServiceKind::new("later", &[NLB])
 }
 
 /// All kinds of a round.
-pub(crate) fn kinds(round: Round, named: &Named<'_>) -> Vec<Kind> {
+pub(crate) fn kinds(round: Round, named: &Named<'_>) -> Vec<ServiceKind> {
     match round {
         Round::Plain => plain(named),
         Round::Managed => managed(named),
     }
 }
 
-fn plain(named: &Named<'_>) -> Vec<Kind> {
+fn plain(named: &Named<'_>) -> Vec<ServiceKind> {
     let two =
         json!([{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "alt", "port": 8080, "protocol": "TCP"}]);
     let udp = json!([{"name": "dns", "port": 53, "protocol": "UDP"}]);
     let tls = json!([{"name": "https", "port": 443, "protocol": "TCP"}]);
     let local = json!({"externalTrafficPolicy": "Local"});
     vec![
-        Kind::new("one", &[NLB]),
-        Kind::new("two", &[NLB]).ports(two),
-        Kind::new("tls", &[NLB, ("ssl-cert", named.certificate), ("ssl-ports", "443")]).ports(tls.clone()),
-        Kind::new(
+        ServiceKind::new("one", &[NLB]),
+        ServiceKind::new("two", &[NLB]).ports(two),
+        ServiceKind::new("tls", &[NLB, ("ssl-cert", named.certificate), ("ssl-ports", "443")]).ports(tls.clone()),
+        ServiceKind::new(
             "policy",
             &[
                 NLB,
@@ -91,8 +91,8 @@ fn plain(named: &Named<'_>) -> Vec<Kind> {
             ],
         )
         .ports(tls),
-        Kind::new("local", &[NLB]).more(local),
-        Kind::new(
+        ServiceKind::new("local", &[NLB]).more(local),
+        ServiceKind::new(
             "health",
             &[
                 NLB,
@@ -103,8 +103,8 @@ fn plain(named: &Named<'_>) -> Vec<Kind> {
                 ("healthcheck-unhealthy-threshold", "5"),
             ],
         ),
-        Kind::new("internal", &[NLB, ("internal", "true")]),
-        Kind::new(
+        ServiceKind::new("internal", &[NLB, ("internal", "true")]),
+        ServiceKind::new(
             "logs",
             &[
                 NLB,
@@ -114,23 +114,23 @@ fn plain(named: &Named<'_>) -> Vec<Kind> {
                 ("access-log-s3-bucket-prefix", "here"),
             ],
         ),
-        Kind::new(
+        ServiceKind::new(
             "groups",
             &[NLB, ("target-group-attributes", "preserve_client_ip.enabled=false,proxy_protocol_v2.enabled=true")],
         ),
-        Kind::new("ranges", &[NLB, ("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
-        Kind::new("udp", &[NLB]).ports(udp),
-        Kind::new("tagged", &[NLB, ("additional-resource-tags", "team=blue,cost=low")]),
-        Kind::new("proxy", &[NLB, ("proxy-protocol", "*")]),
-        Kind::new("classic", &[]),
+        ServiceKind::new("ranges", &[NLB, ("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
+        ServiceKind::new("udp", &[NLB]).ports(udp),
+        ServiceKind::new("tagged", &[NLB, ("additional-resource-tags", "team=blue,cost=low")]),
+        ServiceKind::new("proxy", &[NLB, ("proxy-protocol", "*")]),
+        ServiceKind::new("classic", &[]),
     ]
 }
 
-fn managed(named: &Named<'_>) -> Vec<Kind> {
+fn managed(named: &Named<'_>) -> Vec<ServiceKind> {
     vec![
-        Kind::new("one", &[NLB]),
-        Kind::new("ranges", &[NLB, ("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
-        Kind::new("given", &[NLB, ("security-groups", named.group)]),
-        Kind::new("local", &[NLB]).more(json!({"externalTrafficPolicy": "Local"})),
+        ServiceKind::new("one", &[NLB]),
+        ServiceKind::new("ranges", &[NLB, ("source-ranges", "10.1.0.0/16,192.0.2.0/24")]),
+        ServiceKind::new("given", &[NLB, ("security-groups", named.group)]),
+        ServiceKind::new("local", &[NLB]).more(json!({"externalTrafficPolicy": "Local"})),
     ]
 }

@@ -14,8 +14,8 @@ use ccm_core::provider::{CloudError, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::cloud::{
-    CloudApi, Deletion, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec,
-    Members, MockCloud, OwnedRoute, RouteBatch,
+    CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
+    LoadBalancerSpec, Members, MockCloud, OwnedRoute, RouteBatch,
 };
 
 /// A [`CloudError`] on the wire.
@@ -95,7 +95,7 @@ async fn info(State(cloud): State<MockCloud>) -> Json<Wire<Info>> {
 
 async fn describe_instances(
     State(cloud): State<MockCloud>,
-    Json(queries): Json<Vec<InstanceQuery>>,
+    Json(queries): Json<Vec<CloudInstanceQuery>>,
 ) -> Json<Wire<Vec<Wire<Option<Instance>>>>> {
     wire_each(cloud.describe_instances(&queries).await)
 }
@@ -139,7 +139,7 @@ async fn update_load_balancer(
 async fn delete_load_balancer(
     State(cloud): State<MockCloud>,
     Json(key): Json<LoadBalancerKey>,
-) -> Json<Wire<Deletion>> {
+) -> Json<Wire<DeleteResult>> {
     wire(cloud.delete_load_balancer(&key).await)
 }
 

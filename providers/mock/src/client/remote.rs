@@ -9,7 +9,7 @@ use super::http::Http;
 use crate::{
     admin::rpc::{Info, ModifyBalancer, UpdateBalancer, Wire},
     cloud::{
-        CloudApi, Deletion, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
+        CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
         LoadBalancerSpec, Members, OwnedRoute, RouteBatch,
     },
     config::HostPort,
@@ -82,7 +82,7 @@ fn each<T>(answers: Vec<Wire<T>>) -> Vec<Result<T, CloudError>> {
 impl CloudApi for RemoteCloud {
     async fn describe_instances(
         &self,
-        queries: &[InstanceQuery],
+        queries: &[CloudInstanceQuery],
     ) -> Result<Vec<Result<Option<Instance>, CloudError>>, CloudError> {
         Ok(each(self.call("describe_instances", queries).await?))
     }
@@ -117,7 +117,7 @@ impl CloudApi for RemoteCloud {
         self.call("update_load_balancer", &update).await
     }
 
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<Deletion, CloudError> {
+    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError> {
         self.call("delete_load_balancer", key).await
     }
 

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use ccm_core::provider::{CloudError, ErrorKind};
 
 use super::{
-    Calls, Capability, Deletion, FaultError, Instance, InstanceQuery, LoadBalancer, LoadBalancerKey,
-    LoadBalancerSettings, LoadBalancerSpec, Members, MockCloud, Operation, OwnedRoute, RouteBatch, RouteEdit, State,
-    routes::NewRoute,
+    Calls, Capability, CloudInstanceQuery, CloudState, DeleteResult, FaultError, Instance, LoadBalancer,
+    LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members, MockCloud, Operation, OwnedRoute, RouteBatch,
+    RouteEdit, routes::NewRoute,
 };
 
 /// The cloud's API as the provider sees it: in the same process ([`MockCloud`]) or behind an address
@@ -18,7 +18,7 @@ pub trait CloudApi: Send + Sync {
     /// Describes instances: one answer per query, in order; `None` is proof of absence.
     async fn describe_instances(
         &self,
-        queries: &[InstanceQuery],
+        queries: &[CloudInstanceQuery],
     ) -> Result<Vec<Result<Option<Instance>, CloudError>>, CloudError>;
 
     /// Lists a cluster's routes.
@@ -30,7 +30,7 @@ pub trait CloudApi: Send + Sync {
     /// Reads one load balancer.
     async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError>;
 
-    /// Creates a load balancer; answers at once, with [`BalancerState::Provisioning`](super::BalancerState) if it takes
+    /// Creates a load balancer; answers at once, with [`LoadBalancerState::Provisioning`](super::BalancerState) if it takes
     /// its time. One that is there already is answered as it is. [`ErrorKind::QuotaExceeded`] without room or address,
     /// [`ErrorKind::Conflict`] when the name is another owner's or still being deleted.
     async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError>;
@@ -47,7 +47,7 @@ pub trait CloudApi: Send + Sync {
     async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError>;
 
     /// Deletes a load balancer; succeeds on nothing, may take its time.
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<Deletion, CloudError>;
+    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError>;
 
     /// Lists a cluster's load balancers.
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError>;
@@ -57,25 +57,26 @@ pub trait CloudApi: Send + Sync {
 impl CloudApi for MockCloud {
     async fn describe_instances(
         &self,
-        queries: &[InstanceQuery],
+        queries: &[CloudInstanceQuery],
     ) -> Result<Vec<Result<Option<Instance>, CloudError>>, CloudError> {
         let operation = Operation::DescribeInstances;
         let count = |calls: &mut Calls| {
             calls.describe_instances += 1;
             calls.describe_instances_nodes += queries.len() as u64;
         };
-        let one = |state: &mut State, query: &InstanceQuery| match state.faults.fire(operation, &[&query.node]) {
-            Some(fired) if fired.error == FaultError::NotFound => Ok(None),
-            Some(fired) => Err(fired.into_error(operation, &[&query.node])),
-            None => state.instances.find(query),
-        };
-        let all = |state: &mut State| queries.iter().map(|query| one(state, query)).collect();
+        let one =
+            |state: &mut CloudState, query: &CloudInstanceQuery| match state.faults.fire(operation, &[&query.node]) {
+                Some(fired) if fired.error == FaultError::NotFound => Ok(None),
+                Some(fired) => Err(fired.into_error(operation, &[&query.node])),
+                None => state.instances.find(query),
+            };
+        let all = |state: &mut CloudState| queries.iter().map(|query| one(state, query)).collect();
         self.call(operation, count, all).await
     }
 
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError> {
         let operation = Operation::ListRoutes;
-        let list = |state: &mut State| {
+        let list = |state: &mut CloudState| {
             state.with_faults(operation, &[], |state| Ok(state.routes.list_for(cluster, &state.instances)))
         };
         self.call(operation, |calls| calls.add(operation, 1), list).await?
@@ -88,7 +89,7 @@ impl CloudApi for MockCloud {
         };
         let Some(first) = batch.edits.first() else { return Ok(Vec::new()) };
         let count = |calls: &mut Calls| batch.edits.iter().for_each(|edit| calls.add(operation(edit), 1));
-        let one = |state: &mut State, edit: &RouteEdit| match edit {
+        let one = |state: &mut CloudState, edit: &RouteEdit| match edit {
             RouteEdit::Create { node, destination, node_addresses } => {
                 state.with_faults(operation(edit), &[node], |state| {
                     let target = state.instances.target(node)?;
@@ -102,17 +103,17 @@ impl CloudApi for MockCloud {
                 Ok(())
             }),
         };
-        let all = |state: &mut State| batch.edits.iter().map(|edit| one(state, edit)).collect();
+        let all = |state: &mut CloudState| batch.edits.iter().map(|edit| one(state, edit)).collect();
         self.call(operation(first), count, all).await
     }
 
     async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError> {
-        let get = |state: &mut State| Ok(state.load_balancers.get(key));
+        let get = |state: &mut CloudState| Ok(state.load_balancers.get(key));
         self.balancer_call(Operation::GetLoadBalancer, Some(key), get).await
     }
 
     async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
-        let create = |state: &mut State| state.load_balancers.create(spec);
+        let create = |state: &mut CloudState| state.load_balancers.create(spec);
         self.balancer_call(Operation::CreateLoadBalancer, Some(&spec.key), create).await
     }
 
@@ -121,22 +122,22 @@ impl CloudApi for MockCloud {
         key: &LoadBalancerKey,
         settings: &LoadBalancerSettings,
     ) -> Result<LoadBalancer, CloudError> {
-        let modify = |state: &mut State| state.load_balancers.modify(key, settings);
+        let modify = |state: &mut CloudState| state.load_balancers.modify(key, settings);
         self.balancer_call(Operation::ModifyLoadBalancer, Some(key), modify).await
     }
 
     async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
-        let update = |state: &mut State| state.load_balancers.update(key, members);
+        let update = |state: &mut CloudState| state.load_balancers.update(key, members);
         self.balancer_call(Operation::UpdateLoadBalancer, Some(key), update).await
     }
 
-    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<Deletion, CloudError> {
-        let delete = |state: &mut State| Ok(state.load_balancers.delete(key));
+    async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError> {
+        let delete = |state: &mut CloudState| Ok(state.load_balancers.delete(key));
         self.balancer_call(Operation::DeleteLoadBalancer, Some(key), delete).await
     }
 
     async fn list_load_balancers(&self, cluster: &str) -> Result<Vec<LoadBalancer>, CloudError> {
-        let list = |state: &mut State| Ok(state.load_balancers.list_for(cluster));
+        let list = |state: &mut CloudState| Ok(state.load_balancers.list_for(cluster));
         self.balancer_call(Operation::ListLoadBalancers, None, list).await
     }
 }
@@ -148,7 +149,7 @@ impl MockCloud {
         &self,
         operation: Operation,
         count: impl FnOnce(&mut Calls),
-        effect: impl FnOnce(&mut State) -> T,
+        effect: impl FnOnce(&mut CloudState) -> T,
     ) -> Result<T, CloudError> {
         let (number, hook) = {
             let mut state = self.0.state.lock();
@@ -188,15 +189,15 @@ impl MockCloud {
         &self,
         operation: Operation,
         key: Option<&LoadBalancerKey>,
-        effect: impl FnOnce(&mut State) -> Result<T, CloudError>,
+        effect: impl FnOnce(&mut CloudState) -> Result<T, CloudError>,
     ) -> Result<T, CloudError> {
         let names = key.map_or_else(Vec::new, |key| vec![object_name(&key.service), &*key.service]);
-        let all = |state: &mut State| state.with_faults(operation, &names, effect);
+        let all = |state: &mut CloudState| state.with_faults(operation, &names, effect);
         self.call(operation, |calls| calls.add(operation, 1), all).await?
     }
 }
 
-impl State {
+impl CloudState {
     /// Applies an effect unless a fault concerns the call; one that only loses the answer fails it afterwards.
     fn with_faults<T>(
         &mut self,

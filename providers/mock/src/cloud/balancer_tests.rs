@@ -26,12 +26,12 @@ fn named(name: &str, settings: LoadBalancerSettings) -> LoadBalancerSpec {
 async fn a_balancer_becomes_active_in_its_time() {
     let cloud = cloud("loadBalancerActivation: 30s");
     let made = cloud.create_load_balancer(&balancer("c", "slow")).await.unwrap();
-    assert_eq!(made.state, BalancerState::Provisioning);
+    assert_eq!(made.state, LoadBalancerState::Provisioning);
     let quick = LoadBalancerSpec { activation: Some(Duration::from_secs(5)), ..balancer("c", "quick") };
     cloud.create_load_balancer(&quick).await.unwrap();
     let at_once = LoadBalancerSpec { activation: Some(Duration::ZERO), ..balancer("c", "now") };
-    assert_eq!(cloud.create_load_balancer(&at_once).await.unwrap().state, BalancerState::Active);
-    let states = || cloud.load_balancers().into_iter().map(|b| (b.name, b.state == BalancerState::Active));
+    assert_eq!(cloud.create_load_balancer(&at_once).await.unwrap().state, LoadBalancerState::Active);
+    let states = || cloud.load_balancers().into_iter().map(|b| (b.name, b.state == LoadBalancerState::Active));
     let seen =
         |slow, quick| states().eq([("now", true), ("quick", quick), ("slow", slow)].map(|(n, s)| (n.to_owned(), s)));
     sleep(Duration::from_millis(4999)).await;
@@ -49,12 +49,12 @@ async fn a_balancer_becomes_active_in_its_time() {
 async fn a_balancer_that_is_being_deleted_holds_name_address_and_quota() {
     let cloud = cloud("{loadBalancerDeletion: 10s, loadBalancerQuota: 1, loadBalancerAddressPool: 192.0.2.1/32}");
     let made = cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
-    assert_eq!(cloud.delete_load_balancer(&key("c", "none")).await.unwrap(), Deletion::Gone);
-    assert_eq!(cloud.delete_load_balancer(&key("c", "a")).await.unwrap(), Deletion::Underway);
+    assert_eq!(cloud.delete_load_balancer(&key("c", "none")).await.unwrap(), DeleteResult::Gone);
+    assert_eq!(cloud.delete_load_balancer(&key("c", "a")).await.unwrap(), DeleteResult::InProgress);
     sleep(Duration::from_secs(9)).await;
-    assert_eq!(cloud.delete_load_balancer(&key("c", "a")).await.unwrap(), Deletion::Underway, "not prolonged");
+    assert_eq!(cloud.delete_load_balancer(&key("c", "a")).await.unwrap(), DeleteResult::InProgress, "not prolonged");
     let seen = cloud.get_load_balancer(&key("c", "a")).await.unwrap().unwrap();
-    assert_eq!(seen, LoadBalancer { state: BalancerState::Deleting, ..made.clone() });
+    assert_eq!(seen, LoadBalancer { state: LoadBalancerState::Deleting, ..made.clone() });
     let changes = [
         cloud.create_load_balancer(&balancer("c", "a")).await,
         cloud.modify_load_balancer(&key("c", "a"), &made.settings).await,
@@ -64,9 +64,9 @@ async fn a_balancer_that_is_being_deleted_holds_name_address_and_quota() {
     let other = cloud.create_load_balancer(&balancer("c", "b")).await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::QuotaExceeded);
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(cloud.delete_load_balancer(&key("c", "a")).await.unwrap(), Deletion::Gone);
+    assert_eq!(cloud.delete_load_balancer(&key("c", "a")).await.unwrap(), DeleteResult::Gone);
     let anew = cloud.create_load_balancer(&balancer("c", "a")).await.unwrap();
-    assert_eq!((anew.address, anew.state), (made.address, BalancerState::Active));
+    assert_eq!((anew.address, anew.state), (made.address, LoadBalancerState::Active));
     assert_ne!(anew.id, made.id, "an identifier is not used twice");
 }
 
@@ -103,7 +103,7 @@ async fn an_owner_is_a_cluster_and_a_service() {
     let strangers = [key("two", "a"), LoadBalancerKey { uid: "other".to_owned(), ..key("one", "a") }];
     for stranger in strangers {
         assert_eq!(cloud.get_load_balancer(&stranger).await.unwrap(), None);
-        assert_eq!(cloud.delete_load_balancer(&stranger).await.unwrap(), Deletion::Gone);
+        assert_eq!(cloud.delete_load_balancer(&stranger).await.unwrap(), DeleteResult::Gone);
         let spec = LoadBalancerSpec { key: stranger.clone(), ..balancer("one", "a") };
         assert_eq!(cloud.create_load_balancer(&spec).await.unwrap_err().kind(), ErrorKind::Conflict);
         let changes = [
@@ -179,11 +179,11 @@ async fn what_is_changed_by_hand_is_not_counted() {
     let calls = cloud.calls();
     assert_eq!(cloud.edit_load_balancer("none", LoadBalancerEdit::default()).unwrap(), None);
     assert_eq!(cloud.edit_load_balancer("a", LoadBalancerEdit::default()).unwrap(), Some(made.clone()));
-    let stuck = LoadBalancerEdit { state: Some(BalancerState::Provisioning), ..LoadBalancerEdit::default() };
+    let stuck = LoadBalancerEdit { state: Some(LoadBalancerState::Provisioning), ..LoadBalancerEdit::default() };
     cloud.edit_load_balancer("a", stuck).unwrap();
     sleep(Duration::from_secs(3600)).await;
-    assert_eq!(cloud.load_balancers()[0].state, BalancerState::Provisioning, "until it is put again");
-    let deleting = LoadBalancerEdit { state: Some(BalancerState::Deleting), ..LoadBalancerEdit::default() };
+    assert_eq!(cloud.load_balancers()[0].state, LoadBalancerState::Provisioning, "until it is put again");
+    let deleting = LoadBalancerEdit { state: Some(LoadBalancerState::Deleting), ..LoadBalancerEdit::default() };
     assert_eq!(cloud.edit_load_balancer("a", deleting).unwrap_err().field, "state");
     assert!(cloud.remove_load_balancer("a"));
     assert!(!cloud.remove_load_balancer("a"));

@@ -93,7 +93,7 @@ impl FaultError {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::NotFound => "not found",
             Self::Throttled => "rate limit exceeded",
@@ -114,7 +114,7 @@ pub struct Fault {
     error: FaultError,
     retry_after: Option<Duration>,
     /// How often it still fires; `None` for ever.
-    left: Option<u64>,
+    remaining: Option<u64>,
     object: Option<String>,
     after: Duration,
     lasts: Option<Duration>,
@@ -147,7 +147,7 @@ impl Fault {
         let after = duration("afterSeconds", spec.after_seconds)?.unwrap_or_default();
         let lasts = duration("forSeconds", spec.for_seconds)?;
         let answer_lost = spec.answer_lost;
-        Ok(Self { operation, error, retry_after, left: spec.times, object, after, lasts, answer_lost })
+        Ok(Self { operation, error, retry_after, remaining: spec.times, object, after, lasts, answer_lost })
     }
 }
 
@@ -193,12 +193,12 @@ impl Faults {
         let age = self.since.elapsed();
         let concerns = |fault: &&mut Fault| {
             fault.operation.covers(operation)
-                && fault.left != Some(0)
+                && fault.remaining != Some(0)
                 && fault.object.as_deref().is_none_or(|object| names.contains(&object))
                 && age.checked_sub(fault.after).is_some_and(|age| fault.lasts.is_none_or(|lasts| age < lasts))
         };
         let fault = self.faults.iter_mut().find(concerns)?;
-        if let Some(left) = &mut fault.left {
+        if let Some(left) = &mut fault.remaining {
             *left -= 1;
         }
         Some(Fired { error: fault.error, retry_after: fault.retry_after, answer_lost: fault.answer_lost })
@@ -216,7 +216,7 @@ impl Fired {
         if let Some(name) = names.first() {
             message = format!("{message} {name}");
         }
-        let error = CloudError::new(self.error.kind(), format!("{message}: {}", self.error.words()));
+        let error = CloudError::new(self.error.kind(), format!("{message}: {}", self.error.description()));
         match self.retry_after {
             Some(after) => error.with_retry_after(after),
             None => error,

@@ -9,7 +9,7 @@ use ccm_core::{
 };
 
 use super::{
-    Address, FieldError, Instance, InstanceQuery, InstanceSpec, PowerState, ProviderId, provider_id::scheme_of,
+    Address, CloudInstanceQuery, FieldError, Instance, InstanceSpec, PowerState, ProviderId, provider_id::scheme_of,
 };
 
 /// What the cloud makes up for instances about which nothing was said.
@@ -129,7 +129,7 @@ impl InstanceTable {
     }
 
     /// Answers one question: `None` is proof, anything in doubt is an error.
-    pub(super) fn find(&mut self, query: &InstanceQuery) -> Result<Option<Instance>, CloudError> {
+    pub(super) fn find(&mut self, query: &CloudInstanceQuery) -> Result<Option<Instance>, CloudError> {
         let name = match &query.provider_id {
             None => query.node.clone(),
             Some(id) => match self.by_provider_id.get(id) {

@@ -4,13 +4,13 @@ use ccm_core::provider::{CloudError, ErrorKind};
 use tokio::time::Instant;
 
 use super::{
-    BalancerState, Deletion, FieldError, LoadBalancer, LoadBalancerEdit, LoadBalancerKey, LoadBalancerSettings,
-    LoadBalancerSpec, Members, pool::AddressPools,
+    DeleteResult, FieldError, LoadBalancer, LoadBalancerEdit, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec,
+    LoadBalancerState, Members, pool::AddressPools,
 };
 
 /// How the cloud treats load balancers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rules {
+pub(super) struct LoadBalancerSettingsDefaults {
     /// From creation until a balancer carries traffic.
     pub(super) activation: Duration,
     /// From the deletion until a balancer is gone.
@@ -22,52 +22,52 @@ pub(super) struct Rules {
 /// The cloud's load balancers and their addresses.
 #[derive(Debug)]
 pub(super) struct LoadBalancerTable {
-    rules: Rules,
+    rules: LoadBalancerSettingsDefaults,
     pools: AddressPools,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, StoredLoadBalancer>,
     /// Those that came last.
-    members: Shared,
+    members: SharedMembers,
     /// Number of balancers ever made.
     made: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct StoredLoadBalancer {
     /// What is shown of it but for what is behind it.
     shown: LoadBalancer,
     /// What is behind it; the same for many, so it is kept once.
-    members: Shared,
+    members: SharedMembers,
     /// When it leaves its state by itself; `None` for never.
     ends: Option<Instant>,
 }
 
 /// Members, and the names of the nodes among them.
 #[derive(Clone, Debug, Default)]
-struct Shared {
+struct SharedMembers {
     members: Members,
     names: Arc<[String]>,
 }
 
-impl From<Members> for Shared {
+impl From<Members> for SharedMembers {
     fn from(members: Members) -> Self {
         Self { names: members.node_names().into(), members }
     }
 }
 
-impl Entry {
+impl StoredLoadBalancer {
     fn show(&self) -> LoadBalancer {
-        let Shared { members, names } = self.members.clone();
+        let SharedMembers { members, names } = self.members.clone();
         LoadBalancer { nodes: names, members, ..self.shown.clone() }
     }
 }
 
 impl LoadBalancerTable {
-    pub(super) fn new(rules: Rules, pools: AddressPools) -> Self {
-        Self { rules, pools, entries: BTreeMap::new(), members: Shared::default(), made: 0 }
+    pub(super) fn new(rules: LoadBalancerSettingsDefaults, pools: AddressPools) -> Self {
+        Self { rules, pools, entries: BTreeMap::new(), members: SharedMembers::default(), made: 0 }
     }
 
     /// Keeps members; those that came last are most often those that come next.
-    fn share(&mut self, members: &Members) -> Shared {
+    fn share(&mut self, members: &Members) -> SharedMembers {
         let members = members.clone().sorted();
         if self.members.members != members {
             self.members = members.into();
@@ -76,13 +76,13 @@ impl LoadBalancerTable {
     }
 
     pub(super) fn list(&mut self) -> Vec<LoadBalancer> {
-        self.settle();
-        self.entries.values().map(Entry::show).collect()
+        self.advance();
+        self.entries.values().map(StoredLoadBalancer::show).collect()
     }
 
     pub(super) fn list_for(&mut self, cluster: &str) -> Vec<LoadBalancer> {
-        self.settle();
-        self.entries.values().filter(|entry| entry.shown.cluster == cluster).map(Entry::show).collect()
+        self.advance();
+        self.entries.values().filter(|entry| entry.shown.cluster == cluster).map(StoredLoadBalancer::show).collect()
     }
 
     pub(super) fn get(&mut self, key: &LoadBalancerKey) -> Option<LoadBalancer> {
@@ -96,11 +96,11 @@ impl LoadBalancerTable {
         if key.uid.is_empty() {
             return Err(fail(ErrorKind::InvalidInput, format!("service {} has no UID", key.service)));
         }
-        self.settle();
+        self.advance();
         if let Some(entry) = self.entries.get(&key.name) {
             let shown = &entry.shown;
             return match owns(key, shown) {
-                true if shown.state == BalancerState::Deleting => Err(being_deleted("create", &key.name)),
+                true if shown.state == LoadBalancerState::Deleting => Err(being_deleted("create", &key.name)),
                 true => Ok(entry.show()),
                 false => {
                     let owner = format!("service UID {} of cluster {}", shown.uid, shown.cluster);
@@ -115,7 +115,7 @@ impl LoadBalancerTable {
         self.made += 1;
         let (shown, members) = (self.shown(spec, addresses), self.share(&spec.members));
         let ends = Some(Instant::now() + spec.activation.unwrap_or(self.rules.activation));
-        self.entries.insert(key.name.clone(), Entry { shown, members, ends });
+        self.entries.insert(key.name.clone(), StoredLoadBalancer { shown, members, ends });
         self.get(key).ok_or_else(|| fail(ErrorKind::NotFound, "it is gone at once".to_owned()))
     }
 
@@ -152,18 +152,18 @@ impl LoadBalancerTable {
     }
 
     /// Deletes a balancer of this owner; there is nothing to do if there is none.
-    pub(super) fn delete(&mut self, key: &LoadBalancerKey) -> Deletion {
+    pub(super) fn delete(&mut self, key: &LoadBalancerKey) -> DeleteResult {
         let deletion = self.rules.deletion;
-        let Some(entry) = self.find(key) else { return Deletion::Gone };
+        let Some(entry) = self.find(key) else { return DeleteResult::Gone };
         if deletion.is_zero() {
             self.remove(&key.name);
-            return Deletion::Gone;
+            return DeleteResult::Gone;
         }
-        if entry.shown.state != BalancerState::Deleting {
-            entry.shown.state = BalancerState::Deleting;
+        if entry.shown.state != LoadBalancerState::Deleting {
+            entry.shown.state = LoadBalancerState::Deleting;
             entry.ends = Some(Instant::now() + deletion);
         }
-        Deletion::Underway
+        DeleteResult::InProgress
     }
 
     /// Takes a balancer away by hand, at once and whoever made it; `false` when there is none.
@@ -175,10 +175,10 @@ impl LoadBalancerTable {
 
     /// Changes a balancer by hand.
     pub(super) fn edit(&mut self, name: &str, edit: LoadBalancerEdit) -> Result<Option<LoadBalancer>, FieldError> {
-        if edit.state == Some(BalancerState::Deleting) {
+        if edit.state == Some(LoadBalancerState::Deleting) {
             return Err(FieldError::new("state", "cannot be put to deleting; delete the load balancer"));
         }
-        self.settle();
+        self.advance();
         let Some(entry) = self.entries.get_mut(name) else { return Ok(None) };
         let shown = &mut entry.shown;
         if let Some(state) = edit.state {
@@ -200,28 +200,28 @@ impl LoadBalancerTable {
         Ok(Some(entry.show()))
     }
 
-    fn changeable(&mut self, key: &LoadBalancerKey, verb: &str) -> Result<&mut Entry, CloudError> {
+    fn changeable(&mut self, key: &LoadBalancerKey, verb: &str) -> Result<&mut StoredLoadBalancer, CloudError> {
         match self.find(key) {
-            Some(entry) if entry.shown.state == BalancerState::Deleting => Err(being_deleted(verb, &key.name)),
+            Some(entry) if entry.shown.state == LoadBalancerState::Deleting => Err(being_deleted(verb, &key.name)),
             Some(entry) => Ok(entry),
             None => Err(CloudError::new(ErrorKind::NotFound, format!("there is no load balancer {}", key.name))),
         }
     }
 
-    fn find(&mut self, key: &LoadBalancerKey) -> Option<&mut Entry> {
-        self.settle();
+    fn find(&mut self, key: &LoadBalancerKey) -> Option<&mut StoredLoadBalancer> {
+        self.advance();
         self.entries.get_mut(&key.name).filter(|entry| owns(key, &entry.shown))
     }
 
     /// Lets time do what it did since the last call.
-    fn settle(&mut self) {
+    fn advance(&mut self) {
         let now = Instant::now();
         let mut gone = Vec::new();
         for (name, entry) in &mut self.entries {
             if entry.ends.is_some_and(|ends| ends <= now) {
                 match entry.shown.state {
-                    BalancerState::Deleting => gone.push(name.clone()),
-                    _ => entry.shown.state = BalancerState::Active,
+                    LoadBalancerState::Deleting => gone.push(name.clone()),
+                    _ => entry.shown.state = LoadBalancerState::Active,
                 }
                 entry.ends = None;
             }
@@ -238,7 +238,7 @@ impl LoadBalancerTable {
             cluster: spec.key.cluster.clone(),
             uid: spec.key.uid.clone(),
             service: spec.key.service.clone(),
-            state: BalancerState::Provisioning,
+            state: LoadBalancerState::Provisioning,
             ports: ports(&spec.settings),
             nodes: Arc::default(),
             address: addresses[0],

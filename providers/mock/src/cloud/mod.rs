@@ -4,14 +4,14 @@
 //! (the admin API) does neither.
 
 mod api;
-mod balancer_types;
 mod calls;
 mod faults;
 mod instances;
-mod limits;
+mod load_balancer_types;
 mod load_balancers;
 mod pool;
 pub mod provider_id;
+mod rate_limits;
 mod routes;
 mod types;
 
@@ -21,24 +21,24 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 pub use api::CloudApi;
-pub use balancer_types::{
-    BalancerState, Deletion, EndpointMember, Family, Listener, LoadBalancer, LoadBalancerEdit, LoadBalancerKey,
-    LoadBalancerSettings, LoadBalancerSpec, Members, NodeMember, Transport,
-};
 pub use calls::{Calls, Capability, Operation};
 pub use faults::{Fault, FaultError, FaultSpec};
+pub use load_balancer_types::{
+    DeleteResult, EndpointMember, Family, Listener, LoadBalancer, LoadBalancerEdit, LoadBalancerKey,
+    LoadBalancerSettings, LoadBalancerSpec, LoadBalancerState, Members, NodeMember, Transport,
+};
 pub use provider_id::{MalformedProviderId, ProviderId};
 pub use types::{
-    Address, AddressKind, Instance, InstanceQuery, InstanceSpec, OwnedRoute, PowerState, Route, RouteBatch, RouteBody,
-    RouteEdit,
+    Address, AddressKind, CloudInstanceQuery, Instance, InstanceSpec, OwnedRoute, PowerState, Route, RouteBatch,
+    RouteBody, RouteEdit,
 };
 
 use self::{
     faults::Faults,
     instances::{Defaults, InstanceTable},
-    limits::Limits,
-    load_balancers::{LoadBalancerTable, Rules},
+    load_balancers::{LoadBalancerSettingsDefaults, LoadBalancerTable},
     pool::AddressPools,
+    rate_limits::Limits,
     routes::RouteTable,
 };
 use crate::config::{CloudConfig, Latency};
@@ -77,14 +77,14 @@ pub trait CallHook: Send + Sync {
 /// Every call has its effect after its last wait (latency, [`CallHook::before`]): a future that is dropped before
 /// changed nothing.
 #[derive(Clone)]
-pub struct MockCloud(Arc<Inner>);
+pub struct MockCloud(Arc<MockCloudInner>);
 
-struct Inner {
+struct MockCloudInner {
     latency: Latency,
-    state: Mutex<State>,
+    state: Mutex<CloudState>,
 }
 
-struct State {
+struct CloudState {
     instances: InstanceTable,
     load_balancers: LoadBalancerTable,
     routes: RouteTable,
@@ -114,14 +114,14 @@ impl MockCloud {
             }
             instances.put(&entry.name, entry.spec()).map_err(fail)?;
         }
-        let rules = Rules {
+        let rules = LoadBalancerSettingsDefaults {
             activation: config.load_balancer_activation,
             deletion: config.load_balancer_deletion,
             quota: config.load_balancer_quota,
         };
         let (v4, v6, default) = config.address_pools();
         let pools = AddressPools::new(v4, v6, default);
-        let state = State {
+        let state = CloudState {
             instances,
             load_balancers: LoadBalancerTable::new(rules, pools),
             routes: RouteTable::default(),
@@ -131,7 +131,7 @@ impl MockCloud {
             hook: None,
             number: 0,
         };
-        Ok(Self(Arc::new(Inner { latency: config.latency.clone(), state: Mutex::new(state) })))
+        Ok(Self(Arc::new(MockCloudInner { latency: config.latency.clone(), state: Mutex::new(state) })))
     }
 
     /// Returns the region.

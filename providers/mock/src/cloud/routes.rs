@@ -7,10 +7,10 @@ use super::{Address, FieldError, OwnedRoute, Route, RouteBody, instances::Instan
 
 /// The cloud's route table.
 #[derive(Debug, Default)]
-pub(super) struct RouteTable(BTreeMap<String, Entry>);
+pub(super) struct RouteTable(BTreeMap<String, StoredRoute>);
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct StoredRoute {
     /// Cluster that created it; `None` for one made by hand.
     cluster: Option<String>,
     route: Route,
@@ -18,7 +18,7 @@ struct Entry {
     target: Option<String>,
 }
 
-impl Entry {
+impl StoredRoute {
     fn visible(&self, cluster: &str) -> bool {
         self.cluster.as_deref().is_none_or(|owner| owner == cluster)
     }
@@ -64,7 +64,7 @@ impl RouteTable {
             node_addresses: None,
         };
         let cluster = self.0.get(name).and_then(|old| old.cluster.clone());
-        self.0.insert(name.to_owned(), Entry { cluster, route: route.clone(), target: None });
+        self.0.insert(name.to_owned(), StoredRoute { cluster, route: route.clone(), target: None });
         Ok(route)
     }
 
@@ -97,13 +97,13 @@ impl RouteTable {
             return Err(CloudError::new(ErrorKind::Conflict, format!("there is a route {name} to somewhere else")));
         }
         let route = Route { name: name.clone(), node: node.to_owned(), destination, blackhole: false, node_addresses };
-        self.0.insert(name, Entry { cluster: Some(cluster.to_owned()), route, target: Some(target) });
+        self.0.insert(name, StoredRoute { cluster: Some(cluster.to_owned()), route, target: Some(target) });
         Ok(())
     }
 
     /// Deletes a route as listed; does nothing if it is not there any more or is another's.
     pub(super) fn delete(&mut self, cluster: &str, route: &Route) {
-        let same = |entry: &Entry| entry.visible(cluster) && entry.route.destination == route.destination;
+        let same = |entry: &StoredRoute| entry.visible(cluster) && entry.route.destination == route.destination;
         if self.0.get(&route.name).is_some_and(same) {
             self.0.remove(&route.name);
         }

@@ -14,12 +14,12 @@ pub(super) fn cloud(config: &str) -> MockCloud {
     MockCloud::new(&CloudConfig::parse("test", config).unwrap()).unwrap()
 }
 
-pub(super) fn by_name(node: &str) -> InstanceQuery {
-    InstanceQuery { node: node.to_owned(), provider_id: None }
+pub(super) fn by_name(node: &str) -> CloudInstanceQuery {
+    CloudInstanceQuery { node: node.to_owned(), provider_id: None }
 }
 
-fn by_id(node: &str, id: &str) -> InstanceQuery {
-    InstanceQuery { node: node.to_owned(), provider_id: Some(id.to_owned()) }
+fn by_id(node: &str, id: &str) -> CloudInstanceQuery {
+    CloudInstanceQuery { node: node.to_owned(), provider_id: Some(id.to_owned()) }
 }
 
 pub(super) fn fault(operation: Operation, error: FaultError) -> FaultSpec {
@@ -30,7 +30,7 @@ pub(super) fn set_faults(cloud: &MockCloud, specs: Vec<FaultSpec>) {
     cloud.set_faults(specs.into_iter().map(|spec| Fault::new(spec).unwrap()).collect());
 }
 
-async fn describe(cloud: &MockCloud, query: InstanceQuery) -> Result<Option<Instance>, ErrorKind> {
+async fn describe(cloud: &MockCloud, query: CloudInstanceQuery) -> Result<Option<Instance>, ErrorKind> {
     let mut answers = cloud.describe_instances(&[query]).await.unwrap();
     answers.remove(0).map_err(|error| error.kind())
 }

@@ -133,7 +133,7 @@ impl From<AddressKind> for String {
 
 /// A question about one instance: by provider ID if there is one, otherwise by node name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InstanceQuery {
+pub struct CloudInstanceQuery {
     /// Name of the node; what a fault's `match` is compared with.
     pub node: String,
     /// Provider ID of the node.

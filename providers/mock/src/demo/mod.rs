@@ -3,16 +3,16 @@
 //! An embedded API server, simulated kubelets and a mock cloud; the controllers are the real ones and reach the API
 //! server through a kubeconfig over TLS, as in a cluster.
 
+mod environment;
 mod nodes;
 mod services;
-mod stage;
 
 use std::{ffi::OsString, io::Write, path::Path, sync::Arc};
 
 use anyhow::{Context, bail};
 use ccm_core::{
     config::{self, Invocation},
-    runtime::manager::{Exit, Manager},
+    runtime::manager::{Manager, ManagerExit},
 };
 use ccm_testkit::{
     apiserver::{ApiServer, Options},
@@ -22,7 +22,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::stage::Stage;
+use self::environment::DemoEnvironment;
 
 use crate::{CloudConfig, MockCloud, MockProvider, manager};
 
@@ -50,21 +50,25 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
     let kubeconfig = folder.path().join("kubeconfig");
     serving.write_kubeconfig(&kubeconfig).context("cannot write the kubeconfig")?;
-    say(&format!("embedded API server  {}", serving.url()));
-    say(&format!("kubeconfig           {}", kubeconfig.display()));
-    say(&format!("try                  kubectl --kubeconfig {} get nodes,services -o wide", kubeconfig.display()));
-    say("");
+    print(&format!("embedded API server  {}", serving.url()));
+    print(&format!("kubeconfig           {}", kubeconfig.display()));
+    print(&format!("try                  kubectl --kubeconfig {} get nodes,services -o wide", kubeconfig.display()));
+    print("");
 
     let cloud = MockCloud::new(&CloudConfig::parse("demo", CLOUD)?)?;
     let stop = CancellationToken::new();
     let controllers = controllers(&kubeconfig, cloud.clone(), stop.clone());
     let show = async {
         let kubelets = Kubelets::new(server.client(), KubeletOptions::default());
-        let stage =
-            Stage { client: server.client(), kubelets: &kubelets, cloud: &cloud, nodes: usize::from(args.nodes) };
-        show(&stage).await?;
+        let stage = DemoEnvironment {
+            client: server.client(),
+            kubelets: &kubelets,
+            cloud: &cloud,
+            nodes: usize::from(args.nodes),
+        };
+        run_scenes(&stage).await?;
         if !args.once {
-            say(
+            print(
                 "\nThe controllers go on until Ctrl-C. An idea: kubectl get services, or kubectl describe service web.",
             );
             std::future::pending::<()>().await;
@@ -111,20 +115,20 @@ async fn controllers(kubeconfig: &Path, cloud: MockCloud, stop: CancellationToke
     let rates = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
     let args = flags.into_iter().chain(rates).map(OsString::from).chain([kubeconfig_flag]);
     let Invocation::Run(config) = config::parse(&manager::product(), args)? else { bail!("flags of the demo") };
-    let provider = Arc::new(MockProvider::over(cloud));
+    let provider = Arc::new(MockProvider::new_in_process(cloud));
     match Manager::from_config(manager::product(), *config, provider).await?.run(stop).await? {
-        Exit::Stopped | Exit::Compared(_) => Ok(()),
-        Exit::LeadershipLost(why) => bail!("leadership lost: {why}"),
+        ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
+        ManagerExit::LeadershipLost(why) => bail!("leadership lost: {why}"),
     }
 }
 
 /// Plays all scenes.
-async fn show(stage: &Stage<'_>) -> anyhow::Result<()> {
+async fn run_scenes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     nodes::join(stage).await?;
     nodes::routes(stage).await?;
     services::create(stage).await?;
     if stage.nodes == 1 {
-        say("there is one node only: no other could take over, so that none is taken away");
+        print("there is one node only: no other could take over, so that none is taken away");
         return Ok(());
     }
     services::exclude_a_node(stage).await?;
@@ -132,6 +136,6 @@ async fn show(stage: &Stage<'_>) -> anyhow::Result<()> {
 }
 
 /// Writes a line for the person watching; a closed pipe is no reason to fail.
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

@@ -13,8 +13,8 @@ use kube::{
 use tokio::time::Instant;
 
 use super::{
-    say,
-    stage::{Few, Stage},
+    environment::{DemoEnvironment, Few},
+    print,
 };
 use crate::cloud::{Calls, Capability};
 
@@ -22,9 +22,9 @@ use crate::cloud::{Calls, Capability};
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Lets nodes join, and shows them as they are initialised.
-pub(super) async fn join(stage: &Stage<'_>) -> anyhow::Result<()> {
+pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let (api, start, wanted) = (stage.node_api(), Instant::now(), stage.nodes);
-    say(&format!("{wanted} nodes join, tainted as uninitialized"));
+    print(&format!("{wanted} nodes join, tainted as uninitialized"));
     stage.kubelets.register_all((0..wanted).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
     let (mut seen, mut few) = (HashSet::new(), Few::default());
     let watch = watch_initialised(&api, |node| {
@@ -40,8 +40,8 @@ pub(super) async fn join(stage: &Stage<'_>) -> anyhow::Result<()> {
             return Err(stage.missing(&what, "cloud-node controller"));
         }
     }
-    say(&format!("all {wanted} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
-    say(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Instances)));
+    print(&format!("all {wanted} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
+    print(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Instances)));
     Ok(())
 }
 
@@ -60,7 +60,7 @@ async fn watch_initialised(api: &Api<Node>, mut enough: impl FnMut(&Node) -> boo
 }
 
 /// Waits until every node has a pod CIDR, and a route leads there.
-pub(super) async fn routes(stage: &Stage<'_>) -> anyhow::Result<()> {
+pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let (start, wanted) = (Instant::now(), stage.nodes);
     let routes = stage
         .wait_for("node-IPAM and a route controller", async || {
@@ -79,15 +79,15 @@ pub(super) async fn routes(stage: &Stage<'_>) -> anyhow::Result<()> {
             routes.iter().any(|route| route.node == node.name_any() && Some(&*route.destination.to_string()) == cidr);
         ensure!(leads, "no route leads to the pod CIDR {} of {}", cidr.unwrap_or("-"), node.name_any());
     }
-    say(&format!("all {wanted} nodes have a pod CIDR and a route, {:.1} s later", start.elapsed().as_secs_f64()));
-    say(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Routes)));
+    print(&format!("all {wanted} nodes have a pod CIDR and a route, {:.1} s later", start.elapsed().as_secs_f64()));
+    print(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Routes)));
     Ok(())
 }
 
 /// Deletes the instance of the last node and waits until nothing speaks of the node any more.
-pub(super) async fn lose_an_instance(stage: &Stage<'_>) -> anyhow::Result<()> {
+pub(super) async fn lose_an_instance(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let (api, victim) = (stage.node_api(), format!("node-{}", stage.nodes - 1));
-    say(&format!("the instance of {victim} is deleted in the cloud, and its kubelet falls silent"));
+    print(&format!("the instance of {victim} is deleted in the cloud, and its kubelet falls silent"));
     let (start, before) = (Instant::now(), stage.cloud.calls());
     stage.cloud.delete_instance(&victim);
     stage.kubelets.set_ready(&victim, Ready::Unknown).await?;
@@ -101,7 +101,7 @@ pub(super) async fn lose_an_instance(stage: &Stage<'_>) -> anyhow::Result<()> {
         })
         .await?;
     let took = start.elapsed().as_secs_f64();
-    say(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
+    print(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
     stage
         .wait_for("service controller", async || {
             let holds = stage.cloud.load_balancers().into_iter().find(|balancer| balancer.nodes.contains(&victim));
@@ -115,14 +115,14 @@ pub(super) async fn lose_an_instance(stage: &Stage<'_>) -> anyhow::Result<()> {
         })
         .await?;
     let took = start.elapsed().as_secs_f64();
-    say(&format!("  no balancer and no route leads to {victim} any more after {took:.1} s"));
+    print(&format!("  no balancer and no route leads to {victim} any more after {took:.1} s"));
     say_calls(&stage.cloud.calls().since(&before));
     Ok(())
 }
 
 /// Shows calls of all kinds.
 pub(super) fn say_calls(calls: &Calls) {
-    say(&format!("  cloud calls: {calls}"));
+    print(&format!("  cloud calls: {calls}"));
 }
 
 fn describe(node: &Node) -> String {

@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
+    environment::DemoEnvironment,
     nodes::{ZONE, say_calls},
-    say,
-    stage::Stage,
+    print,
 };
 use crate::{
     cloud::{Capability, LoadBalancer},
@@ -27,11 +27,11 @@ const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const ZONAL: &str = "zonal";
 
 /// Creates three Services and waits for their addresses.
-pub(super) async fn create(stage: &Stage<'_>) -> anyhow::Result<()> {
+pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let api = api(stage);
     let zone = zones(stage).await?.remove("node-0").context("node-0 has no zone")?;
     let (start, before) = (Instant::now(), stage.cloud.calls());
-    say("three Services of type LoadBalancer are created");
+    print("three Services of type LoadBalancer are created");
     let tcp = |port: u16| json!({"name": format!("p{port}"), "port": port, "protocol": "TCP"});
     let udp = json!({"name": "dns", "port": 53, "protocol": "UDP"});
     let selector = json!({annotations::NODE_SELECTOR: format!("{ZONE}={zone}")});
@@ -46,7 +46,7 @@ pub(super) async fn create(stage: &Stage<'_>) -> anyhow::Result<()> {
             "spec": {"type": "LoadBalancer", "selector": {"app": name}, "ports": ports},
         }))?;
         let made = api.create(&PostParams::default(), &service).await?;
-        say(&format!("  {}  backends: {backends}", row(&made)));
+        print(&format!("  {}  backends: {backends}", row(&made)));
     }
     let served = stage
         .wait_for("service controller", async || {
@@ -57,19 +57,19 @@ pub(super) async fn create(stage: &Stage<'_>) -> anyhow::Result<()> {
             Ok(if served.len() == 3 { Ok(served) } else { Err(missing) })
         })
         .await?;
-    say(&format!("all 3 have an address after {:.1} s; the cloud takes 2 s for each", start.elapsed().as_secs_f64()));
+    print(&format!("all 3 have an address after {:.1} s; the cloud takes 2 s for each", start.elapsed().as_secs_f64()));
     let balancers = balancers(stage);
     for service in &served {
         let nodes = balancers.get(&service.name_any()).map_or(0, |balancer| balancer.nodes.len());
-        say(&format!("  {}  {nodes} nodes", row(service)));
+        print(&format!("  {}  {nodes} nodes", row(service)));
     }
     let calls = stage.cloud.calls().since(&before);
-    say(&format!("  cloud calls: {}\n", calls.of_capability(Capability::LoadBalancers)));
+    print(&format!("  cloud calls: {}\n", calls.of_capability(Capability::LoadBalancers)));
     Ok(())
 }
 
 /// Takes a node out of the balancers by label and shows which of them were touched.
-pub(super) async fn exclude_a_node(stage: &Stage<'_>) -> anyhow::Result<()> {
+pub(super) async fn exclude_a_node(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let zones = zones(stage).await?;
     let zone = zones.get("node-0").context("node-0 has no zone")?;
     // One of another zone, so that a balancer is left that does not have it; the last one has a part of its own.
@@ -77,7 +77,7 @@ pub(super) async fn exclude_a_node(stage: &Stage<'_>) -> anyhow::Result<()> {
     let elsewhere = zones.iter().find(|(name, other)| *other != zone && **name != last);
     let victim = elsewhere.map_or("node-0", |(name, _)| name);
     let (start, before, seen) = (Instant::now(), stage.cloud.calls(), balancers(stage));
-    say(&format!("{victim}, of zone {}, is labelled {EXCLUDE}", zones.get(victim).map_or("-", String::as_str)));
+    print(&format!("{victim}, of zone {}, is labelled {EXCLUDE}", zones.get(victim).map_or("-", String::as_str)));
     let label = Patch::Merge(json!({"metadata": {"labels": {EXCLUDE: "true"}}}));
     stage.node_api().patch(victim, &PatchParams::default(), &label).await?;
     let now = stage
@@ -92,7 +92,7 @@ pub(super) async fn exclude_a_node(stage: &Stage<'_>) -> anyhow::Result<()> {
     for (name, balancer) in &now {
         let old = seen.get(name).with_context(|| format!("service {name} had no balancer"))?;
         let touched = balancer.generation - old.generation;
-        say(&match touched {
+        print(&match touched {
             0 => format!("  {name:<6} untouched: {victim} was not behind it"),
             times => {
                 let (old, new) = (old.nodes.len(), balancer.nodes.len());
@@ -100,24 +100,24 @@ pub(super) async fn exclude_a_node(stage: &Stage<'_>) -> anyhow::Result<()> {
             }
         });
     }
-    say(&format!("no balancer leads to {victim} any more after {took:.1} s"));
+    print(&format!("no balancer leads to {victim} any more after {took:.1} s"));
     say_calls(&stage.cloud.calls().since(&before));
-    say("");
+    print("");
     Ok(())
 }
 
-fn api(stage: &Stage<'_>) -> Api<Service> {
+fn api(stage: &DemoEnvironment<'_>) -> Api<Service> {
     Api::namespaced(stage.client.clone(), "default")
 }
 
 /// Balancers by the name of their Service.
-fn balancers(stage: &Stage<'_>) -> BTreeMap<String, LoadBalancer> {
+fn balancers(stage: &DemoEnvironment<'_>) -> BTreeMap<String, LoadBalancer> {
     let name = |balancer: &LoadBalancer| balancer.service.trim_start_matches("default/").to_owned();
     stage.cloud.load_balancers().into_iter().map(|balancer| (name(&balancer), balancer)).collect()
 }
 
 /// Zones by the name of the node.
-async fn zones(stage: &Stage<'_>) -> anyhow::Result<BTreeMap<String, String>> {
+async fn zones(stage: &DemoEnvironment<'_>) -> anyhow::Result<BTreeMap<String, String>> {
     let nodes = stage.node_api().list(&ListParams::default().labels(ZONE)).await?.items;
     Ok(nodes.iter().filter_map(|node| Some((node.name_any(), node.labels().get(ZONE)?.clone()))).collect())
 }

@@ -1,12 +1,12 @@
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeAddress,
-    provider::{BatchLimits, CloudError, InstanceMetadata, Instances, NodeQuery, Op, Power, Presence},
+    provider::{BatchLimits, CloudError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, Op, PowerState},
 };
 
 use super::MockProvider;
 use crate::cloud::{
-    Instance, InstanceQuery, PowerState,
+    CloudInstanceQuery, Instance, PowerState as CloudPowerState,
     provider_id::{SCHEME, scheme_of},
 };
 
@@ -19,9 +19,13 @@ impl Instances for MockProvider {
 
     /// Always asks the cloud, so that every `max_age` is met. Costs one cloud call, or none when no node could be known
     /// there.
-    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+    async fn describe(
+        &self,
+        op: &Op,
+        queries: &[InstanceQuery],
+    ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         let asked: Vec<_> = queries.iter().map(to_query).collect();
-        let known: Vec<InstanceQuery> = asked.iter().filter_map(|query| query.as_ref().ok().cloned()).collect();
+        let known: Vec<CloudInstanceQuery> = asked.iter().filter_map(|query| query.as_ref().ok().cloned()).collect();
         let mut answers = match known.is_empty() {
             true => Vec::new(),
             false => op.run(self.api.describe_instances(&known)).await?,
@@ -31,7 +35,7 @@ impl Instances for MockProvider {
             return Err(CloudError::transient(format!("the mock cloud answered {got} of {want} queries")));
         }
         let mut answers = answers.drain(..);
-        let next = |query: Result<InstanceQuery, CloudError>| {
+        let next = |query: Result<CloudInstanceQuery, CloudError>| {
             query?;
             // As many answers as queries were counted above.
             answers.next().unwrap_or_else(|| Err(CloudError::transient("an answer is missing"))).map(to_presence)
@@ -40,23 +44,23 @@ impl Instances for MockProvider {
     }
 }
 
-fn to_query(query: &NodeQuery) -> Result<InstanceQuery, CloudError> {
+fn to_query(query: &InstanceQuery) -> Result<CloudInstanceQuery, CloudError> {
     let node = &query.node;
     match node.provider_id.as_deref() {
         Some(id) if scheme_of(id) != Some(SCHEME) => {
             let message = format!("describe instance of node {}: provider ID {id:?} is not of this cloud", node.name);
             Err(CloudError::invalid_input(message))
         }
-        id => Ok(InstanceQuery { node: node.name.to_string(), provider_id: id.map(str::to_owned) }),
+        id => Ok(CloudInstanceQuery { node: node.name.to_string(), provider_id: id.map(str::to_owned) }),
     }
 }
 
-fn to_presence(instance: Option<Instance>) -> Presence {
-    let Some(instance) = instance else { return Presence::NotFound };
+fn to_presence(instance: Option<Instance>) -> InstanceStatus {
+    let Some(instance) = instance else { return InstanceStatus::NotFound };
     let power = match instance.power_state {
-        PowerState::Running => Power::Running,
-        PowerState::Stopped => Power::Stopped,
-        PowerState::Terminated => Power::Terminated,
+        CloudPowerState::Running => PowerState::Running,
+        CloudPowerState::Stopped => PowerState::Stopped,
+        CloudPowerState::Terminated => PowerState::Terminated,
     };
     let some = |text: String| (!text.is_empty()).then(|| text.into_boxed_str());
     let meta = InstanceMetadata {
@@ -67,5 +71,5 @@ fn to_presence(instance: Option<Instance>) -> Presence {
         addresses: instance.addresses.into_iter().map(NodeAddress::from).collect(),
         additional_labels: instance.additional_labels.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
     };
-    Presence::Found { power, meta }
+    InstanceStatus::Found { power_state: power, meta }
 }

@@ -10,7 +10,9 @@ use std::{borrow::Cow, sync::Arc};
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView, well_known as wk},
-    provider::{CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeClaim, ProviderContext, Routes},
+    provider::{
+        CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership, ProviderContext, Routes,
+    },
 };
 
 use crate::{
@@ -67,7 +69,7 @@ impl MockProvider {
     pub async fn new(config: &CloudConfig) -> Result<Self, CloudError> {
         let Some(endpoint) = &config.endpoint else {
             let invalid = |error| CloudError::invalid_input("cloud config").with_source(error);
-            return Ok(Self::over(MockCloud::new(config).map_err(invalid)?).with_config(config));
+            return Ok(Self::new_in_process(MockCloud::new(config).map_err(invalid)?).with_config(config));
         };
         for key in config.ignored_keys() {
             tracing::warn!(key, "cloud config key has no effect because endpoint is set");
@@ -82,7 +84,7 @@ impl MockProvider {
     }
 
     /// Makes a provider for a cloud in this process, with every feature in its default.
-    pub fn over(cloud: MockCloud) -> Self {
+    pub fn new_in_process(cloud: MockCloud) -> Self {
         let region = cloud.region().into();
         Self { api: Arc::new(cloud.clone()), cloud: Some(cloud), region, settings: Arc::default() }
     }
@@ -127,7 +129,7 @@ impl CloudProvider for MockProvider {
 
     /// A provider ID decides by scheme and region; a malformed one of our scheme is ours, so that it is reported.
     /// Without one, a region label of another region makes the node foreign.
-    fn claims_node(&self, node: &NodeView) -> NodeClaim {
+    fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let ours = match node.provider_id.as_deref() {
             Some(id) if scheme_of(id) != Some(SCHEME) => false,
             Some(id) => id.parse::<ProviderId>().map_or(true, |id| id.region == *self.region),
@@ -136,10 +138,10 @@ impl CloudProvider for MockProvider {
                 labels.iter().filter_map(|key| node.labels.get(key)).all(|region| region == &*self.region)
             }
         };
-        if ours { NodeClaim::Ours } else { NodeClaim::Foreign }
+        if ours { NodeOwnership::Ours } else { NodeOwnership::Foreign }
     }
 
-    fn mutations(&self) -> &'static [&'static str] {
+    fn mutation_operations(&self) -> &'static [&'static str] {
         &[
             load_balancer::CREATE,
             load_balancer::MODIFY,

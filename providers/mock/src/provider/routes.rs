@@ -3,7 +3,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeAddress, NodeView},
-    provider::{CloudError, ErrorKind, Mutation, Op, Reply, Route, RouteChange, Routes},
+    provider::{CloudError, ErrorKind, Mutation, MutationResponse, Op, Route, RouteChange, Routes},
 };
 
 use super::MockProvider;
@@ -36,7 +36,7 @@ impl MockProvider {
         let deletes: Vec<bool> = edits.iter().map(|edit| matches!(edit, RouteEdit::Delete(_))).collect();
         let mutations = edits.iter().map(mutation).collect();
         let batch = RouteBatch { cluster: op.cluster_name().to_owned(), edits };
-        let request = async { self.api.apply_routes(&batch).await.map(Reply::new) };
+        let request = async { self.api.apply_routes(&batch).await.map(MutationResponse::new) };
         let answers = op.mutate_batch(mutations, request).await;
         let forgive = |(answer, delete): (Result<(), CloudError>, bool)| match answer {
             Err(error) if delete && error.kind() == ErrorKind::NotFound => Ok(()),

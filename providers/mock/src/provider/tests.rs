@@ -3,17 +3,17 @@ use std::{num::NonZeroU16, time::Duration};
 use ccm_core::{
     k8s::{AddressType, LbStatus, NodeAddress, Protocol, ServicePort, ServiceView},
     provider::{
-        BackendSet, Claim, Depth, ErrorKind, LbRef, LbSpec, Need, NodeQuery, Op, Owner, Power, Presence, Progress,
-        RouteChange, SourceRanges,
+        Backends, ErrorKind, InstanceQuery, InstanceStatus, LbRef, LbSpec, MetadataScope, Op, Owner, PowerState,
+        Progress, ReadMode, RouteChange, ServiceInterpretation, SourceRanges,
     },
-    runtime::gate::WriteGate,
+    runtime::write_gate::WriteGate,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
     admin::{bind_admin, serve_admin},
-    cloud::{Calls, Fault, FaultError, FaultSpec, InstanceSpec, Operation, PowerState},
+    cloud::{Calls, Fault, FaultError, FaultSpec, InstanceSpec, Operation, PowerState as CloudPowerState},
 };
 
 fn op_with(gate: WriteGate) -> Op {
@@ -43,7 +43,7 @@ impl Both {
         let remote = CloudConfig { endpoint: Some(endpoint), ..CloudConfig::default() };
         let remote = MockProvider::new(&remote).await.unwrap();
         assert!(remote.cloud().is_none());
-        Self { providers: vec![(local.clone(), MockProvider::over(local)), (served, remote)], cancel, server }
+        Self { providers: vec![(local.clone(), MockProvider::new_in_process(local)), (served, remote)], cancel, server }
     }
 
     async fn stop(self) {
@@ -57,8 +57,8 @@ fn node(name: &str, provider_id: Option<&str>) -> Arc<NodeView> {
     Arc::new(NodeView { provider_id: provider_id.map(Arc::from), ..NodeView::named(name) })
 }
 
-fn query(node: Arc<NodeView>) -> NodeQuery {
-    NodeQuery { node, need: Need::Initialize, max_age: Duration::ZERO }
+fn query(node: Arc<NodeView>) -> InstanceQuery {
+    InstanceQuery { node, scope: MetadataScope::All, max_age: Duration::ZERO }
 }
 
 fn service(name: &str) -> ServiceView {
@@ -78,7 +78,7 @@ fn service(name: &str) -> ServiceView {
 }
 
 fn spec(service: ServiceView, nodes: &[&str], sources: SourceRanges) -> LbSpec {
-    let backends = BackendSet::Nodes(nodes.iter().map(|name| node(name, None)).collect());
+    let backends = Backends::Nodes(nodes.iter().map(|name| node(name, None)).collect());
     LbSpec { cluster: "kubernetes".into(), service: Arc::new(service), sources, backends }
 }
 
@@ -90,33 +90,33 @@ fn lb_ref(service: &ServiceView) -> LbRef {
         class: None,
         annotations: [].into(),
         status: LbStatus::default(),
-        last_seen: None,
+        last_observed: None,
     }
 }
 
 #[test]
 fn a_node_is_claimed_by_provider_id_then_by_region_label() {
     let config = CloudConfig::parse("test", "region: eu").unwrap();
-    let provider = MockProvider::over(MockCloud::new(&config).unwrap());
+    let provider = MockProvider::new_in_process(MockCloud::new(&config).unwrap());
     let labelled =
         |key: &str, region: &str| NodeView { labels: [(key, region)].into_iter().collect(), ..NodeView::named("n") };
     let with_id = |id: &str| NodeView { provider_id: Some(id.into()), ..labelled(wk::LABEL_REGION, "us") };
     let cases = [
-        (NodeView::named("n"), NodeClaim::Ours),
-        (labelled(wk::LABEL_REGION, "eu"), NodeClaim::Ours),
-        (labelled(wk::LABEL_REGION, "us"), NodeClaim::Foreign),
-        (labelled(wk::LABEL_REGION_BETA, "eu"), NodeClaim::Ours),
-        (labelled(wk::LABEL_REGION_BETA, "us"), NodeClaim::Foreign),
-        (with_id("mock://eu/n"), NodeClaim::Ours),
-        (with_id("mock://us/n"), NodeClaim::Foreign),
-        (with_id("mock://"), NodeClaim::Ours),
-        (with_id("mock:///n"), NodeClaim::Ours),
-        (with_id("aws:///eu/i-1"), NodeClaim::Foreign),
-        (with_id("n"), NodeClaim::Foreign),
-        (with_id("mocking://eu/n"), NodeClaim::Foreign),
+        (NodeView::named("n"), NodeOwnership::Ours),
+        (labelled(wk::LABEL_REGION, "eu"), NodeOwnership::Ours),
+        (labelled(wk::LABEL_REGION, "us"), NodeOwnership::Foreign),
+        (labelled(wk::LABEL_REGION_BETA, "eu"), NodeOwnership::Ours),
+        (labelled(wk::LABEL_REGION_BETA, "us"), NodeOwnership::Foreign),
+        (with_id("mock://eu/n"), NodeOwnership::Ours),
+        (with_id("mock://us/n"), NodeOwnership::Foreign),
+        (with_id("mock://"), NodeOwnership::Ours),
+        (with_id("mock:///n"), NodeOwnership::Ours),
+        (with_id("aws:///eu/i-1"), NodeOwnership::Foreign),
+        (with_id("n"), NodeOwnership::Foreign),
+        (with_id("mocking://eu/n"), NodeOwnership::Foreign),
     ];
     for (node, claim) in cases {
-        assert_eq!(provider.claims_node(&node), claim, "{node:?}");
+        assert_eq!(provider.node_ownership(&node), claim, "{node:?}");
     }
     assert_eq!(provider.cloud().unwrap().calls(), Calls::default(), "claiming asks no cloud");
 }
@@ -128,7 +128,7 @@ async fn each_query_has_its_own_answer_in_both_forms() {
     for (cloud, provider) in &both.providers {
         assert_eq!(provider.region(), "eu");
         cloud
-            .put_instance("n2", InstanceSpec { power_state: Some(PowerState::Stopped), ..Default::default() })
+            .put_instance("n2", InstanceSpec { power_state: Some(CloudPowerState::Stopped), ..Default::default() })
             .unwrap();
         let queries = [
             query(node("gone", None)),
@@ -140,14 +140,18 @@ async fn each_query_has_its_own_answer_in_both_forms() {
         let closed = op_with(WriteGate::closed().0);
         let answers = provider.instances().unwrap().describe(&closed, &queries).await.unwrap();
         assert_eq!(answers.len(), 5);
-        assert_eq!(answers[0].as_ref().unwrap(), &Presence::NotFound);
+        assert_eq!(answers[0].as_ref().unwrap(), &InstanceStatus::NotFound);
         for (index, words) in [(1, ["node x", "aws:///i-1"]), (3, ["node y", "mock://what"])] {
             let error = answers[index].as_ref().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(words.iter().all(|word| error.chain().contains(word)), "{error}");
         }
-        let Ok(Presence::Found { power: Power::Stopped, .. }) = &answers[2] else { panic!("{:?}", answers[2]) };
-        let Ok(Presence::Found { power: Power::Running, meta }) = &answers[4] else { panic!("{:?}", answers[4]) };
+        let Ok(InstanceStatus::Found { power_state: PowerState::Stopped, .. }) = &answers[2] else {
+            panic!("{:?}", answers[2])
+        };
+        let Ok(InstanceStatus::Found { power_state: PowerState::Running, meta }) = &answers[4] else {
+            panic!("{:?}", answers[4])
+        };
         assert_eq!(meta.provider_id.as_deref(), Some("mock://eu/n1"));
         assert_eq!(meta.zone.as_deref(), Some("eu-1"));
         assert_eq!(meta.additional_labels.get("a").map(|v| &**v), Some("b"));
@@ -167,7 +171,7 @@ async fn a_balancer_is_made_kept_changed_and_deleted_in_both_forms() {
         let plan = lbs.plan(&op, &want).await.unwrap();
         assert_eq!(plan.iter().map(|change| &*change.operation).collect::<Vec<_>>(), ["create_load_balancer"]);
         assert!(cloud.load_balancers().is_empty(), "a plan changes nothing");
-        for depth in [Depth::Trust, Depth::Verify] {
+        for depth in [ReadMode::Cached, ReadMode::Fresh] {
             let outcome = lbs.ensure(&op, &want, depth).await;
             assert_eq!(outcome.result.unwrap(), Progress::Done);
             assert_eq!(outcome.status.unwrap().ingress[0].ip, Some("192.0.2.1".parse().unwrap()));
@@ -211,11 +215,11 @@ async fn a_closed_gate_lets_no_change_through() {
         let closed = op_with(WriteGate::closed().0);
         let want = spec(service("web"), &["n1"], SourceRanges::Unset);
         let lbs = provider.load_balancers().unwrap();
-        lbs.ensure(&op(), &want, Depth::Trust).await.result.unwrap();
+        lbs.ensure(&op(), &want, ReadMode::Cached).await.result.unwrap();
         let (before, want) = (cloud.calls(), spec(service("web"), &["n2"], SourceRanges::Unset));
         let create = RouteChange::Create { node: node("n1", None), destination: "10.0.0.0/24".parse().unwrap() };
         let mut errors = vec![
-            lbs.ensure(&closed, &want, Depth::Trust).await.result.unwrap_err(),
+            lbs.ensure(&closed, &want, ReadMode::Cached).await.result.unwrap_err(),
             lbs.update_backends(&closed, &want).await.result.unwrap_err(),
             lbs.delete(&closed, &lb_ref(&want.service)).await.unwrap_err(),
         ];
@@ -228,26 +232,26 @@ async fn a_closed_gate_lets_no_change_through() {
 
 #[tokio::test]
 async fn what_cannot_be_served_is_refused() {
-    let provider = MockProvider::over(MockCloud::new(&CloudConfig::default()).unwrap());
+    let provider = MockProvider::new_in_process(MockCloud::new(&CloudConfig::default()).unwrap());
     let lbs = provider.load_balancers().unwrap();
-    let Claim::Ours { digest, .. } = lbs.interpret(&service("web")) else { panic!("not ours") };
-    let Claim::Ours { digest: same, .. } = lbs.interpret(&service("web")) else { panic!("not ours") };
+    let ServiceInterpretation::Valid { digest, .. } = lbs.interpret(&service("web")) else { panic!("not ours") };
+    let ServiceInterpretation::Valid { digest: same, .. } = lbs.interpret(&service("web")) else { panic!("not ours") };
     let restricted = ServiceView { source_ranges: ["10.0.0.0/8".into()].into(), ..service("web") };
-    let Claim::Ours { digest: other, .. } = lbs.interpret(&restricted) else { panic!("not ours") };
+    let ServiceInterpretation::Valid { digest: other, .. } = lbs.interpret(&restricted) else { panic!("not ours") };
     assert_eq!(digest, same);
     assert_ne!(digest, other);
     let bad =
         ServiceView { ports: [].into(), source_ranges: ["10.0.0.0/99".into(), "x".into()].into(), ..service("web") };
-    let Claim::Refused(mistakes) = lbs.interpret(&bad) else { panic!("not refused") };
+    let ServiceInterpretation::Invalid(mistakes) = lbs.interpret(&bad) else { panic!("not refused") };
     assert_eq!(mistakes.len(), 3, "{mistakes:?}");
     let annotated = ServiceView {
         annotations: [(wk::ANNOTATION_SOURCE_RANGES.into(), "10.0.0.0/8, nonsense".into())].into(),
         ..service("web")
     };
-    let Claim::Refused(mistakes) = lbs.interpret(&annotated) else { panic!("not refused") };
+    let ServiceInterpretation::Invalid(mistakes) = lbs.interpret(&annotated) else { panic!("not refused") };
     assert_eq!(&*mistakes[0].field, wk::ANNOTATION_SOURCE_RANGES);
     let nobody = spec(service("web"), &[], SourceRanges::Only(Vec::new()));
-    let refused = lbs.ensure(&op(), &nobody, Depth::Trust).await.result.unwrap_err();
+    let refused = lbs.ensure(&op(), &nobody, ReadMode::Cached).await.result.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     assert!(provider.cloud().unwrap().load_balancers().is_empty());
 }
@@ -270,7 +274,7 @@ async fn routes_and_the_inventory_know_what_is_owned_in_both_forms() {
         assert_eq!(listed.len(), 3);
         assert_eq!(listed.iter().filter(|route| route.blackhole).count(), 1);
         let want = spec(service("web"), &["n1"], SourceRanges::Unset);
-        provider.load_balancers().unwrap().ensure(&op, &want, Depth::Trust).await.result.unwrap();
+        provider.load_balancers().unwrap().ensure(&op, &want, ReadMode::Cached).await.result.unwrap();
         let owned = inventory.list_owned(&op).await.unwrap();
         let owners: Vec<_> = owned.iter().map(|object| object.owner.clone()).collect();
         let service =

@@ -4,8 +4,8 @@ use std::{process::Stdio, time::Duration};
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudProvider, ErrorKind, Need, NodeQuery, Op, Presence},
-    runtime::gate::WriteGate,
+    provider::{CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, MetadataScope, Op},
+    runtime::write_gate::WriteGate,
 };
 use ccm_mock::{AdminClient, CloudConfig, MockProvider};
 use tokio::{
@@ -47,15 +47,15 @@ async fn the_cloud_serves_other_processes_until_it_is_told_to_end() {
     let provider = MockProvider::new(&provider).await.unwrap();
     assert_eq!(provider.region(), "eu");
     let op = Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open());
-    let query = |name: &str| NodeQuery {
+    let query = |name: &str| InstanceQuery {
         node: std::sync::Arc::new(NodeView::named(name)),
-        need: Need::Initialize,
+        scope: MetadataScope::All,
         max_age: Duration::ZERO,
     };
     let queries = [query("gone"), query("n1")];
     let answers = provider.instances().unwrap().describe(&op, &queries).await.unwrap();
-    assert_eq!(answers[0].as_ref().unwrap(), &Presence::NotFound);
-    assert!(matches!(answers[1], Ok(Presence::Found { .. })), "{:?}", answers[1]);
+    assert_eq!(answers[0].as_ref().unwrap(), &InstanceStatus::NotFound);
+    assert!(matches!(answers[1], Ok(InstanceStatus::Found { .. })), "{:?}", answers[1]);
     assert_eq!(admin.calls().await.unwrap().describe_instances_nodes, 2);
 
     let pid = child.id().unwrap().to_string();

@@ -7,20 +7,20 @@ use ccm_mock::CloudConfig;
 use ccm_testkit::conformance::{LOAD_BALANCER_RULES, Outcome, Report, check_load_balancers};
 
 use crate::{
-    planted_balancers::{Bug, Planted},
-    stage::Stage,
+    adapter::MockAdapter,
+    load_balancer_mutants::{Bug, MutantProvider},
 };
 
 /// Runs the kit on the mock with a bug in it, in virtual time.
 async fn check(config: CloudConfig, bug: Option<Bug>) -> Report {
-    let stage = Stage::new(config);
+    let stage = MockAdapter::new(config);
     let make = {
         let stage = stage.clone();
         move || {
             let provider = stage.provider();
             async move {
                 Ok(match bug {
-                    Some(bug) => Arc::new(Planted::new(provider, bug)) as Arc<dyn CloudProvider>,
+                    Some(bug) => Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>,
                     None => Arc::new(provider),
                 })
             }

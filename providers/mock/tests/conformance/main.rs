@@ -4,19 +4,19 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test, and one planted bug panics")]
 
-mod alone;
+mod adapter;
 mod cloud_command;
+mod instance_mutants;
+mod load_balancer_mutants;
 mod load_balancers;
-mod planted;
-mod planted_balancers;
-mod planted_routes;
+mod misbehaving;
 mod planted_start;
+mod route_mutants;
 mod routes;
 mod runner;
 mod scripted;
-mod stage;
-mod unbound;
-mod wicked;
+mod separate_process;
+mod time_limits;
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use ccm_mock::{CloudConfig, MockCloud, MockProvider, bind_admin, serve_admin};
 use ccm_testkit::conformance::{INSTANCE_RULES, LOAD_BALANCER_RULES, ROUTE_RULES, Report, Rule, check_instances};
 use tokio_util::sync::CancellationToken;
 
-use planted::{Bug, Planted};
+use instance_mutants::{Bug, MutantProvider};
 use scripted::Scripted;
 
 fn cloud() -> MockCloud {
@@ -38,10 +38,10 @@ async fn check_planted(bug: Option<Bug>) -> Report {
     let make = {
         let cloud = cloud.clone();
         move || {
-            let provider = MockProvider::over(cloud.clone());
+            let provider = MockProvider::new_in_process(cloud.clone());
             async move {
                 Ok(match bug {
-                    Some(bug) => Arc::new(Planted::new(provider, bug)) as Arc<dyn CloudProvider>,
+                    Some(bug) => Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>,
                     None => Arc::new(provider),
                 })
             }
@@ -108,6 +108,6 @@ fn each_is_broken_by_a_bug<C: ?Sized, B: std::fmt::Debug>(rules: &[Rule<C>], bug
 #[test]
 fn every_rule_has_a_bug_that_breaks_it() {
     each_is_broken_by_a_bug(&INSTANCE_RULES, &Bug::ALL);
-    each_is_broken_by_a_bug(&LOAD_BALANCER_RULES, &planted_balancers::Bug::ALL);
-    each_is_broken_by_a_bug(&ROUTE_RULES, &planted_routes::Bug::ALL);
+    each_is_broken_by_a_bug(&LOAD_BALANCER_RULES, &load_balancer_mutants::Bug::ALL);
+    each_is_broken_by_a_bug(&ROUTE_RULES, &route_mutants::Bug::ALL);
 }

@@ -7,7 +7,9 @@ use std::{
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider as _, ErrorKind, Instances, Need, NodeQuery, Op, ProviderContext},
+    provider::{
+        CloudError, CloudProvider as _, ErrorKind, InstanceQuery, Instances, MetadataScope, Op, ProviderContext,
+    },
 };
 use ccm_mock::{
     MockCloud, MockProvider,
@@ -17,14 +19,14 @@ use ccm_mock::{
 use tokio::time::Instant;
 
 use crate::{
-    planted::{Bug, Planted},
+    instance_mutants::{Bug, MutantProvider},
     scripted::SECRET,
 };
 
 /// What a start gives the cloud.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Planted {
+impl MutantProvider {
     /// Starts; the mock itself needs no start.
     // length: one arm for each bug
     pub(crate) async fn begin(&self, cx: ProviderContext) -> Result<(), CloudError> {
@@ -59,7 +61,7 @@ impl Planted {
                 self.broken.store(answer.is_err(), Ordering::Relaxed);
                 answer
             }
-            Bug::StartMakesAnother => match cx.gate.may_write() {
+            Bug::StartMakesAnother => match cx.write_gate.may_write() {
                 Ok(()) => makes(cloud, cloud.load_balancers().len()).await,
                 Err(_) => Ok(()),
             },
@@ -73,10 +75,10 @@ impl Planted {
                 Ok(())
             }
             Bug::StartNeedsLeadership => {
-                cx.gate.may_write().map_err(|error| CloudError::new(ErrorKind::NotLeader, error.to_string()))
+                cx.write_gate.may_write().map_err(|error| CloudError::new(ErrorKind::NotLeader, error.to_string()))
             }
             Bug::StartLeavesLoop => {
-                let provider = MockProvider::over(cloud.clone());
+                let provider = MockProvider::new_in_process(cloud.clone());
                 // Nobody ends it, which is the bug.
                 drop(tokio::spawn(async move {
                     loop {
@@ -97,10 +99,10 @@ impl Planted {
 }
 
 async fn asks(instances: &dyn Instances, cx: &ProviderContext) -> Result<(), CloudError> {
-    let op = Op::new(cx.cluster_name.clone(), cx.cancel.clone(), cx.gate.clone());
+    let op = Op::new(cx.cluster_name.clone(), cx.cancel.clone(), cx.write_gate.clone());
     let op = op.with_deadline(Instant::now() + PATIENCE);
     let node = Arc::new(NodeView::named("myself"));
-    let query = NodeQuery { node, need: Need::Power, max_age: Duration::ZERO };
+    let query = InstanceQuery { node, scope: MetadataScope::PowerState, max_age: Duration::ZERO };
     let answers = instances.describe(&op, &[query]).await?;
     answers.into_iter().next().map_or(Ok(()), |answer| answer.map(drop))
 }

@@ -7,20 +7,20 @@ use ccm_mock::CloudConfig;
 use ccm_testkit::conformance::{Outcome, ROUTE_RULES, Report, check_routes};
 
 use crate::{
-    planted_routes::{Bug, Planted},
-    stage::Stage,
+    adapter::MockAdapter,
+    route_mutants::{Bug, MutantProvider},
 };
 
 /// Runs the kit on the mock with a bug in it, in virtual time.
 async fn check(bug: Option<Bug>) -> Report {
-    let stage = Stage::new(CloudConfig::default());
+    let stage = MockAdapter::new(CloudConfig::default());
     let make = {
         let stage = stage.clone();
         move || {
             let provider = stage.provider();
             async move {
                 Ok(match bug {
-                    Some(bug) => Arc::new(Planted::new(provider, bug)) as Arc<dyn CloudProvider>,
+                    Some(bug) => Arc::new(MutantProvider::new(provider, bug)) as Arc<dyn CloudProvider>,
                     None => Arc::new(provider),
                 })
             }

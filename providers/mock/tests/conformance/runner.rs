@@ -13,11 +13,11 @@ use libtest_mimic::Arguments;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    alone::{self, Alone},
+    adapter::MockAdapter,
+    misbehaving::{MisbehavingMethod, MisbehavingProvider, Misbehaviour},
     scripted::Scripted,
-    stage::Stage,
-    unbound::Adapter,
-    wicked::{Manner, Place, Wicked},
+    separate_process::{self, SeparateProcess},
+    time_limits::Adapter,
 };
 
 fn paused() -> io::Result<Runtime> {
@@ -25,16 +25,16 @@ fn paused() -> io::Result<Runtime> {
 }
 
 /// A suite on a provider that is wicked somewhere, or nowhere.
-fn suite(bad: Option<(Place, Manner)>, limits: Limits) -> Suite {
+fn suite(bad: Option<(MisbehavingMethod, Misbehaviour)>, limits: Limits) -> Suite {
     Suite::new("instances", paused, async move |watch| {
         let cloud = MockCloud::new(&CloudConfig::default())?;
         let made = cloud.clone();
         let make = move || {
-            let inner = MockProvider::over(made.clone());
+            let inner = MockProvider::new_in_process(made.clone());
             async move {
                 Ok(match bad {
                     Some((place, manner)) => {
-                        Arc::new(Wicked::new(inner, place, manner).await) as Arc<dyn CloudProvider>
+                        Arc::new(MisbehavingProvider::new(inner, place, manner).await) as Arc<dyn CloudProvider>
                     }
                     None => Arc::new(inner),
                 })
@@ -47,7 +47,7 @@ fn suite(bad: Option<(Place, Manner)>, limits: Limits) -> Suite {
 /// A suite of what happens in a cloud, on the mock as it is.
 fn scripted(name: &'static str) -> Suite {
     Suite::new(name, paused, async move |watch| {
-        let stage = Stage::new(CloudConfig::default());
+        let stage = MockAdapter::new(CloudConfig::default());
         let made = stage.clone();
         let make = move || {
             let provider = made.provider();
@@ -72,10 +72,10 @@ fn outcome(suites: Vec<Suite>) -> (bool, String) {
 
 #[tokio::test]
 async fn a_run_ends_and_its_exit_code_says_how() {
-    let output = match alone::run("runner::a_run_ends_and_its_exit_code_says_how").await {
+    let output = match separate_process::run("runner::a_run_ends_and_its_exit_code_says_how").await {
         // It makes runtimes of its own.
-        Alone::Here => return tokio::task::spawn_blocking(runs_end).await.unwrap(),
-        Alone::Ended(output) => output,
+        SeparateProcess::Here => return tokio::task::spawn_blocking(runs_end).await.unwrap(),
+        SeparateProcess::Ended(output) => output,
     };
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
@@ -85,6 +85,7 @@ async fn a_run_ends_and_its_exit_code_says_how() {
     );
 }
 
+// length: a table of runs
 fn runs_end() {
     let long = Limits::default();
     let short = Limits { rule: Duration::from_millis(300), suite: Duration::from_secs(2) };
@@ -103,24 +104,34 @@ fn runs_end() {
             false,
             "the provider has no instances",
         ),
-        ("broken", vec![suite(Some((Place::Describe, Manner::Lies)), long)], false, "<failure"),
+        ("broken", vec![suite(Some((MisbehavingMethod::Describe, Misbehaviour::Lies)), long)], false, "<failure"),
         (
             "excused and kept",
             vec![suite(None, long).excused(&[("read-only", "it writes")])],
             false,
             "it is kept, although",
         ),
-        ("hangs", vec![suite(Some((Place::Describe, Manner::Hangs)), long)], false, "no answer within 60s"),
-        ("panics", vec![suite(Some((Place::Describe, Manner::Panics)), long)], false, "panicked: planted"),
+        (
+            "hangs",
+            vec![suite(Some((MisbehavingMethod::Describe, Misbehaviour::Hangs)), long)],
+            false,
+            "no answer within 60s",
+        ),
+        (
+            "panics",
+            vec![suite(Some((MisbehavingMethod::Describe, Misbehaviour::Panics)), long)],
+            false,
+            "panicked: planted",
+        ),
         (
             "panics in a task",
-            vec![suite(Some((Place::Describe, Manner::SpawnsPanic)), long)],
+            vec![suite(Some((MisbehavingMethod::Describe, Misbehaviour::SpawnsPanic)), long)],
             false,
             "something panicked meanwhile: planted in a task",
         ),
         (
             "keeps its thread",
-            vec![suite(Some((Place::Describe, Manner::Blocks)), short), suite(None, long)],
+            vec![suite(Some((MisbehavingMethod::Describe, Misbehaviour::Blocks)), short), suite(None, long)],
             false,
             "keeps its thread",
         ),

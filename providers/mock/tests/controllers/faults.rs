@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ccm_core::runtime::manager::Exit;
+use ccm_core::runtime::manager::ManagerExit;
 use ccm_testkit::{
     apiserver::{Action, Change, Match},
     hooks::Point,
@@ -11,7 +11,7 @@ use ccm_testkit::{
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::world::{AGENT, World, initialized, internal, is_initialized, secs};
+use crate::cluster::{AGENT, TestCluster, initialized, internal, is_initialized, secs};
 
 /// How a request fails: its effect may be there or not.
 pub(crate) const FAULTS: [(&str, Action); 9] = [
@@ -27,7 +27,7 @@ pub(crate) const FAULTS: [(&str, Action); 9] = [
 ];
 
 /// The node without what differs between two runs.
-fn essence(world: &World, name: &str) -> Value {
+fn essence(world: &TestCluster, name: &str) -> Value {
     let mut node = world.node(name);
     for field in ["uid", "resourceVersion", "creationTimestamp"] {
         node["metadata"].as_object_mut().unwrap().remove(field);
@@ -36,8 +36,8 @@ fn essence(world: &World, name: &str) -> Value {
     node
 }
 
-fn initial_world() -> World {
-    let world = World::provisioned();
+fn initial_world() -> TestCluster {
+    let world = TestCluster::provisioned();
     world.put_instance(
         "a",
         json!({"addresses": [internal("10.0.0.1"), internal("fd00::1")], "additionalLabels": {"rack": "7"}}),
@@ -111,8 +111,8 @@ async fn an_initialisation_that_a_crash_interrupts_anywhere_is_completed_by_the_
     }
 }
 
-async fn deletion_world() -> World {
-    let world = World::provisioned();
+async fn deletion_world() -> TestCluster {
+    let world = TestCluster::provisioned();
     let specs = ["dead", "a", "b", "c"].map(initialized);
     world.kubelets.register_all(specs).await.unwrap();
     world.cloud.delete_instance("dead");
@@ -122,7 +122,7 @@ async fn deletion_world() -> World {
     world
 }
 
-fn assert_only_the_dead_one_was_deleted(world: &World, case: &str) {
+fn assert_only_the_dead_one_was_deleted(world: &TestCluster, case: &str) {
     let history = world.history();
     let deleted: Vec<_> = history.iter().filter(|(change, _)| *change == Change::Deleted).collect();
     assert_eq!(deleted.len(), 1, "{case}");
@@ -149,7 +149,7 @@ async fn a_deletion_ends_the_same_whichever_request_fails_and_however() {
             assert_only_the_dead_one_was_deleted(&world, &case);
             let told = world.event_count("DeletingNode");
             assert!(told == 1 || (request == "event" && told == 0), "{case}: told {told} times");
-            assert_eq!(ccm.stop().await, Exit::Stopped, "{case}");
+            assert_eq!(ccm.stop().await, ManagerExit::Stopped, "{case}");
         }
     }
 }
@@ -176,7 +176,7 @@ async fn a_deletion_that_a_crash_interrupts_is_proved_again_by_the_next_process(
 /// The server is away for a while: whoever joins then is initialised soon after it is back.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_server_delays_and_loses_nothing() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&[]);
     world.join(["before"]).await;
     world.until_initialized(&["before"], secs(60)).await;

@@ -2,7 +2,7 @@
 
 use ccm_core::{
     config::{Invocation, parse},
-    runtime::serving::{Door, Pages},
+    runtime::serving::{AuthFilter, Handlers},
     telemetry::logging::{self, LoggingConfig},
 };
 use ccm_mock::{
@@ -15,8 +15,8 @@ use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
 use crate::{
+    cluster::{Ccm, TestCluster, secs},
     routes::MINUTE,
-    world::{Ccm, World, secs},
 };
 
 const FLAGS: [&str; 3] = [
@@ -31,8 +31,8 @@ const CONTROLLERS: [&str; 4] =
 async fn page(ccm: &Ccm, path: &str) -> (u16, String) {
     let Ok(Invocation::Run(config)) = parse(&product(), ["--cloud-provider=mock"]) else { panic!("flags of the test") };
     let (_, verbosity) = logging::dispatch(&LoggingConfig::default(), std::io::sink);
-    let pages = Pages::new(product(), *config, ccm.registry.clone(), ccm.health.clone(), verbosity);
-    let door = Door::new(&["/*".to_owned()]).unwrap();
+    let pages = Handlers::new(product(), *config, ccm.registry.clone(), ccm.health.clone(), verbosity);
+    let door = AuthFilter::new(&["/*".to_owned()]).unwrap();
     let router = pages.router(door, axum::Router::new()).unwrap();
     let response = router.oneshot(Request::get(path).body(axum::body::Body::empty()).unwrap()).await.unwrap();
     let status = response.status().as_u16();
@@ -46,7 +46,7 @@ fn degraded(ccm: &Ccm) -> Vec<&'static str> {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_cloud_is_shown_and_fails_no_check() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&FLAGS);
     world.have_nodes(["a", "b"]).await;
     world.until_initialized(&["a", "b"], secs(30)).await;
@@ -93,8 +93,8 @@ async fn an_outage_of_the_cloud_is_shown_and_fails_no_check() {
 }
 
 /// Two processes, of which the second has waited for a minute.
-async fn leader_and_standby() -> (World, Ccm, Ccm) {
-    let world = World::provisioned();
+async fn leader_and_standby() -> (TestCluster, Ccm, Ccm) {
+    let world = TestCluster::provisioned();
     let leader = world.start(&FLAGS);
     world.have_nodes(["a"]).await;
     world.until_initialized(&["a"], secs(30)).await;

@@ -8,7 +8,7 @@ use ccm_testkit::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{World, addresses, internal, label, secs, taints};
+use crate::cluster::{TestCluster, addresses, internal, label, secs, taints};
 
 const MINUTE: Duration = secs(60);
 const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
@@ -17,7 +17,7 @@ const TYPE_LABELS: [&str; 2] = ["node.kubernetes.io/instance-type", "beta.kubern
 
 #[tokio::test(start_paused = true)]
 async fn an_initialisation_is_one_status_patch_then_one_patch_then_one_event() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = world.start(&[]);
     world.join(["a"]).await;
     world.until_initialized(&["a"], MINUTE).await;
@@ -30,7 +30,7 @@ async fn an_initialisation_is_one_status_patch_then_one_patch_then_one_event() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_over_six_hours_when_nothing_changes() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.put_instance("dual", json!({"addresses": [internal("10.0.0.1"), internal("fd00::1")]}));
     let _ccm = world.start(&["--node-status-update-frequency=1m"]);
     world.join(["a", "dual"]).await;
@@ -48,7 +48,7 @@ async fn nothing_is_written_over_six_hours_when_nothing_changes() {
 #[tokio::test(start_paused = true)]
 #[ignore = "cargo xtask test --full"]
 async fn a_thousand_nodes_together_cost_tens_of_cloud_calls() {
-    let world = World::new("region: r1\nautoProvision: true\nlatency: {instances: 100ms}\n");
+    let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {instances: 100ms}\n");
     let names: Vec<String> = (0..1000).map(|i| format!("n{i}")).collect();
     let _ccm = world.start(&["--node-status-update-frequency=24h", "--controllers=cloud-node"]);
     world.join(names.clone()).await;
@@ -61,7 +61,7 @@ async fn a_thousand_nodes_together_cost_tens_of_cloud_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_without_the_taint_stays_as_it_is() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let spec = NodeSpec::new("a").initialized().provided_ip([10, 0, 0, 1].into());
     world.put_instance("a", json!({"addresses": [internal("10.0.0.1"), {"type": "Hostname", "address": "a"}]}));
     world.kubelets.register(spec).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_node_without_the_taint_stays_as_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn everything_that_the_cloud_says_is_written_and_the_rest_stays() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.put_instance(
         "a",
         json!({
@@ -111,7 +111,7 @@ async fn everything_that_the_cloud_says_is_written_and_the_rest_stays() {
 /// What Go's whole-object update loses: fields of an API version that it was not built for.
 #[tokio::test(start_paused = true)]
 async fn fields_that_are_not_known_here_survive() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.join(["a"]).await;
     world.edit("a", |node| {
         node["metadata"]["ownerReferences"] = json!([{"apiVersion": "x/v1", "kind": "X", "name": "x", "uid": "u"}]);
@@ -142,7 +142,7 @@ async fn fields_that_are_not_known_here_survive() {
 async fn the_annotation_chooses_and_orders_the_addresses() {
     let (v4, v6) = ("192.0.2.2", "2001:db8::2");
     for provided in [vec![v4], vec![v6], vec![v6, v4], vec![v4, v6]] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let mut all = ["192.0.2.1", v4, "192.0.2.3", "2001:db8::1", v6].map(internal).to_vec();
         all.push(json!({"type": "ExternalIP", "address": "198.51.100.7"}));
         world.put_instance("a", json!({"addresses": all}));
@@ -171,7 +171,7 @@ async fn an_error_of_the_cloud_leaves_the_node_unchanged_and_is_told_once() {
         (FaultError::RetryAfter, "CloudError"),
         (FaultError::Throttled, "CloudThrottled"),
     ] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         world.fail_instances(error, None);
         world.join(["a"]).await;
         let before = world.node("a");
@@ -184,7 +184,7 @@ async fn an_error_of_the_cloud_leaves_the_node_unchanged_and_is_told_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_being_deleted_is_not_initialised() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.join(["a", "b"]).await;
     world.edit("a", |node| {
         node["metadata"]["finalizers"] = json!(["example.com/wait"]);
@@ -194,12 +194,12 @@ async fn a_node_that_is_being_deleted_is_not_initialised() {
     world.until_initialized(&["b"], MINUTE).await;
     tokio::time::sleep(10 * MINUTE).await;
     assert_eq!(taints(&world.node("a")), [UNINITIALIZED_TAINT]);
-    assert_eq!(world.server.log().count(&Match::any().user_agent(crate::world::AGENT).name("a")), 0);
+    assert_eq!(world.server.log().count(&Match::any().user_agent(crate::cluster::AGENT).name("a")), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_goes_while_the_cloud_is_asked_is_forgotten() {
-    let world = World::new("autoProvision: true\nlatency: {instances: 5s}\n");
+    let world = TestCluster::new("autoProvision: true\nlatency: {instances: 5s}\n");
     let ccm = world.start(&[]);
     world.join(["a"]).await;
     tokio::time::sleep(secs(2)).await;

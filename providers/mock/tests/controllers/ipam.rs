@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ccm_core::runtime::manager::Exit;
+use ccm_core::runtime::manager::ManagerExit;
 use ccm_testkit::{
     apiserver::{Action, Match, resources},
-    hooks::{Point, Verdict},
+    hooks::{HookDecision, Point},
 };
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::world::{AGENT, Ccm, World, edit_node, secs};
+use crate::cluster::{AGENT, Ccm, TestCluster, edit_node, secs};
 
 const IPAM: [&str; 2] = ["--controllers=nodeipam", "--allocate-node-cidrs=true"];
 /// Sixteen blocks.
 const SMALL: [&str; 2] = ["--cluster-cidr=10.0.0.0/20", "--node-cidr-mask-size=24"];
 const NODES: (&str, &str) = ("", "nodes");
 
-fn start(world: &World, flags: &[&str]) -> Ccm {
+fn start(world: &TestCluster, flags: &[&str]) -> Ccm {
     world.start(&[&IPAM[..], flags].concat())
 }
 
@@ -30,12 +30,12 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|i| format!("{prefix}{i}")).collect()
 }
 
-fn have_pod_cidrs(world: &World, names: &[String]) -> bool {
+fn have_pod_cidrs(world: &TestCluster, names: &[String]) -> bool {
     names.iter().all(|name| !pod_cidrs(&world.node(name)).is_empty())
 }
 
 /// Every pod CIDR with the nodes that have it.
-fn owners(world: &World) -> BTreeMap<String, BTreeSet<String>> {
+fn owners(world: &TestCluster) -> BTreeMap<String, BTreeSet<String>> {
     let (objects, _) = world.server.store().list(NODES, None);
     let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for node in objects.iter().map(|object| object.value()) {
@@ -49,13 +49,13 @@ fn owners(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     owners
 }
 
-fn assert_one_owner_each(world: &World, blocks: usize) {
+fn assert_one_owner_each(world: &TestCluster, blocks: usize) {
     let owners = owners(world);
     assert!(owners.values().all(|nodes| nodes.len() == 1), "{owners:?}");
     assert_eq!(owners.len(), blocks, "{owners:?}");
 }
 
-fn remove(world: &World, name: &str) {
+fn remove(world: &TestCluster, name: &str) {
     // Otherwise its kubelet registers it again.
     world.kubelets.stop_node(name).expect("the node has a kubelet");
     let def = resources::find("", "v1", "nodes").expect("nodes are served");
@@ -77,7 +77,7 @@ fn patches() -> Match {
 
 #[tokio::test(start_paused = true)]
 async fn three_hundred_nodes_get_a_block_each_by_one_write_each_and_keep_it_over_a_restart() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let flags = ["--cluster-cidr=10.0.0.0/15,fd00::/48", "--service-cluster-ip-range=10.0.0.0/20,fd00::/60"];
     let ccm = start(&world, &flags);
     let first = names("n", 300);
@@ -92,7 +92,7 @@ async fn three_hundred_nodes_get_a_block_each_by_one_write_each_and_keep_it_over
         ccm.metric("node_ipam_controller_cidrset_cidrs_allocations_total", &[("clusterCIDR", "10.0.0.0/15")]),
         316.0
     );
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
 
     let _ccm = start(&world, &flags);
     let second = names("m", 100);
@@ -112,7 +112,7 @@ async fn it_does_nothing_unless_it_is_named_and_told_to_allocate() {
         &["--controllers=nodeipam", "--cidr-allocator-type=CloudAllocator"],
         &["--controllers=*,-nodeipam", "--allocate-node-cidrs=true"],
     ] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let ccm = world.start(&[flags, &SMALL].concat());
         world.join(["a"]).await;
         tokio::time::sleep(secs(120)).await;
@@ -124,7 +124,7 @@ async fn it_does_nothing_unless_it_is_named_and_told_to_allocate() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_finds_nothing_is_told_once_and_gets_the_next_block_that_is_free_at_once() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &SMALL);
     let first = names("n", 16);
     world.join(&first).await;
@@ -154,7 +154,7 @@ async fn nothing_leaks_however_writes_fail() {
     let conflict = Action::Error { code: StatusCode::CONFLICT, retry_after: None };
     let ways = [down, refused, busy, conflict, Action::Drop, Action::DropReply, Action::Delay(secs(40))];
     for way in ways {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let ccm = start(&world, &["--cluster-cidr=10.0.0.0/24,fd00::/62", "--node-cidr-mask-size-ipv4=28"]);
         let fault = world.server.faults().add(patches(), way.clone());
         let all = names("n", 6);
@@ -179,7 +179,7 @@ async fn nothing_leaks_however_writes_fail() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_told_once_and_tried_again_with_pauses() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &SMALL);
     let down = Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
     let fault = world.server.faults().add(patches(), down);
@@ -197,7 +197,7 @@ async fn a_failure_is_told_once_and_tried_again_with_pauses() {
 /// Go's process dies of any of these, and each next one again.
 #[tokio::test(start_paused = true)]
 async fn a_node_with_bad_pod_cidrs_is_told_and_the_others_are_served() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let all = ["outside", "surplus", "wide", "same", "same-too"];
     world.join(all).await;
     world.edit("outside", |node| foreign(node, "192.168.0.0/24"));
@@ -246,14 +246,14 @@ async fn a_node_with_bad_pod_cidrs_is_told_and_the_others_are_served() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_gets_pod_cidrs_from_somebody_else_meanwhile_keeps_those() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &SMALL);
     let server = world.server.clone();
     world.hooks.on(move |number, point, _| {
         if (number, point) == (1, Point::Before) {
             edit_node(&server, "a", |node| foreign(node, "10.0.9.0/24"));
         }
-        Verdict::Continue
+        HookDecision::Continue
     });
     world.join(["a"]).await;
     tokio::time::sleep(secs(60)).await;
@@ -264,7 +264,7 @@ async fn a_node_that_gets_pod_cidrs_from_somebody_else_meanwhile_keeps_those() {
 
 #[tokio::test(start_paused = true)]
 async fn a_block_that_somebody_else_gives_to_another_node_meanwhile_is_not_tried_again() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = start(&world, &SMALL);
     world.join(["b"]).await;
     world.until("b has a block", secs(10), || !pod_cidrs(&world.node("b")).is_empty()).await;
@@ -279,7 +279,7 @@ async fn a_block_that_somebody_else_gives_to_another_node_meanwhile_is_not_tried
             let def = resources::find("", "v1", "nodes").unwrap();
             server.store().write(|tx| tx.put(def, other.clone()));
         }
-        Verdict::Continue
+        HookDecision::Continue
     });
     world.join(["a"]).await;
     world.until("a has a block", secs(60), || !pod_cidrs(&world.node("a")).is_empty()).await;
@@ -291,7 +291,7 @@ async fn a_block_that_somebody_else_gives_to_another_node_meanwhile_is_not_tried
 /// those that can be seen in time are avoided.
 #[tokio::test(start_paused = true)]
 async fn beside_another_allocator_every_node_has_one_allocation_and_ours_hit_nobody() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &["--cluster-cidr=10.0.0.0/16"]);
     let all = names("n", 120);
     for (index, name) in all.iter().enumerate() {
@@ -314,15 +314,15 @@ async fn beside_another_allocator_every_node_has_one_allocation_and_ours_hit_nob
 
 #[tokio::test(start_paused = true)]
 async fn the_last_request_of_a_leader_that_died_hits_nobody_else() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let old = start(&world, &SMALL);
     // On its way when the process dies; it takes effect three seconds later.
     let server = world.server.clone();
     world.join(["a"]).await;
     world.until("a has a block", secs(10), || !pod_cidrs(&world.node("a")).is_empty()).await;
     world.hooks.on(|_, point, operation| match (point, operation.action.as_str()) {
-        (Point::Before, "patch nodes") => Verdict::Crash,
-        _ => Verdict::Continue,
+        (Point::Before, "patch nodes") => HookDecision::Crash,
+        _ => HookDecision::Continue,
     });
     world.join(["b"]).await;
     world.until("the request was sent", secs(10), || world.hooks.has_crashed()).await;
@@ -340,7 +340,7 @@ async fn the_last_request_of_a_leader_that_died_hits_nobody_else() {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_nobody_changes_wait_no_longer_than_a_late_request_could_take() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.join(["a"]).await;
     world.kubelets.stop_node("a").expect("the node has a kubelet");
     let _ccm = start(&world, &SMALL);
@@ -357,7 +357,7 @@ fn without_networks(node: &mut Value) {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_a_restored_backup_shows_without_its_block_gets_the_same_again_within_minutes() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &SMALL);
     let all = names("n", 3);
     world.join(&all).await;
@@ -379,7 +379,7 @@ async fn a_node_that_a_restored_backup_shows_without_its_block_gets_the_same_aga
 
 #[tokio::test(start_paused = true)]
 async fn a_block_that_no_watch_ever_showed_is_given_again() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = start(&world, &SMALL);
     world.join(["a"]).await;
     world.until("a has a block", secs(10), || !pod_cidrs(&world.node("a")).is_empty()).await;
@@ -397,7 +397,7 @@ async fn a_block_that_no_watch_ever_showed_is_given_again() {
             }
             _ => {}
         }
-        Verdict::Continue
+        HookDecision::Continue
     });
     world.join(["b"]).await;
     world.until("it is written", secs(10), || world.node_writes().len() == 2).await;

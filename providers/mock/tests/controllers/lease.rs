@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use ccm_core::runtime::manager::Exit;
+use ccm_core::runtime::manager::ManagerExit;
 use ccm_mock::cloud::{CallHook, Operation};
 use ccm_testkit::apiserver::{Action, Match};
 use http::StatusCode;
@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::world::{AGENT, World, addresses, is_initialized, secs};
+use crate::cluster::{AGENT, TestCluster, addresses, is_initialized, secs};
 
 /// Few requests a second, so that writes wait for their turn when the gate closes.
 const FLAGS: [&str; 3] = ["--leader-elect=true", "--kube-api-qps=2", "--kube-api-burst=1"];
 
-fn lease(world: &World) -> Value {
+fn lease(world: &TestCluster) -> Value {
     let key = ("coordination.k8s.io", "leases");
     let object = world.server.store().get(key, "kube-system", "cloud-controller-manager");
     object.map_or(Value::Null, |object| object.value())
 }
 
 /// Starts of writes about nodes after the last renewal of the lease, in seconds; `slow` is what each of them takes.
-fn ages_of_writes(world: &World, slow: Duration) -> Vec<f64> {
+fn ages_of_writes(world: &TestCluster, slow: Duration) -> Vec<f64> {
     let renewals = world.write_log(Match::resource("leases"));
     let last_renewal = renewals.iter().rfind(|entry| entry.status.is_some()).unwrap().time;
     let log = world.write_log(Match::any());
@@ -42,7 +42,7 @@ async fn nothing_is_written_once_leadership_cannot_be_proved() {
     let paces = [(&FLAGS[..], Duration::ZERO), (&FLAGS[..1], Duration::from_millis(700))];
     for ((how, action), (flags, slow)) in ways.iter().flat_map(|way| paces.iter().map(move |pace| (way, pace))) {
         let case = format!("{how}, {slow:?}");
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let ccm = world.start(flags);
         world.server.faults().add(Match::any().writes().user_agent("node-controller"), Action::Delay(*slow));
         let join = async {
@@ -60,7 +60,7 @@ async fn nothing_is_written_once_leadership_cannot_be_proved() {
             exit = lose => exit,
             () = join => unreachable!("nodes join without end"),
         };
-        assert!(matches!(exit, Exit::LeadershipLost(_)), "{case}: {exit:?}");
+        assert!(matches!(exit, ManagerExit::LeadershipLost(_)), "{case}: {exit:?}");
         tokio::time::sleep(secs(120)).await;
         let ages = ages_of_writes(&world, *slow);
         assert!(ages.iter().any(|age| *age > 10.0), "{case}: it goes on while it is sure");
@@ -71,7 +71,7 @@ async fn nothing_is_written_once_leadership_cannot_be_proved() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_asks_for_the_lease_and_for_nothing_else() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let leader = world.start(&["--leader-elect=true"]);
     world.join(["a"]).await;
     world.until_initialized(&["a"], secs(60)).await;
@@ -90,14 +90,14 @@ async fn a_standby_asks_for_the_lease_and_for_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_releases_the_lease_and_the_other_works_within_three_seconds() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let first = world.start(&["--leader-elect=true"]);
     world.join(["a"]).await;
     world.until_initialized(&["a"], secs(60)).await;
     let _second = world.start(&["--leader-elect=true"]);
     tokio::time::sleep(secs(30)).await;
     let holder = lease(&world)["spec"]["holderIdentity"].clone();
-    assert_eq!(first.stop().await, Exit::Stopped);
+    assert_eq!(first.stop().await, ManagerExit::Stopped);
     assert_ne!(lease(&world)["spec"]["holderIdentity"], holder);
     world.join(["b"]).await;
     let took = world.until_initialized(&["b"], secs(60)).await;
@@ -106,7 +106,7 @@ async fn a_stop_releases_the_lease_and_the_other_works_within_three_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_begun_is_ended_and_told_before_the_lease_is_released() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&["--leader-elect=true"]);
     world.join(["a"]).await;
     world.until_initialized(&["a"], secs(60)).await;
@@ -116,7 +116,7 @@ async fn what_was_begun_is_ended_and_told_before_the_lease_is_released() {
     world.until("its first write is on its way", secs(10), || world.cloud.calls().describe_instances >= 2).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(addresses(&world.node("b")).is_empty());
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     assert!(is_initialized(&world.node("b")));
     assert_eq!(world.event_count("Synced"), 2);
     let log = world.write_log(Match::any());
@@ -147,8 +147,8 @@ impl CallHook for Slow {
 
 /// A leader with a Service, at the moment at which a call to the cloud about its balancer is on its way, and another
 /// process that waits.
-async fn stopped_during(operation: Operation, time: Duration) -> (World, Duration, Vec<Instant>) {
-    let world = World::provisioned();
+async fn stopped_during(operation: Operation, time: Duration) -> (TestCluster, Duration, Vec<Instant>) {
+    let world = TestCluster::provisioned();
     let flags = ["--leader-elect=true", "--controllers=service"];
     let ccm = world.start(&flags);
     world.have_nodes(["a"]).await;
@@ -159,7 +159,7 @@ async fn stopped_during(operation: Operation, time: Duration) -> (World, Duratio
     world.serve("web").await;
     world.until("the call is on its way", secs(10), || !begun.lock().is_empty()).await;
     let begin = Instant::now();
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     let took = begin.elapsed();
     // For the second one.
     world.until_served(&["web"], secs(90)).await;
@@ -196,7 +196,7 @@ async fn a_question_is_given_up_at_once_and_the_lease_released() {
 #[tokio::test(start_paused = true)]
 async fn a_write_to_the_api_server_that_is_given_up_keeps_the_lease() {
     for (resource, verb, releases) in [("nodes", "patch", 0), ("events", "create", 1)] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let ccm = world.start(&["--leader-elect=true"]);
         tokio::time::sleep(secs(5)).await;
         let slow = Match::resource(resource).verb(verb).user_agent(AGENT);
@@ -204,25 +204,25 @@ async fn a_write_to_the_api_server_that_is_given_up_keeps_the_lease() {
         world.join(["a"]).await;
         world.until("the node is looked at", secs(10), || world.cloud.calls().describe_instances > 0).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(ccm.stop().await, Exit::Stopped);
+        assert_eq!(ccm.stop().await, ManagerExit::Stopped);
         assert_eq!(released(&world), releases, "{resource}");
     }
 }
 
 /// How often a holder gave the lease back.
-fn released(world: &World) -> usize {
+fn released(world: &TestCluster) -> usize {
     let log = world.write_log(Match::resource("leases"));
     log.iter().filter(|entry| entry.body["spec"]["holderIdentity"] == "").count()
 }
 
 #[tokio::test(start_paused = true)]
 async fn controllers_that_wait_for_their_start_do_not_hold_up_the_end() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&["--leader-elect=true", "--controller-start-interval=1h"]);
     world.join(["a"]).await;
     world.until_initialized(&["a"], secs(60)).await;
     tokio::time::sleep(secs(5)).await;
     let begin = Instant::now();
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
 }

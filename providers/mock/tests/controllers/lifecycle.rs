@@ -5,23 +5,23 @@ use std::sync::Arc;
 use ccm_mock::cloud::FaultError;
 use ccm_testkit::{
     apiserver::{Change, Match, resources},
-    hooks::{Point, Verdict},
+    hooks::{HookDecision, Point},
     kubelet::{NodeSpec, Ready},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    cluster::{AGENT, Ccm, TestCluster, edit_node, initialized, secs, taints},
     provider::Scripted,
-    world::{AGENT, Ccm, World, edit_node, initialized, secs, taints},
 };
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const ONLY: &str = "--controllers=cloud-node-lifecycle";
 
 /// Ready nodes `n0`, `n1`, …, initialised, each with its instance, and the lifecycle controller alone.
-async fn ready_nodes(count: usize, flags: &[&str]) -> (World, Arc<Scripted>, Ccm) {
-    let world = World::provisioned();
+async fn ready_nodes(count: usize, flags: &[&str]) -> (TestCluster, Arc<Scripted>, Ccm) {
+    let world = TestCluster::provisioned();
     world.kubelets.register_all((0..count).map(|i| initialized(&format!("n{i}")))).await.unwrap();
     let provider = Scripted::over(&world.cloud);
     let flags: Vec<&str> = [ONLY].into_iter().chain(flags.iter().copied()).collect();
@@ -29,7 +29,7 @@ async fn ready_nodes(count: usize, flags: &[&str]) -> (World, Arc<Scripted>, Ccm
     (world, provider, ccm)
 }
 
-fn deletes(world: &World) -> Vec<String> {
+fn deletes(world: &TestCluster) -> Vec<String> {
     world.node_writes().into_iter().filter(|line| line.starts_with("delete")).collect()
 }
 
@@ -146,7 +146,7 @@ async fn a_node_that_turns_ready_while_its_deletion_is_sent_stays() {
         if point == Point::Before && operation.action == "delete nodes" {
             edit_node(&server, "n0", make_ready);
         }
-        Verdict::Continue
+        HookDecision::Continue
     });
     world.kubelets.set_ready("n0", Ready::Unknown).await.unwrap();
     tokio::time::sleep(secs(600)).await;
@@ -173,7 +173,7 @@ async fn a_namesake_survives_the_deletion_of_the_other() {
                 tx.put(def, new);
             });
         }
-        Verdict::Continue
+        HookDecision::Continue
     });
     world.kubelets.set_ready("n0", Ready::Unknown).await.unwrap();
     tokio::time::sleep(secs(600)).await;
@@ -198,7 +198,7 @@ async fn a_namesake_that_is_not_ready_either_needs_a_proof_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_never_initialised_has_five_minutes() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.cloud.delete_instance("young");
     let _ccm = world.start(&[ONLY]);
     world.kubelets.register(initialized("old")).await.unwrap();
@@ -232,7 +232,7 @@ async fn nothing_is_deleted_that_the_cloud_never_found() {
 
 #[tokio::test(start_paused = true)]
 async fn no_ready_node_is_needed_where_the_cloud_finds_others() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = world.start(&[]);
     world.join(["n0", "n1", "n2"]).await;
     world.until_initialized(&["n0", "n1", "n2"], secs(60)).await;
@@ -249,7 +249,7 @@ async fn no_ready_node_is_needed_where_the_cloud_finds_others() {
 /// On-premises control planes and virtual kubelets, which no cloud knows.
 #[tokio::test(start_paused = true)]
 async fn nodes_that_no_cloud_knows_keep_no_dead_worker_and_are_kept() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     for name in ["virtual", "bare"] {
         world.cloud.delete_instance(name);
     }
@@ -284,7 +284,7 @@ async fn an_outage_during_a_proof_pauses_it() {
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_machine_was_replaced_under_its_name_stays_and_its_stale_id_is_reported() {
     let machine = |uuid: &'static str| move |node: &mut Value| node["status"]["nodeInfo"]["systemUUID"] = json!(uuid);
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&[]);
     world.join(["n0", "n1"]).await;
     for name in ["n0", "n1"] {
@@ -318,7 +318,7 @@ async fn upstream_safety_deletes_after_one_answer_and_still_by_uid() {
 /// By name where the node has no provider ID.
 #[tokio::test(start_paused = true)]
 async fn a_stopped_instance_is_tainted_until_its_node_is_ready_and_nothing_is_read_for_it() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.put_instance("a", json!({"powerState": "stopped"}));
     world.kubelets.register_all(["a", "b"].map(|name| NodeSpec::new(name).initialized())).await.unwrap();
     let _ccm = world.start(&[ONLY]);
@@ -360,7 +360,7 @@ async fn other_taints_survive_the_shutdown_taint_even_in_a_race() {
                 node["spec"]["taints"] = Value::Array(list);
             });
         }
-        Verdict::Continue
+        HookDecision::Continue
     });
     world.kubelets.set_ready("n0", Ready::Unknown).await.unwrap();
     world.until("tainted", secs(30), || world.node_writes().len() == 1).await;
@@ -395,7 +395,7 @@ async fn five_hundred_nodes_that_are_not_ready_are_one_batch_a_hundred_and_less_
 
 #[tokio::test(start_paused = true)]
 async fn every_event_names_its_object_in_full_and_its_component() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.fail_instances(FaultError::NotFound, Some("c"));
     let _ccm = world.start(&[]);
     world.join(["a", "b", "c"]).await;

@@ -4,7 +4,7 @@
 // Helpers of tests may fail as tests do; counters hold whole numbers.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::float_cmp)]
 
-mod balancers;
+mod cluster;
 mod faults;
 mod health;
 mod initialize;
@@ -21,6 +21,7 @@ mod routes;
 mod routes_conditions;
 mod routes_failures;
 mod routes_provider;
+mod scripted_load_balancers;
 mod service_world;
 mod services;
 mod services_changes;
@@ -31,4 +32,3 @@ mod services_restart;
 mod shadow;
 mod start;
 mod waiting;
-mod world;

@@ -6,7 +6,7 @@ use ccm_core::provider::CloudProvider as _;
 use ccm_testkit::{kubelet::NodeSpec, metrics};
 use prometheus::{Encoder, TextEncoder, proto::MetricType};
 
-use crate::world::{Ccm, World, secs};
+use crate::cluster::{Ccm, TestCluster, secs};
 
 /// Families of upstream (1.37) that these controllers, clients and the election have: type, labels.
 const UPSTREAM: [(&str, MetricType, &[&str]); 10] = [
@@ -30,7 +30,7 @@ fn bounds(ccm: &Ccm, name: &str) -> Vec<f64> {
 
 #[tokio::test(start_paused = true)]
 async fn families_of_upstream_are_exported_under_their_names_and_labels() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&["--leader-elect=true"]);
     world.join(["a", "b"]).await;
     world.until_initialized(&["a", "b"], secs(60)).await;
@@ -58,7 +58,7 @@ async fn families_of_upstream_are_exported_under_their_names_and_labels() {
 
 #[tokio::test(start_paused = true)]
 async fn labels_are_closed_sets_and_the_page_can_be_scraped() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&["--leader-elect=true"]);
     let names: Vec<String> = (0..30).map(|i| format!("some-node-{i}")).collect();
     world.join(names.clone()).await;
@@ -83,7 +83,7 @@ async fn labels_are_closed_sets_and_the_page_can_be_scraped() {
 #[tokio::test(start_paused = true)]
 async fn a_process_without_work_shows_every_documented_family() {
     let page = include_str!("../../../../docs/reference/metrics.md");
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&[
         "--leader-elect=true",
         "--controllers=*,nodeipam",
@@ -104,7 +104,7 @@ async fn a_process_without_work_shows_every_documented_family() {
 /// Every change of the cloud is counted once, and nothing else is.
 #[tokio::test(start_paused = true)]
 async fn changes_of_the_cloud_are_counted_as_the_cloud_counts_them() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&["--leader-elect=true", "--controllers=*", "--cluster-cidr=10.0.0.0/16"]);
     world.until("it leads", secs(30), || ccm.metric("ccm_leading", &[]) > 0.0).await;
     let made = |operation| ccm.metric("ccm_cloud_mutations_total", &[("operation", operation), ("outcome", "success")]);
@@ -128,7 +128,7 @@ async fn changes_of_the_cloud_are_counted_as_the_cloud_counts_them() {
     }
     assert_eq!((calls.create_load_balancer, calls.delete_load_balancer), (1, 1));
     let all = ccm.metric("ccm_cloud_mutations_total", &[]);
-    let operations = ccm_mock::MockProvider::over(world.cloud.clone()).mutations();
+    let operations = ccm_mock::MockProvider::new_in_process(world.cloud.clone()).mutation_operations();
     assert_eq!(all, operations.iter().map(|operation| made(operation)).sum::<f64>(), "no other operation, no failure");
     assert!(ccm.metric("ccm_reconciles_total", &[("controller", "service-lb-controller"), ("outcome", "done")]) > 0.0);
     assert!(ccm.metric("workqueue_adds_total", &[("name", "service")]) > 0.0);
@@ -137,7 +137,7 @@ async fn changes_of_the_cloud_are_counted_as_the_cloud_counts_them() {
 /// The case of upstream's own test of 1.37.
 #[tokio::test(start_paused = true)]
 async fn two_ready_nodes_and_one_that_exists_are_one_call_of_each_kind() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.kubelets.register_all(["a", "b", "c"].map(|name| NodeSpec::new(name).initialized())).await.unwrap();
     world.kubelets.set_ready("c", false).await.unwrap();
     let ccm = world.start(&["--controllers=cloud-node-lifecycle"]);

@@ -1,6 +1,6 @@
 //! Leader migration: two locks, one provider, and starts one after the other.
 
-use ccm_core::runtime::manager::Exit;
+use ccm_core::runtime::manager::ManagerExit;
 use ccm_testkit::apiserver::{Action, Match};
 use http::StatusCode;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -8,8 +8,8 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 
 use crate::{
+    cluster::{TestCluster, secs},
     provider::Scripted,
-    world::{World, secs},
 };
 
 const MAIN: &str = "cloud-controller-manager";
@@ -17,14 +17,14 @@ const MIGRATION: &str = "cloud-provider-extraction-migration";
 const FLAGS: [&str; 2] = ["--leader-elect=true", "--enable-leader-migration"];
 
 /// Who holds a lock; nobody if it is free or was never taken.
-fn holder(world: &World, name: &str) -> String {
+fn holder(world: &TestCluster, name: &str) -> String {
     let object = world.server.store().get(("coordination.k8s.io", "leases"), "kube-system", name);
     let holder = object.map(|object| object.value()["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned());
     holder.unwrap_or_default()
 }
 
 /// Another manager holds the migration lock, for fifteen seconds more.
-async fn held_by_another(world: &World) {
+async fn held_by_another(world: &TestCluster) {
     let leases: Api<Lease> = Api::namespaced(world.server.client(), "kube-system");
     let spec = json!({"holderIdentity": "kcm", "leaseDurationSeconds": 15, "leaseTransitions": 4});
     let lease = serde_json::from_value(json!({"metadata": {"name": MIGRATION}, "spec": spec})).unwrap();
@@ -33,7 +33,7 @@ async fn held_by_another(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn the_provider_is_started_once_whatever_locks_there_are() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let provider = Scripted::over(&world.cloud);
     held_by_another(&world).await;
     let ccm = world.start_with(provider.clone(), &FLAGS);
@@ -45,21 +45,22 @@ async fn the_provider_is_started_once_whatever_locks_there_are() {
     assert_eq!(holder(&world, MIGRATION), holder(&world, MAIN));
     tokio::time::sleep(secs(10)).await;
     assert_eq!(provider.starts(), 1);
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     assert_eq!((holder(&world, MAIN).as_str(), holder(&world, MIGRATION).as_str()), ("", ""), "both are given back");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_migrates_does_nothing_before_its_lock_is_held() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     held_by_another(&world).await;
     let _ccm = world.start(&FLAGS);
     world.join(["a"]).await;
     world.until_initialized(&["a"], secs(60)).await;
     world.put_instance("a", json!({"powerState": "stopped"}));
     world.kubelets.set_ready("a", false).await.unwrap();
-    let tainted =
-        |world: &World| world.node("a")["spec"]["taints"].to_string().contains("cloudprovider.kubernetes.io/shutdown");
+    let tainted = |world: &TestCluster| {
+        world.node("a")["spec"]["taints"].to_string().contains("cloudprovider.kubernetes.io/shutdown")
+    };
     world.until("the node is tainted", secs(120), || tainted(&world)).await;
     assert_ne!(holder(&world, MIGRATION), "kcm");
 }
@@ -67,13 +68,13 @@ async fn what_migrates_does_nothing_before_its_lock_is_held() {
 #[tokio::test(start_paused = true)]
 async fn to_lose_either_lock_ends_the_process_and_frees_the_other() {
     for (lost, other) in [(MAIN, MIGRATION), (MIGRATION, MAIN)] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let ccm = world.start(&FLAGS);
         world.until("both are held", secs(60), || !holder(&world, MIGRATION).is_empty()).await;
         let refused = Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
-        world.server.faults().add(Match::resource("leases").name(lost).user_agent(crate::world::AGENT), refused);
+        world.server.faults().add(Match::resource("leases").name(lost).user_agent(crate::cluster::AGENT), refused);
         let exit = ccm.ended().await.unwrap();
-        let Exit::LeadershipLost(why) = exit else { panic!("{lost}: {exit:?}") };
+        let ManagerExit::LeadershipLost(why) = exit else { panic!("{lost}: {exit:?}") };
         assert_eq!(why.starts_with("migration lock: "), lost == MIGRATION, "{why}");
         assert_eq!(holder(&world, other), "", "{lost} was lost");
     }
@@ -81,7 +82,7 @@ async fn to_lose_either_lock_ends_the_process_and_frees_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn controllers_start_one_after_the_other() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&["--controller-start-interval=10s"]);
     let running = || ccm.metric("running_managed_controllers", &[]);
     world.until("the first runs", secs(5), || running() == 1.0).await;

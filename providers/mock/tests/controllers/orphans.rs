@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use ccm_core::{
-    controllers::orphans::{Cause, Fate, Treatment},
+    controllers::orphans::{CollectOutcome, OrphanAction, OrphanReason},
     error::chain,
     provider::{CloudError, CloudProvider, Inventory, LoadBalancers, Op, OwnedObject, Progress, ProviderContext},
-    runtime::{gate::WriteGate, manager::OrphanRequest},
+    runtime::{manager::OrphanRequest, write_gate::WriteGate},
 };
 use ccm_mock::{
     MockProvider,
@@ -18,15 +18,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    cluster::{TestCluster, secs},
     service_world::SERVICE,
-    world::{World, secs},
 };
 
 const DAY: u64 = 24 * 3600;
 
 /// A world in which these Services had balancers when the last process ended; those of `lost` went without a deletion.
-async fn leaked(services: &[&str], lost: &[&str]) -> World {
-    let world = World::with("");
+async fn leaked(services: &[&str], lost: &[&str]) -> TestCluster {
+    let world = TestCluster::with("");
     world.have_nodes(["n1"]).await;
     let ccm = world.start(&SERVICE);
     for name in services {
@@ -41,13 +41,13 @@ async fn leaked(services: &[&str], lost: &[&str]) -> World {
 }
 
 /// Services whose balancers are in the cloud.
-fn held(world: &World) -> Vec<String> {
+fn held(world: &TestCluster) -> Vec<String> {
     let mut names: Vec<_> = world.cloud.load_balancers().into_iter().map(|balancer| balancer.service).collect();
     names.sort();
     names
 }
 
-fn start(world: &World, flags: &[&str]) -> crate::world::Ccm {
+fn start(world: &TestCluster, flags: &[&str]) -> crate::cluster::Ccm {
     let flags: Vec<&str> = SERVICE.iter().chain(flags).copied().collect();
     world.start(&flags)
 }
@@ -233,7 +233,7 @@ impl Inventory for Bad {
 }
 
 /// Gives a balancer to another cluster.
-fn give_away(world: &World, service: &str) {
+fn give_away(world: &TestCluster, service: &str) {
     let found = world.cloud.load_balancers().into_iter().find(|balancer| balancer.service == service).unwrap();
     let edit = LoadBalancerEdit { cluster: Some("another".into()), ..LoadBalancerEdit::default() };
     world.cloud.edit_load_balancer(&found.name, edit).unwrap();
@@ -277,7 +277,7 @@ async fn the_subcommand_ends_in_time_and_says_what_is_wrong_with_the_provider() 
         assert!(Instant::now() <= limit + secs(5), "{wrong:?} took {:?} too long", Instant::now() - limit);
         let text = match &result {
             Ok(report) => {
-                assert!(report.failed() + report.left() > 0, "{wrong:?} leaves nothing: {}", report.table());
+                assert!(report.failed() + report.remaining() > 0, "{wrong:?} leaves nothing: {}", report.table());
                 report.table()
             }
             Err(error) => chain(error),
@@ -310,7 +310,7 @@ async fn the_subcommand_deletes_nothing_of_a_cluster_that_was_not_confirmed() {
     assert!(report.table().contains("--confirm=marked"), "{}", report.table());
     assert_eq!(world.cloud.calls().since(&calls).writes(), 0);
     let report = manager().orphans(request(Some("marked")), CancellationToken::new()).await.unwrap();
-    assert_eq!((report.left(), held(&world)), (0, vec!["default/db".to_owned()]));
+    assert_eq!((report.remaining(), held(&world)), (0, vec!["default/db".to_owned()]));
 }
 
 /// A provider whose marks have another name for the cluster than the flag.
@@ -333,7 +333,7 @@ impl CloudProvider for Named {
 
 #[async_trait]
 impl Inventory for Named {
-    fn cluster(&self, _: &Op) -> Box<str> {
+    fn cluster_id(&self, _: &Op) -> Box<str> {
         "marked".into()
     }
 
@@ -353,10 +353,10 @@ async fn the_subcommand_lists_and_writes_nothing() {
     let request = OrphanRequest { delete: None, minimum_age: secs(0), limit: Instant::now() + secs(60) };
     let manager = world.manager(Arc::new(world.provider()), &SERVICE);
     let report = manager.orphans(request, CancellationToken::new()).await.unwrap();
-    assert_eq!((report.owned, report.left()), (3, 1));
+    assert_eq!((report.owned, report.remaining()), (3, 1));
     let (orphan, treatment) = &report.orphans[0];
-    assert_eq!(orphan.cause, Cause::NoService);
-    assert!(matches!(treatment, Treatment::Listed));
+    assert_eq!(orphan.reason, OrphanReason::NoService);
+    assert!(matches!(treatment, OrphanAction::Listed));
     assert!(report.table().contains("Service default/lost"), "{}", report.table());
     assert_eq!(world.cloud.calls().since(&calls).writes(), 0);
     assert_eq!(world.writes().len(), writes);
@@ -373,10 +373,10 @@ async fn the_subcommand_deletes_what_is_old_enough() {
     };
     let manager = || world.manager(Arc::new(world.provider()), &SERVICE);
     let report = manager().orphans(delete(secs(3600)), CancellationToken::new()).await.unwrap();
-    assert!(report.orphans.iter().all(|(_, treatment)| matches!(treatment, Treatment::TooYoung)), "{report:?}");
+    assert!(report.orphans.iter().all(|(_, treatment)| matches!(treatment, OrphanAction::TooYoung)), "{report:?}");
     assert_eq!(held(&world).len(), 3);
     let report = manager().orphans(delete(secs(0)), CancellationToken::new()).await.unwrap();
-    let deleted = |treatment: &Treatment| matches!(treatment, Treatment::Collected(Ok(Fate::Deleted)));
+    let deleted = |treatment: &OrphanAction| matches!(treatment, OrphanAction::Collected(Ok(CollectOutcome::Deleted)));
     assert!(report.orphans.iter().all(|(_, treatment)| deleted(treatment)), "{report:?}");
-    assert_eq!((report.left(), held(&world).len()), (0, 0));
+    assert_eq!((report.remaining(), held(&world).len()), (0, 0));
 }

@@ -1,13 +1,13 @@
 //! The periodic comparison of addresses: what it asks, when, and what it makes of odd answers.
 
-use ccm_core::provider::{CloudError, ErrorKind, InstanceMetadata, Need, Power, Presence};
+use ccm_core::provider::{CloudError, ErrorKind, InstanceMetadata, InstanceStatus, MetadataScope, PowerState};
 use ccm_testkit::{apiserver::Match, kubelet::NodeSpec};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
+    cluster::{TestCluster, addresses, internal, is_initialized, label, secs, taints},
     provider::{Answers, Scripted},
-    world::{World, addresses, internal, is_initialized, label, secs, taints},
 };
 
 fn initialized(count: usize) -> impl Iterator<Item = NodeSpec> {
@@ -17,7 +17,7 @@ fn initialized(count: usize) -> impl Iterator<Item = NodeSpec> {
 #[tokio::test(start_paused = true)]
 #[ignore = "cargo xtask test --full"]
 async fn a_pass_over_a_thousand_nodes_is_tens_of_calls_for_addresses_spread_over_half_the_period() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let provider = Scripted::over(&world.cloud);
     world.kubelets.register_all(initialized(1000)).await.unwrap();
     let start = Instant::now();
@@ -26,7 +26,7 @@ async fn a_pass_over_a_thousand_nodes_is_tens_of_calls_for_addresses_spread_over
     let asked = provider.take_asked();
     assert_eq!(asked.iter().map(|a| a.nodes.len()).sum::<usize>(), 1000);
     assert!((10..=20).contains(&asked.len()), "{} calls", asked.len());
-    assert!(asked.iter().all(|a| a.needs == [Need::Addresses]));
+    assert!(asked.iter().all(|a| a.needs == [MetadataScope::Addresses]));
     assert!(asked.iter().all(|a| a.max_age <= secs(30)), "the answer is about now");
     let late = asked.iter().map(|a| a.at - start).max().unwrap();
     assert!((secs(100)..=secs(150)).contains(&late), "the last is asked after {late:?}");
@@ -36,7 +36,7 @@ async fn a_pass_over_a_thousand_nodes_is_tens_of_calls_for_addresses_spread_over
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_address_is_written_within_a_period_by_one_patch() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.put_instance("a", json!({"addresses": [internal("10.0.0.1"), internal("fd00::1")]}));
     let _ccm = world.start(&["--node-status-update-frequency=1m", "--controllers=cloud-node"]);
     world.join(["a"]).await;
@@ -55,21 +55,21 @@ type Odd = (&'static str, fn(usize) -> Answers);
 /// Answers to so many questions that no provider should give, or that say nothing.
 const ODD: [Odd; 8] = [
     ("none at all", |_| Ok(vec![])),
-    ("one too few", |n| Ok(vec![Ok(Presence::NotFound); n - 1])),
-    ("one too many", |n| Ok(vec![Ok(Presence::NotFound); n + 1])),
-    ("not found", |n| Ok(vec![Ok(Presence::NotFound); n])),
+    ("one too few", |n| Ok(vec![Ok(InstanceStatus::NotFound); n - 1])),
+    ("one too many", |n| Ok(vec![Ok(InstanceStatus::NotFound); n + 1])),
+    ("not found", |n| Ok(vec![Ok(InstanceStatus::NotFound); n])),
     ("an error each", |n| Ok(vec![Err(CloudError::transient("no")); n])),
     ("an error of kind not found", |n| Ok(vec![Err(CloudError::new(ErrorKind::NotFound, "no")); n])),
     ("an error for all", |_| Err(CloudError::new(ErrorKind::NotImplemented, "no"))),
     ("found, and nothing known", |n| {
-        Ok(vec![Ok(Presence::Found { power: Power::Unknown, meta: InstanceMetadata::default() }); n])
+        Ok(vec![Ok(InstanceStatus::Found { power_state: PowerState::Unknown, meta: InstanceMetadata::default() }); n])
     }),
 ];
 
 #[tokio::test(start_paused = true)]
 async fn odd_answers_of_a_provider_change_nothing_and_end_nothing() {
     for (name, answers) in ODD {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let provider = Scripted::over(&world.cloud);
         let ccm = world.start_with(provider.clone(), &["--node-status-update-frequency=10s"]);
         world.join(["a", "b"]).await;
@@ -91,11 +91,11 @@ async fn odd_answers_of_a_provider_change_nothing_and_end_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_periodic_update_leaves_nodes_alone_that_wait_for_initialisation() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     // Initialisation is refused for a reason that the periodic update would not see.
     let provider = Scripted::over(&world.cloud);
     provider.answer(|queries| {
-        let refuse = queries.iter().any(|query| query.need == Need::Initialize);
+        let refuse = queries.iter().any(|query| query.scope == MetadataScope::All);
         refuse.then(|| Err(CloudError::new(ErrorKind::Denied, "no")))
     });
     let _ccm = world.start_with(provider.clone(), &["--node-status-update-frequency=10s", "--controllers=cloud-node"]);
@@ -105,13 +105,13 @@ async fn the_periodic_update_leaves_nodes_alone_that_wait_for_initialisation() {
     assert!(!addresses(&world.node("n0000")).is_empty(), "the other one was updated");
     assert!(addresses(&world.node("a")).is_empty() && !is_initialized(&world.node("a")));
     let asked = provider.take_asked();
-    let periodic = asked.iter().filter(|a| a.needs == [Need::Addresses]);
+    let periodic = asked.iter().filter(|a| a.needs == [MetadataScope::Addresses]);
     assert!(periodic.flat_map(|a| &a.nodes).all(|name| name == "n0000"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_address_that_the_cloud_does_not_know_is_told_once_and_the_old_ones_stay() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ip = world.cloud.instance("a").unwrap().addresses[0].address.clone();
     let _ccm = world.start(&["--node-status-update-frequency=10s", "--controllers=cloud-node"]);
     let spec = NodeSpec::new("a").provided_ip(ip.parse().unwrap());
@@ -129,7 +129,7 @@ const LABELS_GATE: &str = "--feature-gates=CloudNodeAdditionalLabelsReconciliati
 #[tokio::test(start_paused = true)]
 async fn additional_labels_are_refreshed_only_behind_the_gate_and_zone_and_region_never() {
     for gate in [false, true] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         world.put_instance("a", json!({"zone": "z1", "additionalLabels": {"host": "h1", "gone": "x"}}));
         let mut flags = vec!["--node-status-update-frequency=1m", "--controllers=cloud-node"];
         flags.extend(gate.then_some(LABELS_GATE));
@@ -162,7 +162,7 @@ async fn additional_labels_are_refreshed_only_behind_the_gate_and_zone_and_regio
 
 #[tokio::test(start_paused = true)]
 async fn labels_that_the_server_would_refuse_do_not_stop_an_initialisation() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.put_instance("a", json!({"zone": "no such zone!", "additionalLabels": {"bad value": "x", "good": "y"}}));
     let _ccm = world.start(&["--controllers=cloud-node"]);
     world.join(["a"]).await;
@@ -176,7 +176,7 @@ async fn labels_that_the_server_would_refuse_do_not_stop_an_initialisation() {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_of_another_cloud_cause_no_request_at_all() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let provider = Scripted::over(&world.cloud);
     let theirs = [
         NodeSpec::new("tainted").provider_id("aws:///eu-1a/i-1"),
@@ -201,7 +201,7 @@ async fn nodes_of_another_cloud_cause_no_request_at_all() {
     tokio::time::sleep(secs(300)).await;
     world.kubelets.set_ready("dead", true).await.unwrap();
     tokio::time::sleep(secs(300)).await;
-    for entry in world.server.log().matching(&Match::any().user_agent(crate::world::AGENT)) {
+    for entry in world.server.log().matching(&Match::any().user_agent(crate::cluster::AGENT)) {
         let about = [entry.request.name.as_str(), entry.body["involvedObject"]["name"].as_str().unwrap_or_default()];
         assert!(!names.iter().any(|name| about.contains(&name.as_str())), "{entry:?}");
     }

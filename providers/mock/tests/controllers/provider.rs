@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
     provider::{
-        BatchLimits, CloudError, CloudProvider, Instances, Need, NodeClaim, NodeQuery, Op, Presence, ProviderContext,
+        BatchLimits, CloudError, CloudProvider, InstanceQuery, InstanceStatus, Instances, MetadataScope, NodeOwnership,
+        Op, ProviderContext,
     },
 };
 use ccm_mock::{MockCloud, MockProvider};
@@ -14,30 +15,30 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Answers to one batch, as the trait has them.
-pub(crate) type Answers = Result<Vec<Result<Presence, CloudError>>, CloudError>;
-type Script = Box<dyn Fn(&[NodeQuery]) -> Option<Answers> + Send + Sync>;
+pub(crate) type Answers = Result<Vec<Result<InstanceStatus, CloudError>>, CloudError>;
+type Script = Box<dyn Fn(&[InstanceQuery]) -> Option<Answers> + Send + Sync>;
 
 /// One batch that was asked.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct DescribeCall {
     pub(crate) at: Instant,
     pub(crate) nodes: Vec<String>,
     /// What was needed, without repetitions.
-    pub(crate) needs: Vec<Need>,
+    pub(crate) needs: Vec<MetadataScope>,
     pub(crate) max_age: Duration,
 }
 
 /// The provider. Without a script it answers as the mock does.
 pub(crate) struct Scripted {
     inner: MockProvider,
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<DescribeCall>>,
     script: Mutex<Option<Script>>,
     starts: Mutex<u32>,
 }
 
 impl Scripted {
     pub(crate) fn over(cloud: &MockCloud) -> Arc<Self> {
-        let inner = MockProvider::over(cloud.clone());
+        let inner = MockProvider::new_in_process(cloud.clone());
         Arc::new(Self { inner, asked: Mutex::default(), script: Mutex::default(), starts: Mutex::default() })
     }
 
@@ -47,12 +48,12 @@ impl Scripted {
     }
 
     /// Answers batches from now on by `script`; those for which it returns `None` as the mock does.
-    pub(crate) fn answer(&self, script: impl Fn(&[NodeQuery]) -> Option<Answers> + Send + Sync + 'static) {
+    pub(crate) fn answer(&self, script: impl Fn(&[InstanceQuery]) -> Option<Answers> + Send + Sync + 'static) {
         *self.script.lock() = Some(Box::new(script));
     }
 
     /// Takes what was asked since the last time.
-    pub(crate) fn take_asked(&self) -> Vec<Asked> {
+    pub(crate) fn take_asked(&self) -> Vec<DescribeCall> {
         std::mem::take(&mut self.asked.lock())
     }
 }
@@ -63,8 +64,8 @@ impl CloudProvider for Scripted {
         self.inner.name()
     }
 
-    fn claims_node(&self, node: &NodeView) -> NodeClaim {
-        self.inner.claims_node(node)
+    fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
+        self.inner.node_ownership(node)
     }
 
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
@@ -83,11 +84,11 @@ impl Instances for Scripted {
         Instances::limits(&self.inner)
     }
 
-    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Answers {
-        let mut needs: Vec<Need> = queries.iter().map(|query| query.need).collect();
+    async fn describe(&self, op: &Op, queries: &[InstanceQuery]) -> Answers {
+        let mut needs: Vec<MetadataScope> = queries.iter().map(|query| query.scope).collect();
         needs.sort_unstable();
         needs.dedup();
-        self.asked.lock().push(Asked {
+        self.asked.lock().push(DescribeCall {
             at: Instant::now(),
             nodes: queries.iter().map(|query| query.node.name.to_string()).collect(),
             needs,

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use ccm_core::{
     k8s::{AddressType, NodeAddress},
-    provider::{InstanceMetadata, Power, Presence},
+    provider::{InstanceMetadata, InstanceStatus, PowerState},
 };
 use ccm_testkit::{
     apiserver::{Action, Match},
-    hooks::{Point, Verdict},
+    hooks::{HookDecision, Point},
     kubelet::{NodeSpec, UNINITIALIZED_TAINT},
 };
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
+    cluster::{AGENT, TestCluster, addresses, edit_node, internal, is_initialized, label, secs, taints},
     provider::Scripted,
-    world::{AGENT, World, addresses, edit_node, internal, is_initialized, label, secs, taints},
 };
 
 const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
@@ -28,7 +28,7 @@ fn remove_taint(node: &mut Value) {
 
 #[tokio::test(start_paused = true)]
 async fn a_taint_that_somebody_else_removes_meanwhile_means_no_second_initialisation() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.join(["a"]).await;
     // The watch shows it too late.
     let _ccm = world.start(&["--controllers=cloud-node"]);
@@ -49,7 +49,7 @@ async fn a_taint_that_somebody_else_removes_meanwhile_means_no_second_initialisa
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_resolved_by_reading_the_server_not_the_cache() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.join(["a"]).await;
     let _ccm = world.start(&["--controllers=cloud-node"]);
     let server = world.server.clone();
@@ -74,7 +74,7 @@ async fn a_conflict_is_resolved_by_reading_the_server_not_the_cache() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namesake_that_registers_meanwhile_gets_nothing_that_was_meant_for_the_other() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.join(["a"]).await;
     let _ccm = world.start(&["--controllers=cloud-node"]);
     let server = world.server.clone();
@@ -83,7 +83,7 @@ async fn a_namesake_that_registers_meanwhile_gets_nothing_that_was_meant_for_the
             server.faults().freeze_watches(Match::resource("nodes").verb("watch"));
             edit_node(&server, "a", |node| node["metadata"]["uid"] = json!("another"));
         }
-        Verdict::Continue
+        HookDecision::Continue
     });
     tokio::time::sleep(secs(20)).await;
     assert_eq!(world.node_writes(), [""; 0]);
@@ -96,7 +96,7 @@ async fn a_namesake_that_registers_meanwhile_gets_nothing_that_was_meant_for_the
 #[tokio::test(start_paused = true)]
 async fn a_node_is_never_without_taint_and_addresses_however_often_writing_them_fails() {
     for times in [1, 3, 8] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let status = Match::resource("nodes").verb("patch").subresource("status").user_agent(AGENT);
         let down = Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
         let fault = world.server.faults().add_times(status, down, times);
@@ -112,7 +112,7 @@ async fn a_node_is_never_without_taint_and_addresses_however_often_writing_them_
 
 #[tokio::test(start_paused = true)]
 async fn synced_is_told_only_after_everything_is_written() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let patch = Match::resource("nodes").verb("patch").subresource("").user_agent(AGENT);
     let down = Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
     let fault = world.server.faults().add(patch, down);
@@ -134,7 +134,7 @@ async fn synced_is_told_only_after_everything_is_written() {
 /// Go's strategic merge loses one of two addresses of a type where the cache has none and the server has some.
 #[tokio::test(start_paused = true)]
 async fn both_addresses_of_a_type_survive_when_the_cache_lags() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.put_instance("a", json!({"addresses": [internal("10.0.0.1"), internal("fd00::1")]}));
     world.join(["a"]).await;
     let _ccm = world.start(&["--controllers=cloud-node"]);
@@ -153,7 +153,7 @@ async fn both_addresses_of_a_type_survive_when_the_cache_lags() {
 /// Go writes provider IDs into, and appends host names to, what the provider returned.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_a_provider_shares_between_nodes_is_not_changed() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let shared = Arc::new(InstanceMetadata {
         addresses: vec![NodeAddress::new(AddressType::InternalIp, "10.0.0.1")],
         ..InstanceMetadata::default()
@@ -162,7 +162,7 @@ async fn an_answer_that_a_provider_shares_between_nodes_is_not_changed() {
     let provider = Scripted::over(&world.cloud);
     let answer = shared.clone();
     provider.answer(move |queries| {
-        let found = Presence::Found { power: Power::Running, meta: (*answer).clone() };
+        let found = InstanceStatus::Found { power_state: PowerState::Running, meta: (*answer).clone() };
         Some(Ok(queries.iter().map(|_| Ok(found.clone())).collect()))
     });
     for name in ["a", "b"] {
@@ -182,7 +182,7 @@ async fn an_answer_that_a_provider_shares_between_nodes_is_not_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_while_labels_are_reconciled_is_retried() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let spec = NodeSpec::new("a").initialized().label(BETA_ZONE, "right").label(ZONE, "wrong");
     let patch = Match::resource("nodes").verb("patch").user_agent(AGENT);
     let conflict = Action::Error { code: StatusCode::CONFLICT, retry_after: None };
@@ -197,14 +197,14 @@ async fn a_conflict_while_labels_are_reconciled_is_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_label_that_moves_while_its_copy_is_written_is_copied_anew() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let spec = NodeSpec::new("a").initialized().label(BETA_ZONE, "old");
     let server = world.server.clone();
     world.hooks.on(move |number, point, _| {
         if (number, point) == (1, Point::Before) {
             edit_node(&server, "a", |node| node["metadata"]["labels"][BETA_ZONE] = json!("new"));
         }
-        Verdict::Continue
+        HookDecision::Continue
     });
     let _ccm = world.start(&["--controllers=cloud-node"]);
     world.kubelets.register(spec).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_label_that_moves_while_its_copy_is_written_is_copied_anew() {
 #[tokio::test(start_paused = true)]
 async fn an_event_waits_for_writes_about_other_nodes_and_at_most_five_seconds() {
     for (late, least, most) in [(secs(2), 2.0, 3.0), (secs(20), 5.0, 6.0)] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let slow = Match::resource("nodes").verb("patch").subresource("status").name("slow").user_agent(AGENT);
         world.server.faults().add_times(slow, Action::Delay(late), 1);
         let _ccm = world.start(&[]);

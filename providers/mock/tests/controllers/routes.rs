@@ -9,7 +9,7 @@ use ccm_testkit::{
 };
 use serde_json::json;
 
-use crate::world::{Ccm, World, initialized, secs};
+use crate::cluster::{Ccm, TestCluster, initialized, secs};
 
 pub(crate) const MINUTE: Duration = secs(60);
 const HOUR: Duration = secs(3600);
@@ -19,23 +19,23 @@ pub(crate) const READY: &str = "False/RouteCreated";
 pub(crate) const NOT_READY: &str = "True/NoRouteCreated";
 
 /// Starts the route controller alone, with more flags.
-pub(crate) fn start(world: &World, flags: &[&str]) -> Ccm {
+pub(crate) fn start(world: &TestCluster, flags: &[&str]) -> Ccm {
     world.start(&[&ROUTES_ONLY, flags].concat())
 }
 
 /// Starts it so that nothing but changes, and an hour that is over, are a reason to compare.
-pub(crate) fn start_watching(world: &World) -> Ccm {
+pub(crate) fn start_watching(world: &TestCluster) -> Ccm {
     start(world, &["--feature-gates=CloudControllerManagerWatchBasedRoutesReconciliation=true"])
 }
 
 /// Registers a node and gives it pod networks, as kube-controller-manager does.
-pub(crate) async fn join(world: &World, spec: NodeSpec, cidrs: &[&str]) {
+pub(crate) async fn join(world: &TestCluster, spec: NodeSpec, cidrs: &[&str]) {
     let name = spec.name.clone();
     world.kubelets.register(spec).await.unwrap();
     give(world, &name, cidrs);
 }
 
-pub(crate) fn give(world: &World, name: &str, cidrs: &[&str]) {
+pub(crate) fn give(world: &TestCluster, name: &str, cidrs: &[&str]) {
     world.edit(name, |node| {
         node["spec"]["podCIDR"] = json!(cidrs[0]);
         node["spec"]["podCIDRs"] = json!(cidrs);
@@ -43,7 +43,7 @@ pub(crate) fn give(world: &World, name: &str, cidrs: &[&str]) {
 }
 
 /// Deletes a node and its kubelet, here and now.
-pub(crate) fn remove(world: &World, name: &str) {
+pub(crate) fn remove(world: &TestCluster, name: &str) {
     world.kubelets.stop_node(name).unwrap();
     let nodes = resources::find("", "v1", "nodes").unwrap();
     world.server.store().write(|tx| {
@@ -54,7 +54,7 @@ pub(crate) fn remove(world: &World, name: &str) {
 }
 
 /// Condition NetworkUnavailable of a node, `status/reason`; empty without one.
-pub(crate) fn network(world: &World, name: &str) -> String {
+pub(crate) fn network(world: &TestCluster, name: &str) -> String {
     let node = world.node(name);
     let list = node["status"]["conditions"].as_array().into_iter().flatten();
     let mut found = list.filter(|condition| condition["type"] == "NetworkUnavailable");
@@ -66,7 +66,7 @@ pub(crate) fn network(world: &World, name: &str) -> String {
 }
 
 /// Waits until all routes of these nodes are there, as their conditions say.
-pub(crate) async fn until_ready(world: &World, names: &[impl AsRef<str>], limit: Duration) -> Duration {
+pub(crate) async fn until_ready(world: &TestCluster, names: &[impl AsRef<str>], limit: Duration) -> Duration {
     let mut left: Vec<&str> = names.iter().map(AsRef::as_ref).rev().collect();
     let all = || {
         while left.last().is_some_and(|name| network(world, name) == READY) {
@@ -78,7 +78,7 @@ pub(crate) async fn until_ready(world: &World, names: &[impl AsRef<str>], limit:
 }
 
 /// Routes of the cloud, `node destination`, sorted; `!` marks black holes.
-pub(crate) fn routes(world: &World) -> Vec<String> {
+pub(crate) fn routes(world: &TestCluster) -> Vec<String> {
     let mark = |blackhole| if blackhole { " !" } else { "" };
     let text =
         |route: &ccm_mock::cloud::Route| format!("{} {}{}", route.node, route.destination, mark(route.blackhole));
@@ -88,7 +88,7 @@ pub(crate) fn routes(world: &World) -> Vec<String> {
 }
 
 /// Makes a route by hand.
-pub(crate) fn put_route(world: &World, name: &str, node: &str, destination: &str, blackhole: bool) {
+pub(crate) fn put_route(world: &TestCluster, name: &str, node: &str, destination: &str, blackhole: bool) {
     let (node, destination) = (Some(node.to_owned()), Some(destination.parse().unwrap()));
     let body = RouteBody { name: None, node, destination, blackhole: Some(blackhole) };
     world.cloud.put_route(name, body).unwrap();
@@ -112,7 +112,7 @@ fn apply_calls(ccm: &Ccm) -> f64 {
 
 #[tokio::test(start_paused = true)]
 async fn routes_of_both_families_are_made_and_the_condition_follows() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &[]);
     join(&world, initialized("a"), &["10.244.1.0/24", "fd00:10:0:1::/64"]).await;
     join(&world, initialized("b"), &["fd00:10:0:2::/64", "10.244.2.0/24"]).await;
@@ -126,7 +126,7 @@ async fn routes_of_both_families_are_made_and_the_condition_follows() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_obsolete_goes_and_what_is_not_ours_stays() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     put_route(&world, "gone", "x", "10.244.9.0/24", false);
     put_route(&world, "hole", "x", "10.244.8.0/24", true);
     put_route(&world, "swapped", "x", "10.244.1.0/24", false);
@@ -147,7 +147,7 @@ async fn what_is_obsolete_goes_and_what_is_not_ours_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn the_routes_of_a_deleted_node_go_at_once() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = start_watching(&world);
     for (name, cidr) in [("a", "10.244.1.0/24"), ("b", "10.244.2.0/24"), ("c", "10.244.3.0/24")] {
         join(&world, initialized(name), &[cidr]).await;
@@ -164,7 +164,7 @@ async fn the_routes_of_a_deleted_node_go_at_once() {
 /// The mock refuses a second route to a network, so a creation that does not wait for the deletion fails here (W17a).
 #[tokio::test(start_paused = true)]
 async fn a_pod_network_that_moves_is_deleted_before_it_is_created() {
-    let world = World::new("region: r1\nautoProvision: true\nlatency: {routes: 200ms}\n");
+    let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {routes: 200ms}\n");
     let ccm = start_watching(&world);
     join(&world, initialized("old"), &["10.244.1.0/24"]).await;
     join(&world, initialized("other"), &["10.244.2.0/24"]).await;
@@ -180,7 +180,7 @@ async fn a_pod_network_that_moves_is_deleted_before_it_is_created() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_writes_nothing() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &[]);
     let names: Vec<String> = (0..50).map(|i| format!("n{i}")).collect();
     for (i, name) in names.iter().enumerate() {
@@ -207,7 +207,7 @@ async fn the_cloud_is_asked_once_a_period_and_behind_the_gate_once_an_hour() {
         (&["--route-reconciliation-period=5m"], 72..=73),
         (&["--feature-gates=CloudControllerManagerWatchBasedRoutesReconciliation=true"], 5..=6),
     ] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let ccm = start(&world, flags);
         join(&world, initialized("a"), &["10.244.1.0/24"]).await;
         until_ready(&world, &["a"], secs(5)).await;
@@ -225,7 +225,7 @@ async fn the_cloud_is_asked_once_a_period_and_behind_the_gate_once_an_hour() {
 /// What upstream makes 10 s of each event: 200 nodes would hold every change back for half an hour (W16).
 #[tokio::test(start_paused = true)]
 async fn changes_share_a_comparison_and_none_waits_for_those_before_it() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start_watching(&world);
     let names: Vec<String> = (0..200).map(|i| format!("n{i}")).collect();
     for (i, name) in names.iter().enumerate() {
@@ -244,7 +244,7 @@ async fn changes_share_a_comparison_and_none_waits_for_those_before_it() {
 
 #[tokio::test(start_paused = true)]
 async fn only_what_concerns_routes_is_a_reason_to_ask_the_cloud() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = start_watching(&world);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     join(&world, initialized("bare").label("x", "y"), &["10.244.2.0/24"]).await;
@@ -272,7 +272,7 @@ async fn only_what_concerns_routes_is_a_reason_to_ask_the_cloud() {
 #[tokio::test(start_paused = true)]
 #[ignore = "cargo xtask test --full"]
 async fn a_thousand_nodes_are_ten_calls_of_a_hundred_changes() {
-    let world = World::new("region: r1\nautoProvision: true\nlatency: {routes: 100ms}\n");
+    let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {routes: 100ms}\n");
     let names: Vec<String> = (0..1000).map(|i| format!("n{i}")).collect();
     world.kubelets.register_all(names.iter().map(|name| initialized(name))).await.unwrap();
     for (i, name) in names.iter().enumerate() {
@@ -292,7 +292,7 @@ async fn a_thousand_nodes_are_ten_calls_of_a_hundred_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_of_another_cloud_and_their_routes_are_left_alone() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     put_route(&world, "theirs", "foreign", "10.244.1.0/24", false);
     put_route(&world, "theirs-too", "foreign", "10.244.7.0/24", false);
     put_route(&world, "hole", "x", "10.244.1.0/25", true);
@@ -310,7 +310,7 @@ async fn nodes_of_another_cloud_and_their_routes_are_left_alone() {
 /// The list that fills the cache is old: it lacks nodes whose routes are there.
 #[tokio::test(start_paused = true)]
 async fn before_most_routes_go_the_nodes_are_read_again() {
-    let lagging = |world: &World| {
+    let lagging = |world: &TestCluster| {
         // Paged lists alone can be old.
         let streams = Match::resource("nodes").verb("watch").user_agent("shared-informers");
         let code = http::StatusCode::BAD_REQUEST;
@@ -318,7 +318,7 @@ async fn before_most_routes_go_the_nodes_are_read_again() {
         world.server.faults().add_times(streams.clone(), refuse, 1);
         world.server.faults().freeze_watches(streams);
     };
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     let old = world.server.store().version();
     join(&world, initialized("b"), &["10.244.2.0/24"]).await;
@@ -345,7 +345,7 @@ async fn before_most_routes_go_the_nodes_are_read_again() {
 
 #[tokio::test(start_paused = true)]
 async fn two_nodes_with_one_pod_network_do_not_take_it_from_each_other() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &[]);
     join(&world, initialized("b"), &["10.244.1.0/24"]).await;
     until_ready(&world, &["b"], secs(5)).await;
@@ -365,7 +365,7 @@ async fn two_nodes_with_one_pod_network_do_not_take_it_from_each_other() {
 
 #[tokio::test(start_paused = true)]
 async fn pod_networks_that_cannot_have_a_route_are_told_once_and_hold_back_no_other() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     join(&world, initialized("outside"), &["10.9.0.0/24", "fd00:10:0:1::/64"]).await;
     join(&world, initialized("broken"), &["10.244.0.0"]).await;
     join(&world, initialized("good"), &["10.244.2.0/24"]).await;
@@ -384,7 +384,7 @@ async fn pod_networks_that_cannot_have_a_route_are_told_once_and_hold_back_no_ot
 async fn what_keeps_it_from_starting_ends_nothing_else() {
     let all = "--controllers=cloud-node,node-route-controller";
     for flags in [&[all][..], &[all, CLUSTER, "--configure-cloud-routes=false"]] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let ccm = world.start(flags);
         join(&world, NodeSpec::new("a"), &["10.244.1.0/24"]).await;
         world.until_initialized(&["a"], MINUTE).await;
@@ -393,7 +393,7 @@ async fn what_keeps_it_from_starting_ends_nothing_else() {
         assert_eq!((world.cloud.calls().list_routes, network(&world, "a")), (0, String::new()));
         assert_eq!(ccm.metric("running_managed_controllers", &[]), 1.0);
     }
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = world.start(&[all, CLUSTER]);
     join(&world, NodeSpec::new("a"), &["10.244.1.0/24"]).await;
     until_ready(&world, &["a"], MINUTE).await;
@@ -402,7 +402,7 @@ async fn what_keeps_it_from_starting_ends_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn the_family_of_upstream_has_its_name_type_and_labels() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start(&world, &[]);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     until_ready(&world, &["a"], secs(5)).await;

@@ -10,20 +10,20 @@ use ccm_testkit::{
 use serde_json::{Value, json};
 
 use crate::{
+    cluster::{AGENT, TestCluster, addresses, initialized, internal, secs},
     routes::{CLUSTER, MINUTE, NOT_READY, READY, fault, give, join, network, start, start_watching, until_ready},
-    world::{AGENT, World, addresses, initialized, internal, secs},
 };
 
 const ALL: [&str; 2] = ["--controllers=cloud-node,cloud-node-lifecycle,node-route-controller", CLUSTER];
 
-fn condition(world: &World, name: &str, kind: &str) -> Value {
+fn condition(world: &TestCluster, name: &str, kind: &str) -> Value {
     let node = world.node(name);
     let list = node["status"]["conditions"].as_array().into_iter().flatten();
     let mut found = list.filter(|condition| condition["type"] == *kind);
     found.next().cloned().unwrap_or_default()
 }
 
-fn set_condition(world: &World, name: &str, status: &str, reason: &str) {
+fn set_condition(world: &TestCluster, name: &str, status: &str, reason: &str) {
     world.edit(name, |node| {
         let conditions = node["status"]["conditions"].as_array_mut().unwrap();
         conditions.retain(|condition| condition["type"] != "NetworkUnavailable");
@@ -32,8 +32,8 @@ fn set_condition(world: &World, name: &str, status: &str, reason: &str) {
     });
 }
 
-fn new_world() -> World {
-    let world = World::new("region: r1\nautoProvision: true\nlatency: {instances: 300ms, routes: 20ms}\n");
+fn new_world() -> TestCluster {
+    let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {instances: 300ms, routes: 20ms}\n");
     world.put_instance(
         "a",
         json!({"addresses": [internal("10.0.0.1"), internal("fd00::1"), {"type": "Hostname", "address": "a"}]}),
@@ -65,7 +65,7 @@ async fn addresses_that_a_condition_rides_with_replace_all_others() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let server = world.server.clone();
     world.server.faults().freeze_watches(Match::resource("nodes").user_agent(AGENT));
-    crate::world::edit_node(&server, "a", |node| {
+    crate::cluster::edit_node(&server, "a", |node| {
         let stale = json!([{"type": "InternalIP", "address": "10.0.0.99"}, {"type": "InternalDNS", "address": "old"}]);
         node["status"]["addresses"] = stale;
     });
@@ -76,7 +76,7 @@ async fn addresses_that_a_condition_rides_with_replace_all_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_condition_does_not_wait_long_for_a_node_that_is_not_initialised() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.fail_instances(FaultError::Transient, None);
     let _ccm = world.start(&ALL);
     join(&world, NodeSpec::new("a"), &["10.244.1.0/24"]).await;
@@ -106,7 +106,7 @@ async fn a_ride_that_failed_is_repeated_with_the_addresses() {
 #[tokio::test(start_paused = true)]
 #[ignore = "cargo xtask test --full"]
 async fn a_thousand_new_nodes_with_routes_cost_hardly_more_than_two_writes_each() {
-    let world = World::new("region: r1\nautoProvision: true\nlatency: {instances: 20ms, routes: 20ms}\n");
+    let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {instances: 20ms, routes: 20ms}\n");
     let ccm = world.start(&[&ALL[..], &["--node-status-update-frequency=24h"]].concat());
     let names: Vec<String> = (0..1000).map(|i| format!("n{i}")).collect();
     world.kubelets.register_all(names.iter().map(NodeSpec::new)).await.unwrap();
@@ -131,7 +131,7 @@ async fn what_another_controller_says_of_the_network_is_put_right() {
     for (status, reason) in
         [("False", "CalicoIsUp"), ("False", "ExternalCNI"), ("True", "Other"), ("Unknown", "NodeStatusUnknown")]
     {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let _ccm = start_watching(&world);
         join(&world, initialized("a"), &["10.244.1.0/24"]).await;
         until_ready(&world, &["a"], secs(5)).await;
@@ -148,7 +148,7 @@ async fn what_another_controller_says_of_the_network_is_put_right() {
 
 #[tokio::test(start_paused = true)]
 async fn another_reason_of_the_same_news_is_written_and_the_same_is_not() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.cloud.set_faults(vec![fault(Operation::CreateRoute, FaultError::Invalid, None, None)]);
     for (name, status, reason) in
         [("same", "True", "NoRouteCreated"), ("other", "True", "CalicoIsDown"), ("up", "False", "RouteCreated")]
@@ -169,7 +169,7 @@ async fn another_reason_of_the_same_news_is_written_and_the_same_is_not() {
 
 #[tokio::test(start_paused = true)]
 async fn conditions_come_and_go_with_routes_and_never_twice() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = start(&world, &[]);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     until_ready(&world, &["a"], secs(5)).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ccm_core::runtime::manager::Exit;
+use ccm_core::runtime::manager::ManagerExit;
 use ccm_mock::cloud::{Fault, FaultError, FaultSpec, Operation};
 use ccm_testkit::{
     apiserver::{Action, Match},
@@ -11,17 +11,17 @@ use ccm_testkit::{
 use serde_json::Value;
 
 use crate::{
+    cluster::{AGENT, TestCluster, initialized, secs},
     routes::{
         MINUTE, NOT_READY, READY, fault, join, network, remove, routes, start, start_watching, syncs, until_ready,
     },
-    world::{AGENT, World, initialized, secs},
 };
 
 use FaultError::{Invalid, Throttled, Transient};
 use Operation::{CreateRoute, DeleteRoute, ListRoutes};
 
 /// Notes of the events with this reason.
-fn notes(world: &World, reason: &str) -> Vec<String> {
+fn notes(world: &TestCluster, reason: &str) -> Vec<String> {
     let (objects, _) = world.server.store().list(("", "events"), None);
     let events = objects.iter().map(|object| object.value());
     let events = events.filter(|event| event["reason"] == *reason);
@@ -41,7 +41,7 @@ fn text(value: &Value) -> String {
 /// Upstream tries a failed route again when a node changes, or after 12 hours (W15).
 #[tokio::test(start_paused = true)]
 async fn a_failed_route_is_tried_again_by_itself_and_holds_back_no_other() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.cloud.set_faults(vec![fault(CreateRoute, Transient, Some("a"), None)]);
     let ccm = start_watching(&world);
     join(&world, initialized("a"), &["10.244.1.0/24", "fd00:10:0:1::/64"]).await;
@@ -66,7 +66,7 @@ async fn a_failed_route_is_tried_again_by_itself_and_holds_back_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn what_only_a_person_can_mend_is_told_at_once_as_upstream_words_it_and_tried_after_minutes() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.cloud.set_faults(vec![fault(CreateRoute, Invalid, Some("a"), None)]);
     let _ccm = start(&world, &[]);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
@@ -86,7 +86,7 @@ async fn what_only_a_person_can_mend_is_told_at_once_as_upstream_words_it_and_tr
 
 #[tokio::test(start_paused = true)]
 async fn an_error_that_names_a_time_is_tried_again_then() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let spec = FaultSpec {
         operation: Some(CreateRoute),
         error: Some(FaultError::RetryAfter),
@@ -103,7 +103,7 @@ async fn an_error_that_names_a_time_is_tried_again_then() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_answer_slows_everything_down() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let ccm = start_watching(&world);
     let names: Vec<String> = (0..250).map(|i| format!("n{i}")).collect();
     world.kubelets.register_all(names.iter().map(|name| initialized(name))).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_throttled_answer_slows_everything_down() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_cloud_delays_and_loses_nothing() {
     for operations in [&[ListRoutes][..], &[CreateRoute, DeleteRoute], &[ListRoutes, CreateRoute, DeleteRoute]] {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let ccm = start(&world, &[]);
         for i in 0..10 {
             join(&world, initialized(&format!("n{i}")), &[&format!("10.244.{i}.0/24")]).await;
@@ -164,7 +164,7 @@ async fn a_condition_that_could_not_be_written_is_written_later() {
         Action::TooManyRequests { retry_after: 3 },
     ];
     for action in refusals {
-        let world = World::provisioned();
+        let world = TestCluster::provisioned();
         let patches = Match::resource("nodes").verb("patch").user_agent(AGENT);
         let id = world.server.faults().add_times(patches, action.clone(), 3);
         let _ccm = start_watching(&world);
@@ -180,7 +180,7 @@ async fn a_condition_that_could_not_be_written_is_written_later() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_gone_or_another_by_now_gets_no_condition_and_no_complaint() {
-    let world = World::new("region: r1\nautoProvision: true\nlatency: {routes: 2s}\n");
+    let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {routes: 2s}\n");
     let ccm = start_watching(&world);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     join(&world, initialized("b"), &["10.244.2.0/24"]).await;
@@ -202,7 +202,7 @@ async fn a_node_that_is_gone_or_another_by_now_gets_no_condition_and_no_complain
 
 #[tokio::test(start_paused = true)]
 async fn a_condition_is_never_written_to_a_namesake() {
-    let world = World::new("region: r1\nautoProvision: true\nlatency: {routes: 1s}\n");
+    let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {routes: 1s}\n");
     let ccm = start_watching(&world);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -225,7 +225,7 @@ async fn a_condition_is_never_written_to_a_namesake() {
 async fn a_crash_at_any_write_is_made_good_by_the_next_process() {
     for number in 1..=2 {
         for point in [Point::Before, Point::After] {
-            let world = World::provisioned();
+            let world = TestCluster::provisioned();
             for (i, name) in ["a", "b"].iter().enumerate() {
                 join(&world, initialized(name), &[&format!("10.244.{i}.0/24")]).await;
             }
@@ -237,18 +237,18 @@ async fn a_crash_at_any_write_is_made_good_by_the_next_process() {
             let ccm = start(&world, &[]);
             until_ready(&world, &["a", "b"], secs(10)).await;
             assert_eq!(routes(&world), ["a 10.244.0.0/24", "b 10.244.1.0/24"]);
-            assert_eq!(ccm.stop().await, Exit::Stopped);
+            assert_eq!(ccm.stop().await, ManagerExit::Stopped);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_changed_after_a_stop() {
-    let world = World::new("region: r1\nautoProvision: true\nlatency: {routes: 1s}\n");
+    let world = TestCluster::new("region: r1\nautoProvision: true\nlatency: {routes: 1s}\n");
     let ccm = start(&world, &[]);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     tokio::time::sleep(MINUTE).await;
     assert_eq!((routes(&world), network(&world, "a")), (vec![], String::new()));
     assert_eq!(world.events(), []);

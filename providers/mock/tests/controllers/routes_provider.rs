@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{AddressType, NodeAddress, NodeView},
-    provider::{CloudError, CloudProvider, ErrorKind, NodeClaim, Op, Route, RouteChange, Routes},
+    provider::{CloudError, CloudProvider, ErrorKind, NodeOwnership, Op, Route, RouteChange, Routes},
 };
 use ccm_mock::{MockCloud, MockProvider};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::{
+    cluster::{Ccm, TestCluster, initialized, secs},
     routes::{CLUSTER, MINUTE, NOT_READY, join, network, routes, until_ready},
-    world::{Ccm, World, initialized, secs},
 };
 
 type Listed = Result<Vec<Route>, CloudError>;
@@ -30,11 +30,11 @@ struct Scripted {
 
 impl Scripted {
     fn over(cloud: &MockCloud) -> Self {
-        let inner = MockProvider::over(cloud.clone());
+        let inner = MockProvider::new_in_process(cloud.clone());
         Self { inner, list: Box::new(|listed| listed), apply: Box::new(|_, applied| applied), hangs: Mutex::new(false) }
     }
 
-    fn start(self, world: &World) -> Ccm {
+    fn start(self, world: &TestCluster) -> Ccm {
         let flags = ["--controllers=node-route-controller", CLUSTER];
         world.start_with(Arc::new(self), &flags)
     }
@@ -46,8 +46,8 @@ impl CloudProvider for Scripted {
         self.inner.name()
     }
 
-    fn claims_node(&self, node: &NodeView) -> NodeClaim {
-        self.inner.claims_node(node)
+    fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
+        self.inner.node_ownership(node)
     }
 
     fn routes(&self) -> Option<&dyn Routes> {
@@ -71,7 +71,7 @@ impl Routes for Scripted {
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_without_routes_after_all_is_asked_once() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let list = |_| Err(CloudError::new(ErrorKind::NotImplemented, "no route table"));
     let ccm = Scripted { list: Box::new(list), ..Scripted::over(&world.cloud) }.start(&world);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
@@ -83,7 +83,7 @@ async fn a_provider_without_routes_after_all_is_asked_once() {
 
 #[tokio::test(start_paused = true)]
 async fn too_few_answers_are_no_answers() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let apply = |_: &[RouteChange], mut applied: Applied| {
         applied.pop();
         applied
@@ -99,7 +99,7 @@ async fn too_few_answers_are_no_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_ends_after_two_minutes_and_is_repeated() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let scripted = Scripted { hangs: Mutex::new(true), ..Scripted::over(&world.cloud) };
     let _ccm = scripted.start(&world);
     join(&world, initialized("a"), &["10.244.1.0/24"]).await;
@@ -109,7 +109,7 @@ async fn a_call_that_hangs_ends_after_two_minutes_and_is_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_table_is_told_and_room_that_a_deletion_makes_is_used_at_once() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let cloud = world.cloud.clone();
     // Room for two routes.
     let apply = move |changes: &[RouteChange], applied: Applied| {
@@ -141,7 +141,7 @@ async fn a_full_table_is_told_and_room_that_a_deletion_makes_is_used_at_once() {
 /// A provider that lists the addresses that a route was made for has it replaced when they change.
 #[tokio::test(start_paused = true)]
 async fn routes_follow_the_addresses_of_their_node_where_the_provider_compares_them() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let made_for: Arc<Mutex<Vec<NodeAddress>>> = Arc::default();
     let (listed, applied) = (made_for.clone(), made_for.clone());
     let list = move |routes: Listed| {

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use ccm_mock::cloud::{BalancerState, Fault, FaultError, FaultSpec, LoadBalancer, Operation};
+use ccm_mock::cloud::{Fault, FaultError, FaultSpec, LoadBalancer, LoadBalancerState, Operation};
 use ccm_testkit::apiserver::{ApiServer, Match, resources};
 use serde_json::{Value, json};
 
-use crate::world::{World, initialized, secs};
+use crate::cluster::{TestCluster, initialized, secs};
 
 /// Only the service controller.
 pub(crate) const SERVICE: [&str; 1] = ["--controllers=service"];
 pub(crate) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const SERVICES: (&str, &str) = ("", "services");
 
-impl World {
+impl TestCluster {
     /// A world whose nodes all have instances, with more configuration of the cloud (YAML).
     pub(crate) fn with(config: &str) -> Self {
         Self::new(&format!("region: r1\nzones: [r1a]\nautoProvision: true\n{config}"))
@@ -160,7 +160,7 @@ impl World {
     /// Nodes behind the one balancer of a Service.
     pub(crate) fn nodes_behind(&self, service: &str) -> Vec<String> {
         match &*self.balancers(service) {
-            [balancer] if balancer.state != BalancerState::Deleting => balancer.nodes.to_vec(),
+            [balancer] if balancer.state != LoadBalancerState::Deleting => balancer.nodes.to_vec(),
             others => panic!("{service} has {} balancers", others.len()),
         }
     }

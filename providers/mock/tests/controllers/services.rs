@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    balancers::{Answer, Balancers},
+    cluster::{AGENT, TestCluster, secs},
+    scripted_load_balancers::{ScriptedLoadBalancers, ScriptedResult},
     service_world::{FINALIZER, SERVICE},
-    world::{AGENT, World, secs},
 };
 
 /// A world with a Service that is served, all calls and events of its creation forgotten.
-async fn serving(name: &str) -> (World, Arc<Balancers>, crate::world::Ccm) {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+async fn serving(name: &str) -> (TestCluster, Arc<ScriptedLoadBalancers>, crate::cluster::Ccm) {
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a", "b"]).await;
     world.serve(name).await;
@@ -33,7 +33,7 @@ async fn serving(name: &str) -> (World, Arc<Balancers>, crate::world::Ccm) {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_balancer_costs_two_writes_and_two_events() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = world.start(&SERVICE);
     world.have_nodes(["a", "b"]).await;
     world.serve("web").await;
@@ -69,7 +69,7 @@ async fn annotations_that_the_provider_asks_for_are_kept_on_the_service() {
 /// They ride in the patch of the status, so that they are lost with it.
 #[tokio::test(start_paused = true)]
 async fn annotations_are_kept_also_when_the_write_has_to_be_repeated() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = world.start(&SERVICE);
     world.have_nodes(["a"]).await;
     let down = Action::Error { code: StatusCode::INTERNAL_SERVER_ERROR, retry_after: None };
@@ -121,9 +121,9 @@ async fn a_status_or_finalizer_or_annotation_that_somebody_changes_is_repaired_w
 type Mode = fn(LbOutcome) -> LbOutcome;
 
 async fn ip_mode(mode: Mode) -> Value {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
-    provider.answer(move |call| (call.verb == "ensure").then_some(Answer::Edit(mode)));
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
+    provider.answer(move |call| (call.verb == "ensure").then_some(ScriptedResult::Edit(mode)));
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.serve("web").await;
     world.until_served(&["web"], secs(60)).await;
@@ -188,7 +188,7 @@ async fn a_finalizer_that_is_added_while_ours_is_removed_stays() {
         if (number, point) == (next, ccm_testkit::hooks::Point::Before) {
             crate::service_world::edit_service(&server, "web", edit);
         }
-        ccm_testkit::hooks::Verdict::Continue
+        ccm_testkit::hooks::HookDecision::Continue
     });
     world.delete_service("web").await;
     world.settle().await;
@@ -210,9 +210,9 @@ async fn the_balancer_of_a_service_that_vanishes_without_our_finalizer_is_delete
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_deleted_while_its_balancer_is_made_leaves_nothing() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
-    provider.answer(|call| (call.verb == "ensure").then_some(Answer::Slow(secs(20))));
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
+    provider.answer(|call| (call.verb == "ensure").then_some(ScriptedResult::Slow(secs(20))));
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.serve("web").await;
     world.until("the call is under way", secs(10), || provider.count() == 1).await;
@@ -230,7 +230,7 @@ async fn a_service_that_is_deleted_while_its_balancer_is_made_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_gets_the_finalizer_when_its_deletion_has_begun_leaves_nothing() {
     for (late, served) in [(Duration::from_millis(150), false), (secs(3), true)] {
-        let world = World::with("latency: {loadBalancers: 300ms}\n");
+        let world = TestCluster::with("latency: {loadBalancers: 300ms}\n");
         let _ccm = world.start(&SERVICE);
         world.have_nodes(["a"]).await;
         world.settle().await;
@@ -270,7 +270,7 @@ async fn a_namesake_gets_its_own_balancer_after_the_old_one_is_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn services_of_other_types_are_not_looked_at() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = world.start(&SERVICE);
     world.have_nodes(["a"]).await;
     for (name, kind) in [("c", "ClusterIP"), ("n", "NodePort"), ("e", "ExternalName")] {
@@ -289,7 +289,7 @@ async fn services_of_other_types_are_not_looked_at() {
 
 #[tokio::test(start_paused = true)]
 async fn tcp_udp_sctp_and_mixed_ports_are_served() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = world.start(&SERVICE);
     world.have_nodes(["a"]).await;
     let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol});

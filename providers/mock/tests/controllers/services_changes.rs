@@ -4,20 +4,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use ccm_core::{
     k8s::{LbStatus, ServiceView},
-    provider::{Backends, Claim, CloudError, Digest},
+    provider::{BackendKind, CloudError, Digest, ServiceInterpretation},
 };
 use ccm_mock::{cloud::Calls, provider::annotations};
 use ccm_testkit::apiserver::{Action, Match};
 use serde_json::{Value, json};
 
 use crate::{
-    balancers::{Answer, Balancers},
+    cluster::{AGENT, Ccm, TestCluster, secs},
+    scripted_load_balancers::{ScriptedLoadBalancers, ScriptedResult},
     service_world::{FINALIZER, SERVICE},
-    world::{AGENT, Ccm, World, secs},
 };
 
 /// A provider to which everything matters that it is shown, as upstream takes it.
-fn everything(service: &ServiceView, _: Claim) -> Claim {
+fn everything(service: &ServiceView, _: ServiceInterpretation) -> ServiceInterpretation {
     let shown = ServiceView {
         resource_version: "".into(),
         status: LbStatus::default(),
@@ -31,10 +31,10 @@ fn everything(service: &ServiceView, _: Claim) -> Claim {
             .collect(),
         ..service.clone()
     };
-    Claim::Ours { backends: Backends::Nodes(vec![]), digest: Digest::of(&format!("{shown:?}")) }
+    ServiceInterpretation::Valid { backends: BackendKind::Nodes(vec![]), digest: Digest::of(&format!("{shown:?}")) }
 }
 
-async fn served_by(provider: &Arc<Balancers>, world: &World, spec: Value) -> Ccm {
+async fn served_by(provider: &Arc<ScriptedLoadBalancers>, world: &TestCluster, spec: Value) -> Ccm {
     let ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a"]).await;
     world.put_service("web", spec).await;
@@ -55,8 +55,8 @@ fn http(port: u16, more: &Value) -> Value {
 /// The fields of upstream's needs-update, and those that it forgets: each reaches the provider and causes one ensure.
 #[tokio::test(start_paused = true)]
 async fn every_field_that_may_matter_causes_one_ensure() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     provider.interpret_by(everything);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     let affinity = json!({"spec": {"sessionAffinity": "ClientIP"}});
@@ -103,8 +103,8 @@ async fn every_field_that_may_matter_causes_one_ensure() {
 /// W31: upstream asks the cloud after any annotation, and tells two events each time.
 #[tokio::test(start_paused = true)]
 async fn what_does_not_matter_to_the_provider_costs_nothing() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     let (writes, events) = (world.service_writes(), world.reasons());
     for patch in [
@@ -125,8 +125,8 @@ async fn what_does_not_matter_to_the_provider_costs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_balancer_is_told_and_leaves_an_unchanged_status_alone() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     world.patch_service("web", http(443, &json!({}))).await;
     world.settle().await;
@@ -143,8 +143,8 @@ fn sorted(mut list: Vec<String>) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_becomes_clusterip_loses_balancer_finalizer_and_status_and_gets_them_back() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
     world.settle().await;
@@ -172,16 +172,16 @@ async fn a_type_that_changes_while_a_call_is_in_flight_ends_as_the_last_one_says
         ("delete", &["LoadBalancer", "ClusterIP"]),
     ] {
         let case = format!("{first} {changes:?}");
-        let world = World::provisioned();
-        let provider = Balancers::over(&world);
+        let world = TestCluster::provisioned();
+        let provider = ScriptedLoadBalancers::over(&world);
         let _ccm = if first == "ensure" {
-            provider.answer(|call| (call.verb == "ensure").then_some(Answer::Slow(secs(5))));
+            provider.answer(|call| (call.verb == "ensure").then_some(ScriptedResult::Slow(secs(5))));
             let ccm = world.start_with(provider.clone(), &SERVICE);
             world.serve("web").await;
             ccm
         } else {
             let ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
-            provider.answer(|call| (call.verb == "delete").then_some(Answer::Slow(secs(5))));
+            provider.answer(|call| (call.verb == "delete").then_some(ScriptedResult::Slow(secs(5))));
             world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
             ccm
         };
@@ -199,8 +199,8 @@ async fn a_type_that_changes_while_a_call_is_in_flight_ends_as_the_last_one_says
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_arrives_late_takes_nothing_off_a_service_that_is_wanted_again() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     let release = Match::resource("services").verb("patch").subresource("status").user_agent(AGENT);
     let late = world.server.faults().add_times(release, Action::Delay(secs(5)), 1);
@@ -221,11 +221,11 @@ async fn a_release_that_arrives_late_takes_nothing_off_a_service_that_is_wanted_
 /// The first attempt at the deletion fails; before the next one the type changes back, and the watch does not show it.
 #[tokio::test(start_paused = true)]
 async fn a_type_that_changed_back_unseen_costs_no_balancer() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     let before = world.balancers("web")[0].id.clone();
-    provider.answer(|call| (call.verb == "delete").then(|| Answer::Fail(CloudError::transient("not now"))));
+    provider.answer(|call| (call.verb == "delete").then(|| ScriptedResult::Fail(CloudError::transient("not now"))));
     world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await;
     world.until("the deletion was tried", secs(5), || provider.count() > 0).await;
     let frozen = world.server.faults().freeze_watches(Match::resource("services").verb("watch"));
@@ -241,8 +241,8 @@ async fn a_type_that_changed_back_unseen_costs_no_balancer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_is_served_only_if_it_is_claimed() {
-    let world = World::with("loadBalancerClasses: [example.com/ours]\n");
-    let provider = Balancers::over(&world);
+    let world = TestCluster::with("loadBalancerClasses: [example.com/ours]\n");
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a"]).await;
     for (name, class) in [("ours", "example.com/ours"), ("other", "example.com/other")] {
@@ -264,8 +264,8 @@ async fn a_class_is_served_only_if_it_is_claimed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_can_change_with_the_type_alone_and_then_the_balancer_changes_hands() {
-    let world = World::with("loadBalancerClasses: [example.com/ours]\n");
-    let provider = Balancers::over(&world);
+    let world = TestCluster::with("loadBalancerClasses: [example.com/ours]\n");
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = served_by(&provider, &world, http(80, &json!({}))["spec"].clone()).await;
     let path = "/api/v1/namespaces/default/services/web";
     let class = json!({"spec": {"loadBalancerClass": "example.com/other"}}).to_string().into_bytes();
@@ -290,9 +290,11 @@ async fn a_class_can_change_with_the_type_alone_and_then_the_balancer_changes_ha
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_the_provider_leaves_to_another_is_not_touched() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
-    provider.interpret_by(|service, claim| if &*service.name == "else" { Claim::Elsewhere } else { claim });
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
+    provider.interpret_by(
+        |service, claim| if &*service.name == "else" { ServiceInterpretation::ImplementedElsewhere } else { claim },
+    );
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a"]).await;
     world.serve("else").await;
@@ -307,10 +309,10 @@ async fn a_service_that_the_provider_leaves_to_another_is_not_touched() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leftover_of_an_earlier_process_is_cleaned_up() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.put_annotated("web", json!({}), json!({"type": "ClusterIP", "ports": [{"port": 80}]})).await;
     world.patch_service("web", json!({"metadata": {"finalizers": [FINALIZER]}})).await;
-    let provider = Balancers::over(&world);
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.settle().await;
     assert_eq!(provider.take_lines(), ["delete web"]);

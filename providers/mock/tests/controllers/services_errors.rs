@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ccm_core::provider::{CloudError, ErrorKind, EventKind, Remark};
+use ccm_core::provider::{CloudError, ErrorKind, EventType, ServiceNotice};
 use ccm_mock::{
     cloud::{FaultError, Operation},
     provider::annotations,
@@ -10,19 +10,21 @@ use ccm_mock::{
 use serde_json::json;
 
 use crate::{
-    balancers::{Answer, Balancers, Call},
+    cluster::{Ccm, TestCluster, secs},
+    scripted_load_balancers::{Call, ScriptedLoadBalancers, ScriptedResult},
     service_world::SERVICE,
-    world::{Ccm, World, secs},
 };
 
-fn fails(verb: &'static str, error: CloudError) -> impl Fn(&Call) -> Option<Answer> + Send + Sync {
-    move |call| (call.verb == verb).then(|| Answer::Fail(error.clone()))
+fn fails(verb: &'static str, error: CloudError) -> impl Fn(&Call) -> Option<ScriptedResult> + Send + Sync {
+    move |call| (call.verb == verb).then(|| ScriptedResult::Fail(error.clone()))
 }
 
 /// A world whose provider answers as told from the start.
-async fn world_of(script: impl Fn(&Call) -> Option<Answer> + Send + Sync + 'static) -> (World, Arc<Balancers>, Ccm) {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+async fn world_of(
+    script: impl Fn(&Call) -> Option<ScriptedResult> + Send + Sync + 'static,
+) -> (TestCluster, Arc<ScriptedLoadBalancers>, Ccm) {
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     provider.answer(script);
     let ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a", "b"]).await;
@@ -34,7 +36,7 @@ fn gaps(calls: &[Call]) -> Vec<u64> {
     calls.windows(2).map(|pair| (pair[1].at - pair[0].at).as_secs()).collect()
 }
 
-fn warnings(world: &World) -> Vec<String> {
+fn warnings(world: &TestCluster) -> Vec<String> {
     world.reasons().into_iter().filter(|reason| reason.ends_with("Failed")).collect()
 }
 
@@ -113,7 +115,7 @@ async fn when_to_come_again_is_said_by_the_cloud_for_every_operation() {
 async fn a_cloud_that_asks_for_less_is_left_alone_by_every_service() {
     let (world, provider, _ccm) = world_of(|call| {
         let error = || CloudError::new(ErrorKind::Throttled, "slow down").with_retry_after(secs(60));
-        (call.service == "web").then(|| Answer::Fail(error()))
+        (call.service == "web").then(|| ScriptedResult::Fail(error()))
     })
     .await;
     world.serve("web").await;
@@ -131,7 +133,7 @@ async fn a_cloud_that_asks_for_less_is_left_alone_by_every_service() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_limited_cloud_is_served_at_its_pace() {
-    let world = World::with("rateLimits: {loadBalancers: {perSecond: 5, burst: 5}}\n");
+    let world = TestCluster::with("rateLimits: {loadBalancers: {perSecond: 5, burst: 5}}\n");
     let _ccm = world.start(&SERVICE);
     world.have_nodes(["a"]).await;
     let names: Vec<_> = (0..40).map(|i| format!("w{i}")).collect();
@@ -173,8 +175,8 @@ async fn a_deletion_does_not_wait_for_a_failed_ensure() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_always_fails_does_not_slow_others() {
     let (world, provider, _ccm) = world_of(|call| match &*call.service {
-        "bad" => Some(Answer::Fail(CloudError::transient("never"))),
-        "hang" => Some(Answer::Hang),
+        "bad" => Some(ScriptedResult::Fail(CloudError::transient("never"))),
+        "hang" => Some(ScriptedResult::Hang),
         _ => None,
     })
     .await;
@@ -201,7 +203,7 @@ async fn a_call_that_hangs_ends_by_its_deadline_and_is_tried_again() {
         world.until_served(&["web"], secs(60)).await;
         world.settle().await;
         provider.take_calls();
-        provider.answer(move |call| (call.verb == verb).then_some(Answer::Hang));
+        provider.answer(move |call| (call.verb == verb).then_some(ScriptedResult::Hang));
         match verb {
             "ensure" => world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await,
             "update" => world.have_nodes(["c"]).await,
@@ -253,8 +255,8 @@ async fn a_balancer_whose_deletion_fails_is_deleted_later_also_when_its_service_
 /// W24: upstream makes every balancer anew, at once, and again and again.
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_half_an_hour_costs_few_calls_and_is_made_up_for() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes((0..10).map(|i| format!("n{i}"))).await;
     let names: Vec<_> = (0..20).map(|i| format!("w{i}")).collect();
@@ -264,7 +266,7 @@ async fn an_outage_of_half_an_hour_costs_few_calls_and_is_made_up_for() {
     world.until_served(&names, secs(60)).await;
     world.settle().await;
     provider.take_calls();
-    provider.answer(|_| Some(Answer::Fail(CloudError::transient("out"))));
+    provider.answer(|_| Some(ScriptedResult::Fail(CloudError::transient("out"))));
     for round in 0..30 {
         // Nodes come and go all the time.
         world.have_nodes([format!("x{round}")]).await;
@@ -287,7 +289,7 @@ async fn an_outage_of_half_an_hour_costs_few_calls_and_is_made_up_for() {
 async fn what_is_not_supported_is_refused_by_name_and_nothing_is_opened() {
     let off = "features: {udp: false, sctp: false, mixedProtocols: false, dualStack: false, noNodePorts: false, \
                loadBalancerIP: false, clientIPAffinity: false, sourceRanges: false}\n";
-    let world = World::with(off);
+    let world = TestCluster::with(off);
     let _ccm = world.start(&[SERVICE[0], "--orphan-report-period=0"]);
     world.have_nodes(["a"]).await;
     let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol});
@@ -322,7 +324,7 @@ async fn what_is_not_supported_is_refused_by_name_and_nothing_is_opened() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_without_node_ports_is_served_where_the_cloud_can() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = world.start(&SERVICE);
     world.put_service("web", json!({"ports": [{"port": 80}], "allocateLoadBalancerNodePorts": false})).await;
     world.until_served(&["web"], secs(60)).await;
@@ -374,7 +376,7 @@ async fn a_mistake_that_comes_back_is_told_again() {
 #[tokio::test(start_paused = true)]
 async fn remarks_of_the_provider_are_told_when_they_first_appear() {
     let (world, provider, _ccm) = world_of(|_| None).await;
-    let remark = |note: &str| Remark { kind: EventKind::Warning, reason: "Unknown", note: note.into() };
+    let remark = |note: &str| ServiceNotice { kind: EventType::Warning, reason: "Unknown", note: note.into() };
     provider.remark(vec![remark("x has no effect")]);
     world.serve("web").await;
     world.until_served(&["web"], secs(60)).await;
@@ -392,7 +394,7 @@ async fn remarks_of_the_provider_are_told_when_they_first_appear() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quota_that_is_used_up_is_told_and_another_service_gets_the_place_that_becomes_free() {
-    let world = World::with("loadBalancerQuota: 2\n");
+    let world = TestCluster::with("loadBalancerQuota: 2\n");
     let _ccm = world.start(&SERVICE);
     for name in ["a", "b", "c"] {
         world.serve(name).await;

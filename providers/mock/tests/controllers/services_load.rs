@@ -9,16 +9,16 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    balancers::{Answer, Balancers},
+    cluster::{TestCluster, secs},
+    scripted_load_balancers::{ScriptedLoadBalancers, ScriptedResult},
     service_world::SERVICE,
-    world::{World, secs},
 };
 
 const FOUR: [&str; 2] = ["--controllers=service", "--concurrent-service-syncs=4"];
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_balancers_that_are_being_made_do_not_hold_up_a_new_one() {
-    let world = World::with("loadBalancerActivation: 30m\n");
+    let world = TestCluster::with("loadBalancerActivation: 30m\n");
     let _ccm = world.start(&FOUR);
     world.have_nodes(["a"]).await;
     for i in 0..100 {
@@ -42,9 +42,9 @@ async fn a_hundred_balancers_that_are_being_made_do_not_hold_up_a_new_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_is_told_how_long_it_has_been_waiting() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
-    provider.answer(|call| (call.pending_for < secs(95)).then_some(Answer::Pending(secs(10))));
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
+    provider.answer(|call| (call.pending_for < secs(95)).then_some(ScriptedResult::Pending(secs(10))));
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     world.serve("web").await;
     world.until_served(&["web"], secs(300)).await;
@@ -60,7 +60,7 @@ async fn a_provider_is_told_how_long_it_has_been_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_takes_time_to_go_keeps_its_service_until_it_is_gone() {
-    let world = World::with("loadBalancerDeletion: 5m\n");
+    let world = TestCluster::with("loadBalancerDeletion: 5m\n");
     let _ccm = world.start(&SERVICE);
     world.have_nodes(["a"]).await;
     world.serve("web").await;
@@ -81,8 +81,8 @@ async fn no_more_calls_are_in_flight_than_workers_and_never_two_about_one_servic
     for (flags, workers) in
         [(&FOUR[..], 4), (&SERVICE[..], 8), (&["--controllers=service", "--concurrent-service-syncs=30"], 30)]
     {
-        let world = World::with("latency: {loadBalancers: 100ms}\n");
-        let provider = Balancers::over(&world);
+        let world = TestCluster::with("latency: {loadBalancers: 100ms}\n");
+        let provider = ScriptedLoadBalancers::over(&world);
         let _ccm = world.start_with(provider.clone(), flags);
         world.have_nodes(["a", "b"]).await;
         let names: Vec<_> = (0..200).map(|i| format!("w{i}")).collect();
@@ -118,9 +118,9 @@ fn slice(name: &str, addresses: &[&str], ready: bool) -> Value {
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
-async fn endpoints_world() -> (World, std::sync::Arc<Balancers>, crate::world::Ccm) {
-    let world = World::with("features: {endpoints: true}\n");
-    let provider = Balancers::over(&world);
+async fn endpoints_world() -> (TestCluster, std::sync::Arc<ScriptedLoadBalancers>, crate::cluster::Ccm) {
+    let world = TestCluster::with("features: {endpoints: true}\n");
+    let provider = ScriptedLoadBalancers::over(&world);
     let ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a"]).await;
     world.request("POST", SLICES, "application/json", slice("web-1", &["10.1.0.1"], true)).await;
@@ -132,7 +132,7 @@ async fn endpoints_world() -> (World, std::sync::Arc<Balancers>, crate::world::C
     (world, provider, ccm)
 }
 
-fn members(world: &World) -> usize {
+fn members(world: &TestCluster) -> usize {
     match &world.balancers("web")[0].members {
         ccm_mock::cloud::Members::Endpoints(endpoints) => endpoints.len(),
         ccm_mock::cloud::Members::Nodes(nodes) => panic!("{nodes:?}"),
@@ -165,10 +165,10 @@ async fn endpoints_are_followed_losses_at_once_and_additions_together_and_nodes_
 /// As with a role of a manager that knows no endpoints: only Services that need them wait.
 #[tokio::test(start_paused = true)]
 async fn without_the_right_to_read_endpoints_services_of_nodes_and_nodes_are_served() {
-    let world = World::with("features: {endpoints: true}\n");
+    let world = TestCluster::with("features: {endpoints: true}\n");
     let refused = Action::Error { code: StatusCode::FORBIDDEN, retry_after: None };
     let fault = world.server.faults().add(Match::resource("endpointslices").verb("list").verb("watch"), refused);
-    let _ccm = world.start_with(Balancers::over(&world), &SERVICE);
+    let _ccm = world.start_with(ScriptedLoadBalancers::over(&world), &SERVICE);
     world.have_nodes(["a"]).await;
     world.request("POST", SLICES, "application/json", slice("pods-1", &["10.1.0.1"], true)).await;
     world.serve("nodes").await;
@@ -187,7 +187,7 @@ async fn without_the_right_to_read_endpoints_services_of_nodes_and_nodes_are_ser
 async fn endpoints_that_come_while_a_call_is_in_flight_are_not_lost() {
     let (world, provider, _ccm) = endpoints_world().await;
     for verb in ["update", "ensure"] {
-        provider.answer(move |call| (call.verb == verb).then_some(Answer::Slow(secs(10))));
+        provider.answer(move |call| (call.verb == verb).then_some(ScriptedResult::Slow(secs(10))));
         if verb == "update" {
             let body = json!({"endpoints": slice("web-1", &["10.1.0.1", "10.1.0.2"], true)["endpoints"]});
             world.request("PATCH", &format!("{SLICES}/web-1"), "application/merge-patch+json", body).await;
@@ -204,8 +204,8 @@ async fn endpoints_that_come_while_a_call_is_in_flight_are_not_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn upstreams_metrics_move_and_so_do_ours() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a"]).await;
     for name in ["x", "y"] {
@@ -219,12 +219,12 @@ async fn upstreams_metrics_move_and_so_do_ours() {
         "service_controller_nodesync_latency_seconds",
         "service_controller_update_loadbalancer_host_latency_seconds",
     ];
-    let values = |ccm: &crate::world::Ccm| upstream.map(|name| ccm.metric(name, &[]));
+    let values = |ccm: &crate::cluster::Ccm| upstream.map(|name| ccm.metric(name, &[]));
     assert_eq!(values(&ccm), [0.0, 0.0, 0.0, 0.0]);
     world.have_nodes(["b"]).await;
     world.settle().await;
     assert_eq!(values(&ccm), [2.0, 0.0, 1.0, 2.0]);
-    provider.answer(|call| (call.service == "x").then(|| Answer::Fail(CloudError::transient("no"))));
+    provider.answer(|call| (call.service == "x").then(|| ScriptedResult::Fail(CloudError::transient("no"))));
     world.have_nodes(["c"]).await;
     tokio::time::sleep(secs(3)).await;
     assert_eq!(values(&ccm), [4.0, 1.0, 2.0, 4.0]);

@@ -11,18 +11,18 @@ use ccm_testkit::{
 use serde_json::{Value, json};
 
 use crate::{
-    balancers::{Answer, Balancers, Call},
+    cluster::{AGENT, Ccm, TestCluster, initialized, secs},
+    scripted_load_balancers::{Call, ScriptedLoadBalancers, ScriptedResult},
     service_world::SERVICE,
-    world::{AGENT, Ccm, World, initialized, secs},
 };
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Three Services, two of them with local traffic only, on some nodes; nothing is under way.
-async fn three_services(nodes: &[&str]) -> (World, Arc<Balancers>, Ccm) {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+async fn three_services(nodes: &[&str]) -> (TestCluster, Arc<ScriptedLoadBalancers>, Ccm) {
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(nodes).await;
     for (name, policy) in [("l1", "Local"), ("l2", "Local"), ("c", "Cluster")] {
@@ -120,7 +120,7 @@ async fn a_hundred_nodes_that_join_within_a_minute_cost_a_few_calls_for_each_bal
 /// Whatever makes a service be looked at meanwhile, the echo of its own status for instance, brings no part of what comes.
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_is_made_while_nodes_join_gets_them_all_at_once() {
-    let world = World::with("latency: {loadBalancers: 300ms}");
+    let world = TestCluster::with("latency: {loadBalancers: 300ms}");
     let _ccm = world.start(&SERVICE);
     world.have_nodes(["a", "b"]).await;
     world.settle().await;
@@ -176,12 +176,12 @@ async fn a_node_change_while_a_call_is_in_flight_is_not_lost() {
             "plan" => {
                 // A new process, whose first calls are slow.
                 ccm.stop().await;
-                let again = Balancers::over(&world);
-                again.answer(move |call| (call.verb == verb).then_some(Answer::Slow(secs(20))));
+                let again = ScriptedLoadBalancers::over(&world);
+                again.answer(move |call| (call.verb == verb).then_some(ScriptedResult::Slow(secs(20))));
                 (provider, world.start_with(again, &SERVICE))
             }
             _ => {
-                provider.answer(move |call| (call.verb == verb).then_some(Answer::Slow(secs(20))));
+                provider.answer(move |call| (call.verb == verb).then_some(ScriptedResult::Slow(secs(20))));
                 if verb == "ensure" {
                     world.patch_service("c", json!({"spec": {"ports": [{"port": 443}]}})).await;
                 } else {
@@ -204,7 +204,7 @@ async fn a_node_change_while_a_call_is_in_flight_is_not_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_excluded_and_back_while_a_call_is_in_flight_ends_in_place() {
     let (world, provider, _ccm) = three_services(&["a", "b"]).await;
-    provider.answer(|call| (call.verb == "update").then_some(Answer::Slow(secs(20))));
+    provider.answer(|call| (call.verb == "update").then_some(ScriptedResult::Slow(secs(20))));
     world.edit("a", |node| node["metadata"]["labels"][EXCLUDE] = json!("true"));
     tokio::time::sleep(secs(10)).await;
     world.edit("a", |node| node["metadata"]["labels"][EXCLUDE] = json!("false"));
@@ -218,7 +218,7 @@ async fn a_node_that_is_excluded_and_back_while_a_call_is_in_flight_ends_in_plac
 #[tokio::test(start_paused = true)]
 async fn nothing_brings_back_the_backends_of_a_service_that_is_being_deleted() {
     let (world, provider, _ccm) = three_services(&["a", "b"]).await;
-    provider.answer(|call| (call.verb == "delete").then_some(Answer::Pending(secs(30))));
+    provider.answer(|call| (call.verb == "delete").then_some(ScriptedResult::Pending(secs(30))));
     world.delete_service("c").await;
     for i in 0..20 {
         world.have_nodes([format!("n{i}")]).await;
@@ -233,8 +233,8 @@ async fn nothing_brings_back_the_backends_of_a_service_that_is_being_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_selector_chooses_the_nodes_and_others_cost_nothing() {
-    let world = World::with("nodeSelectorLabels: [pool]\n");
-    let provider = Balancers::over(&world);
+    let world = TestCluster::with("nodeSelectorLabels: [pool]\n");
+    let provider = ScriptedLoadBalancers::over(&world);
     let _ccm = world.start_with(provider.clone(), &SERVICE);
     for (name, pool) in [("a", "edge"), ("b", "edge"), ("c", "inner")] {
         world.kubelets.register(initialized(name).label("pool", pool)).await.unwrap();
@@ -257,7 +257,7 @@ async fn a_selector_chooses_the_nodes_and_others_cost_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_without_any_node_is_told_once_and_served() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let _ccm = world.start(&SERVICE);
     world.serve("web").await;
     world.until_served(&["web"], secs(60)).await;
@@ -332,7 +332,8 @@ async fn a_real_loss_of_most_nodes_is_followed_after_one_look_at_the_server() {
 async fn an_update_that_fails_is_repeated_as_an_update_and_one_without_balancer_is_made_anew() {
     let (world, provider, ccm) = three_services(&["a"]).await;
     provider.answer(|call| {
-        (call.verb == "update").then(|| Answer::Fail(CloudError::transient(format!("no answer for {}", call.service))))
+        (call.verb == "update")
+            .then(|| ScriptedResult::Fail(CloudError::transient(format!("no answer for {}", call.service))))
     });
     world.have_nodes(["b"]).await;
     tokio::time::sleep(secs(12)).await;
@@ -358,9 +359,9 @@ async fn an_update_that_fails_is_repeated_as_an_update_and_one_without_balancer_
 }
 
 /// One Service on two nodes; nothing is under way.
-async fn web_on_two_nodes() -> (World, Arc<Balancers>, Ccm) {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+async fn web_on_two_nodes() -> (TestCluster, Arc<ScriptedLoadBalancers>, Ccm) {
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     let ccm = world.start_with(provider.clone(), &SERVICE);
     world.have_nodes(["a", "b"]).await;
     world.serve("web").await;
@@ -377,7 +378,7 @@ async fn nodes_are_followed_while_a_change_is_refused() {
         let (world, provider, ccm) = web_on_two_nodes().await;
         let refuse = move |call: &Call| {
             let refused = matches!(call.verb, "ensure" | "plan");
-            refused.then(|| Answer::Fail(CloudError::new(kind, "it says no")))
+            refused.then(|| ScriptedResult::Fail(CloudError::new(kind, "it says no")))
         };
         provider.answer(refuse);
         world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await;
@@ -402,7 +403,9 @@ async fn nodes_are_followed_while_a_change_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn nodes_are_followed_while_a_change_fails_again_and_again() {
     let (world, provider, _ccm) = web_on_two_nodes().await;
-    provider.answer(|call: &Call| (call.verb == "ensure").then(|| Answer::Fail(CloudError::transient("it is broken"))));
+    provider.answer(|call: &Call| {
+        (call.verb == "ensure").then(|| ScriptedResult::Fail(CloudError::transient("it is broken")))
+    });
     world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await;
     tokio::time::sleep(secs(600)).await;
     world.delete_node("b").await;
@@ -416,7 +419,8 @@ async fn nodes_are_followed_while_a_change_fails_again_and_again() {
 #[tokio::test(start_paused = true)]
 async fn a_comparison_that_fails_holds_back_no_node() {
     let (world, provider, _ccm) = web_on_two_nodes().await;
-    let refuse = |call: &Call| (call.verb == "plan").then(|| Answer::Fail(CloudError::invalid_input("it says no")));
+    let refuse =
+        |call: &Call| (call.verb == "plan").then(|| ScriptedResult::Fail(CloudError::invalid_input("it says no")));
     provider.answer(refuse);
     world.until("a comparison is due", secs(5000), || provider.take_lines().contains(&"plan web".to_owned())).await;
     world.delete_node("b").await;
@@ -500,8 +504,8 @@ async fn what_disappears_while_a_service_is_invalid_is_made_when_it_is_mended() 
 /// balancer.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_cut_short_at_the_start_takes_no_node_out() {
-    let world = World::provisioned();
-    let provider = Balancers::over(&world);
+    let world = TestCluster::provisioned();
+    let provider = ScriptedLoadBalancers::over(&world);
     world.have_nodes(["a"]).await;
     let short = world.server.store().version();
     world.have_nodes(["b", "c", "d"]).await;
@@ -533,8 +537,8 @@ async fn a_list_that_is_cut_short_at_the_start_takes_no_node_out() {
 #[tokio::test(start_paused = true)]
 async fn a_node_with_another_providers_id_is_a_backend_where_it_can_be_addressed() {
     for (target, behind) in [(NodeTarget::Address, &["a", "k"][..]), (NodeTarget::Instance, &["a"])] {
-        let world = World::provisioned();
-        let provider = Balancers::over(&world);
+        let world = TestCluster::provisioned();
+        let provider = ScriptedLoadBalancers::over(&world);
         provider.address_by(target);
         let _ccm = world.start_with(provider.clone(), &SERVICE);
         world.have_nodes(["a"]).await;

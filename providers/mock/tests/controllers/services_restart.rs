@@ -9,26 +9,27 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
+    cluster::{AGENT, Ccm, TestCluster, secs},
     faults::FAULTS,
     service_world::SERVICE,
-    world::{AGENT, Ccm, World, secs},
 };
 
 /// What happens to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Story {
+enum RestartScenario {
     Created,
     Changed,
     Deleted,
     Unexposed,
 }
 
-const STORIES: [Story; 4] = [Story::Created, Story::Changed, Story::Deleted, Story::Unexposed];
+const STORIES: [RestartScenario; 4] =
+    [RestartScenario::Created, RestartScenario::Changed, RestartScenario::Deleted, RestartScenario::Unexposed];
 
-impl Story {
+impl RestartScenario {
     /// A world just before it.
-    async fn world(self) -> World {
-        let world = World::provisioned();
+    async fn world(self) -> TestCluster {
+        let world = TestCluster::provisioned();
         world.have_nodes(["a", "b"]).await;
         if self != Self::Created {
             let ccm = world.start(&SERVICE);
@@ -41,7 +42,7 @@ impl Story {
         world
     }
 
-    async fn happen(self, world: &World) {
+    async fn happen(self, world: &TestCluster) {
         match self {
             Self::Created => world.serve("web").await,
             Self::Changed => world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await,
@@ -50,7 +51,7 @@ impl Story {
         }
     }
 
-    fn has_ended(self, world: &World) -> bool {
+    fn has_ended(self, world: &TestCluster) -> bool {
         let (balancers, service) = (world.balancers("web"), world.service("web"));
         let served = |ports: &[u16]| {
             let one = |balancer: &LoadBalancer| balancer.ports == ports && *balancer.nodes == ["a", "b"];
@@ -79,7 +80,12 @@ impl Story {
 async fn every_story_ends_the_same_whichever_write_is_refused() {
     let services = || Match::resource("services").verb("patch").user_agent(AGENT);
     // A change of ports has nothing to write.
-    let writes = [(Story::Created, 0), (Story::Created, 1), (Story::Deleted, 0), (Story::Unexposed, 0)];
+    let writes = [
+        (RestartScenario::Created, 0),
+        (RestartScenario::Created, 1),
+        (RestartScenario::Deleted, 0),
+        (RestartScenario::Unexposed, 0),
+    ];
     for (story, number) in writes {
         for (fault, action) in FAULTS.into_iter().filter(|(fault, _)| ["409", "422", "503"].contains(fault)) {
             let case = format!("{story:?} {number} {fault}");
@@ -111,9 +117,9 @@ async fn every_story_ends_the_same_whichever_write_is_refused() {
 async fn every_story_ends_the_same_where_the_cloud_does_what_it_refuses() {
     for story in STORIES {
         let change = match story {
-            Story::Created => Operation::CreateLoadBalancer,
-            Story::Changed => Operation::ModifyLoadBalancer,
-            Story::Deleted | Story::Unexposed => Operation::DeleteLoadBalancer,
+            RestartScenario::Created => Operation::CreateLoadBalancer,
+            RestartScenario::Changed => Operation::ModifyLoadBalancer,
+            RestartScenario::Deleted | RestartScenario::Unexposed => Operation::DeleteLoadBalancer,
         };
         // A cloud that says of what is there that it is not cannot be helped.
         let errors = FaultError::ALL.into_iter().filter(|error| *error != FaultError::NotFound);
@@ -144,8 +150,8 @@ async fn every_story_ends_the_same_where_the_cloud_does_what_it_refuses() {
 }
 
 /// 200 Services on 20 nodes.
-async fn two_hundred() -> (World, Vec<String>) {
-    let world = World::provisioned();
+async fn two_hundred() -> (TestCluster, Vec<String>) {
+    let world = TestCluster::provisioned();
     world.have_nodes((0..20).map(|i| format!("n{i}"))).await;
     let names: Vec<String> = (0..200).map(|i| format!("w{i}")).collect();
     for name in &names {
@@ -202,7 +208,7 @@ async fn nodes_that_changed_while_nobody_looked_cost_one_write_for_each_balancer
 /// Two processes in turn, with whatever the first left behind: there is never more than one balancer for a Service.
 #[tokio::test(start_paused = true)]
 async fn processes_that_die_again_and_again_leave_what_the_services_ask_for() {
-    let world = World::with("latency: {loadBalancers: 300ms}\n");
+    let world = TestCluster::with("latency: {loadBalancers: 300ms}\n");
     world.have_nodes(["a", "b", "c"]).await;
     let names: Vec<String> = (0..30).map(|i| format!("w{i}")).collect();
     for (round, name) in names.iter().enumerate() {
@@ -233,8 +239,8 @@ async fn processes_that_die_again_and_again_leave_what_the_services_ask_for() {
 const FIVE: [&str; 5] = ["w0", "w1", "w2", "w3", "w4"];
 
 /// A world in which five Services are served.
-async fn serving_five() -> (World, Ccm) {
-    let world = World::provisioned();
+async fn serving_five() -> (TestCluster, Ccm) {
+    let world = TestCluster::provisioned();
     world.have_nodes(["a"]).await;
     let ccm = world.start(&SERVICE);
     for name in FIVE {
@@ -281,7 +287,7 @@ async fn services_whose_release_is_not_answered_do_not_count_as_vanished() {
 
 #[tokio::test(start_paused = true)]
 async fn what_an_earlier_process_made_is_not_forgotten_while_the_cloud_is_down() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.have_nodes(["a"]).await;
     let ccm = world.start(&SERVICE);
     world.serve("web").await;

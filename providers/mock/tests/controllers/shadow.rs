@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ccm_core::{
-    provider::{CloudError, CloudProvider, ErrorKind, Instances, NodeQuery, Op, Presence, ProviderContext},
-    runtime::{manager::Exit, shadow::Verdict},
+    provider::{CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances, Op, ProviderContext},
+    runtime::{manager::ManagerExit, shadow::Verdict},
 };
 use ccm_mock::cloud::{FaultError, LoadBalancerEdit, Operation, PowerState, RouteBody};
 use ccm_testkit::kubelet::{NodeSpec, Ready};
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
+    cluster::{AGENT, Ccm, TestCluster, initialized, secs},
     routes::{give, join, until_ready},
-    world::{AGENT, Ccm, World, initialized, secs},
 };
 
 const CONTROLLERS: &str =
@@ -23,8 +23,8 @@ const CLUSTER: &str = "--cluster-cidr=10.244.0.0/16";
 const NONE: &str = "no differences: 3 nodes, 3 routes, 1 service compared";
 
 /// Three nodes with routes and a Service, as a manager leaves them.
-async fn converged() -> World {
-    let world = World::provisioned();
+async fn converged() -> TestCluster {
+    let world = TestCluster::provisioned();
     for n in 1..=3 {
         join(&world, NodeSpec::new(format!("n{n}")), &[&format!("10.244.{n}.0/24")]).await;
     }
@@ -33,22 +33,22 @@ async fn converged() -> World {
     world.until_served(&["web"], secs(60)).await;
     until_ready(&world, &["n1", "n2", "n3"], secs(60)).await;
     world.settle().await;
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
     world
 }
 
 /// What a shadow says, once.
-async fn compare(world: &World, flags: &[&str]) -> (Verdict, Vec<String>) {
+async fn compare(world: &TestCluster, flags: &[&str]) -> (Verdict, Vec<String>) {
     compare_with(world, Arc::new(world.provider()), flags).await
 }
 
-async fn compare_with(world: &World, provider: Arc<dyn CloudProvider>, flags: &[&str]) -> (Verdict, Vec<String>) {
+async fn compare_with(world: &TestCluster, provider: Arc<dyn CloudProvider>, flags: &[&str]) -> (Verdict, Vec<String>) {
     let before = Marks::of(world);
     let ccm = world.start_with(provider, &[&[CONTROLLERS, CLUSTER, "--shadow-once"], flags].concat());
     let printed = ccm.printed.clone();
     let ended = tokio::time::timeout(secs(900), ccm.ended()).await.expect("it comes to an end").unwrap();
     before.assert_nothing_written(world);
-    let Exit::Compared(verdict) = ended else { panic!("{ended:?}") };
+    let ManagerExit::Compared(verdict) = ended else { panic!("{ended:?}") };
     let lines = printed.lock().clone();
     (verdict, lines)
 }
@@ -89,7 +89,7 @@ async fn one_comparison_ends_where_nodes_join_all_the_time() {
 }
 
 /// One world, one change, one set of lines.
-async fn differs(world: &World, expected: &[&str]) {
+async fn differs(world: &TestCluster, expected: &[&str]) {
     let (verdict, mut lines) = compare(world, &[]).await;
     let sum = lines.pop().unwrap();
     let expected: Vec<String> = expected.iter().map(|line| format!("difference: {line}")).collect();
@@ -105,14 +105,14 @@ struct Marks {
 }
 
 impl Marks {
-    fn of(world: &World) -> Self {
+    fn of(world: &TestCluster) -> Self {
         let entries = world.server.log().entries();
         let attempts = entries.iter().filter(|e| e.request.is_write() && e.request.user_agent.contains(AGENT)).count();
         Self { attempts, cloud: world.cloud.calls().writes() }
     }
 
     /// Not even tried, events and leases included.
-    fn assert_nothing_written(&self, world: &World) {
+    fn assert_nothing_written(&self, world: &TestCluster) {
         let now = Self::of(world);
         assert_eq!((now.attempts, now.cloud), (self.attempts, self.cloud));
     }
@@ -128,7 +128,7 @@ async fn a_converged_world_shows_no_difference() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fresh_cluster_shows_what_all_controllers_would_do() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     join(&world, NodeSpec::new("n1"), &["10.244.1.0/24"]).await;
     world.serve("web").await;
     let instance = {
@@ -361,7 +361,7 @@ async fn a_service_that_would_be_refused_is_shown_if_it_is_served() {
 
 #[tokio::test(start_paused = true)]
 async fn pod_networks_that_would_be_given_are_shown() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.kubelets.register_all([initialized("n1"), initialized("n2"), initialized("n3")]).await.unwrap();
     give(&world, "n2", &["10.244.0.0/24"]);
     let flags = ["--controllers=node-ipam-controller", "--allocate-node-cidrs=true"];
@@ -403,7 +403,7 @@ async fn a_shadow_beside_a_leader_stays_silent_about_what_passes_and_tells_what_
     assert!(lines[5].starts_with("resolved: Service default/late: load balancer a"), "{lines:?}");
     assert_eq!(lines.last().unwrap(), "no differences: 4 nodes, 4 routes, 3 services compared");
     assert!(leader.is_running() && shadow.is_running());
-    assert_eq!(shadow.stop().await, Exit::Stopped);
+    assert_eq!(shadow.stop().await, ManagerExit::Stopped);
 }
 
 #[tokio::test(start_paused = true)]
@@ -431,7 +431,7 @@ async fn a_comparison_that_was_stopped_is_no_agreement() {
     world.serve("new").await;
     let ccm = world.start(&[CONTROLLERS, CLUSTER, "--shadow-once"]);
     tokio::time::sleep(secs(10)).await;
-    assert_eq!(ccm.stop().await, Exit::Compared(Verdict::Incomplete));
+    assert_eq!(ccm.stop().await, ManagerExit::Compared(Verdict::Incomplete));
 }
 
 /// A provider that tries to write wherever it is called.
@@ -462,7 +462,7 @@ impl CloudProvider for Nosy {
     }
 
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        self.note("start", cx.gate.may_write().map_err(|error| error.to_string()));
+        self.note("start", cx.write_gate.may_write().map_err(|error| error.to_string()));
         *self.client.lock() = Some(cx.client);
         Ok(())
     }
@@ -474,18 +474,22 @@ impl CloudProvider for Nosy {
 
 #[async_trait]
 impl Instances for Nosy {
-    async fn describe(&self, op: &Op, asked: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
+    async fn describe(
+        &self,
+        op: &Op,
+        asked: &[InstanceQuery],
+    ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         let refused = op.may_write();
         assert!(refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotLeader));
         self.note("describe", refused.map_err(|error| error.to_string()));
         self.note("patch", self.write().await);
-        Ok(asked.iter().map(|_| Ok(Presence::NotFound)).collect())
+        Ok(asked.iter().map(|_| Ok(InstanceStatus::NotFound)).collect())
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_tries_to_write_cannot() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.join(["n1"]).await;
     let provider = Arc::new(Nosy::default());
     let (verdict, _) = compare_with(&world, provider.clone(), &[]).await;

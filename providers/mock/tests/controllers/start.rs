@@ -8,14 +8,14 @@ use std::sync::{
 use async_trait::async_trait;
 use ccm_core::{
     provider::{CloudError, CloudProvider, Instances, ProviderContext},
-    runtime::{health::Kind, manager::Exit},
+    runtime::{health::CheckKind, manager::ManagerExit},
 };
 use ccm_mock::MockProvider;
 use ccm_testkit::apiserver::{Action, Match};
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::world::{AGENT, Ccm, World, is_initialized, secs};
+use crate::cluster::{AGENT, Ccm, TestCluster, is_initialized, secs};
 
 /// A provider that asks its cloud for something when it starts.
 struct Asking {
@@ -45,7 +45,7 @@ impl CloudProvider for Asking {
 
 #[tokio::test(start_paused = true)]
 async fn a_cloud_that_is_down_when_leadership_is_won_is_waited_for() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.join(["n1"]).await;
     let back = Instant::now() + secs(600);
     let provider = Arc::new(Asking { inner: world.provider(), back, attempts: AtomicUsize::new(0) });
@@ -55,18 +55,18 @@ async fn a_cloud_that_is_down_when_leadership_is_won_is_waited_for() {
         let failing = ccm.health.checks().into_iter().filter_map(|check| Some((check.kind(), check.run().err()?)));
         failing.collect::<Vec<_>>()
     };
-    assert_eq!(failing(&ccm), [(Kind::Ready, "could not start: ask for the network".to_owned())]);
+    assert_eq!(failing(&ccm), [(CheckKind::Ready, "could not start: ask for the network".to_owned())]);
     assert!(world.node_writes().is_empty());
     world.until("initialised", secs(140), || is_initialized(&world.node("n1"))).await;
     assert_eq!(failing(&ccm), vec![]);
     assert!(provider.attempts.load(Ordering::Relaxed) < 30);
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
 }
 
 /// The role lacks one right, as after somebody cut it down: what needs it waits for it, all else works.
 #[tokio::test(start_paused = true)]
 async fn without_the_right_to_list_services_nodes_are_initialised_and_what_is_missing_is_shown() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let denied = Action::Error { code: StatusCode::FORBIDDEN, retry_after: None };
     let reads = Match::resource("services").user_agent(AGENT);
     let fault = world.server.faults().add(reads, denied);
@@ -77,7 +77,7 @@ async fn without_the_right_to_list_services_nodes_are_initialised_and_what_is_mi
         let failing = ccm.health.checks().into_iter().filter_map(|check| Some((check.kind(), check.run().err()?)));
         failing.collect::<Vec<_>>()
     };
-    let [(Kind::Progress, why)] = &missing(&ccm)[..] else { panic!("{:?}", missing(&ccm)) };
+    let [(CheckKind::Progress, why)] = &missing(&ccm)[..] else { panic!("{:?}", missing(&ccm)) };
     assert!(why.contains("the right to list and watch services"), "{why}");
     assert_eq!(ccm.metric("ccm_degraded", &[("name", "service-cache")]), 1.0);
     tokio::time::sleep(secs(3600)).await;
@@ -88,5 +88,5 @@ async fn without_the_right_to_list_services_nodes_are_initialised_and_what_is_mi
     world.server.faults().remove(fault);
     world.until_served(&["web"], secs(120)).await;
     assert_eq!(missing(&ccm), []);
-    assert_eq!(ccm.stop().await, Exit::Stopped);
+    assert_eq!(ccm.stop().await, ManagerExit::Stopped);
 }

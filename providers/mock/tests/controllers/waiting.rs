@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
+    cluster::{TestCluster, instance_fault, is_initialized, secs},
     provider::Scripted,
-    world::{World, instance_fault, is_initialized, secs},
 };
 
 fn retry_after(seconds: f64, times: u64, node: Option<&str>) -> Fault {
@@ -27,7 +27,7 @@ fn retry_after(seconds: f64, times: u64, node: Option<&str>) -> Fault {
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_shows_up_late_is_initialised_within_33_seconds() {
     for late in [5, 47, 120, 3600] {
-        let world = World::new("region: r1\n");
+        let world = TestCluster::new("region: r1\n");
         let _ccm = world.start(&["--controllers=cloud-node"]);
         world.join(["a"]).await;
         tokio::time::sleep(secs(late)).await;
@@ -41,7 +41,7 @@ async fn an_instance_that_shows_up_late_is_initialised_within_33_seconds() {
 #[tokio::test(start_paused = true)]
 async fn heartbeats_of_a_waiting_node_cost_no_cloud_calls() {
     let calls = |heartbeats: bool| async move {
-        let world = World::new("region: r1\n");
+        let world = TestCluster::new("region: r1\n");
         let _ccm = world.start(&["--controllers=cloud-node"]);
         world.join(["a"]).await;
         for second in 0..600 {
@@ -62,7 +62,7 @@ async fn heartbeats_of_a_waiting_node_cost_no_cloud_calls() {
 /// They joined one after the other, so that each would come back at a time of its own.
 #[tokio::test(start_paused = true)]
 async fn nodes_that_wait_together_are_asked_about_together() {
-    let world = World::new("region: r1\n");
+    let world = TestCluster::new("region: r1\n");
     let provider = Scripted::over(&world.cloud);
     let _ccm = world.start_with(provider.clone(), &["--controllers=cloud-node"]);
     for index in 0..200 {
@@ -80,7 +80,7 @@ async fn nodes_that_wait_together_are_asked_about_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_waits_holds_up_nobody() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.fail_instances(FaultError::NotFound, Some("late"));
     let _ccm = world.start(&["--controllers=cloud-node"]);
     world.join(["late"]).await;
@@ -94,7 +94,7 @@ async fn a_node_that_waits_holds_up_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lasting_failure_is_one_event_and_another_reason_another() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.fail_instances(FaultError::PermissionDenied, None);
     let _ccm = world.start(&["--controllers=cloud-node"]);
     world.join(["a"]).await;
@@ -112,7 +112,7 @@ async fn a_lasting_failure_is_one_event_and_another_reason_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_time_that_the_cloud_names_is_kept_and_concerns_its_node_alone() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let provider = Scripted::over(&world.cloud);
     world.cloud.set_faults(vec![retry_after(90.0, 1, Some("a"))]);
     let _ccm = world.start_with(provider.clone(), &["--controllers=cloud-node"]);
@@ -126,7 +126,7 @@ async fn a_time_that_the_cloud_names_is_kept_and_concerns_its_node_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_cloud_slows_everything_down_and_loses_nothing() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let provider = Scripted::over(&world.cloud);
     let names: Vec<String> = (0..300).map(|i| format!("n{i}")).collect();
     // The first four calls, and what is tried after the pause.
@@ -147,7 +147,7 @@ async fn a_throttled_cloud_slows_everything_down_and_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn what_only_a_person_can_mend_is_asked_again_after_minutes_or_when_the_node_changes() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     world.fail_instances(FaultError::Invalid, None);
     let _ccm = world.start(&["--controllers=cloud-node"]);
     world.kubelets.register(NodeSpec::new("a").provided_ip([10, 0, 0, 7].into())).await.unwrap();
@@ -170,11 +170,11 @@ async fn what_only_a_person_can_mend_is_asked_again_after_minutes_or_when_the_no
 
 #[tokio::test(start_paused = true)]
 async fn without_any_provider_id_the_taint_stays_and_the_reason_is_told() {
-    let world = World::provisioned();
+    let world = TestCluster::provisioned();
     let provider = Scripted::over(&world.cloud);
     provider.answer(|queries| {
-        use ccm_core::provider::{InstanceMetadata, Power, Presence};
-        let found = Presence::Found { power: Power::Running, meta: InstanceMetadata::default() };
+        use ccm_core::provider::{InstanceMetadata, InstanceStatus, PowerState};
+        let found = InstanceStatus::Found { power_state: PowerState::Running, meta: InstanceMetadata::default() };
         Some(Ok(queries.iter().map(|_| Ok(found.clone())).collect()))
     });
     let _ccm = world.start_with(provider, &["--controllers=cloud-node"]);

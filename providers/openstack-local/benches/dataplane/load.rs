@@ -35,7 +35,7 @@ const OPENING: usize = 64;
 
 /// How much to do.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
+pub(crate) struct LoadGenerator {
     pub(crate) time: Duration,
     pub(crate) idle: usize,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Downloaded {
 
 /// What was seen of many askings.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct Latencies {
     /// How many.
     pub(crate) count: f64,
     /// Per second.
@@ -62,7 +62,7 @@ pub(crate) struct Seen {
     pub(crate) p99: f64,
 }
 
-impl Seen {
+impl Latencies {
     fn new(mut latencies: Vec<Duration>, time: Duration) -> anyhow::Result<Self> {
         latencies.sort_unstable();
         let at = |part: usize| {
@@ -75,7 +75,7 @@ impl Seen {
     }
 }
 
-impl Load {
+impl LoadGenerator {
     /// As much as goes over a few connections.
     pub(crate) async fn download(&self, address: SocketAddr) -> anyhow::Result<Downloaded> {
         let received = Arc::new(AtomicU64::new(0));
@@ -105,7 +105,7 @@ impl Load {
     }
 
     /// Clients that connect, ask once and go.
-    pub(crate) async fn connections(&self, address: SocketAddr) -> anyhow::Result<Seen> {
+    pub(crate) async fn connections(&self, address: SocketAddr) -> anyhow::Result<Latencies> {
         self.clients(VISITORS, move |end| async move {
             let mut latencies = Vec::new();
             while Instant::now() < end {
@@ -120,7 +120,7 @@ impl Load {
     }
 
     /// Clients that stay and ask now and then.
-    pub(crate) async fn paced(&self, address: SocketAddr) -> anyhow::Result<Seen> {
+    pub(crate) async fn paced(&self, address: SocketAddr) -> anyhow::Result<Latencies> {
         self.clients(PACED, move |end| async move {
             let mut stream = connect(address, ECHO).await?;
             ask(&mut stream).await?;
@@ -140,7 +140,7 @@ impl Load {
     }
 
     /// Clients that stay and ask as fast as they are answered.
-    pub(crate) async fn busy(&self, address: SocketAddr) -> anyhow::Result<Seen> {
+    pub(crate) async fn busy(&self, address: SocketAddr) -> anyhow::Result<Latencies> {
         self.clients(BUSY, move |end| async move {
             let mut stream = connect(address, ECHO).await?;
             let mut latencies = Vec::new();
@@ -154,7 +154,7 @@ impl Load {
         .await
     }
 
-    async fn clients<F>(&self, count: usize, client: impl Fn(Instant) -> F) -> anyhow::Result<Seen>
+    async fn clients<F>(&self, count: usize, client: impl Fn(Instant) -> F) -> anyhow::Result<Latencies>
     where
         F: Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static,
     {
@@ -167,7 +167,7 @@ impl Load {
         for client in tasks.join_all().await {
             latencies.extend(client?);
         }
-        Seen::new(latencies, self.time)
+        Latencies::new(latencies, self.time)
     }
 
     /// Connections that have been served and are idle now.

@@ -9,8 +9,8 @@
 
 mod load;
 mod process;
+mod results;
 mod server;
-mod sheet;
 
 use std::{net::SocketAddr, num::NonZeroUsize, thread::available_parallelism, time::Duration};
 
@@ -18,9 +18,9 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use self::{
-    load::Load,
+    load::LoadGenerator,
     process::Balancer,
-    sheet::{Measure, Sheet},
+    results::{Measure, Results},
 };
 
 #[derive(Debug, Parser)]
@@ -88,8 +88,8 @@ async fn compare(args: Args) -> anyhow::Result<()> {
         println!("no nginx with its stream module: only our own figures");
     }
     let workers = args.workers.map_or_else(available_parallelism, Ok)?;
-    let load = Load { time: Duration::from_secs_f64(args.seconds), idle: args.idle };
-    let mut sheet = Sheet::new(workers, args.idle);
+    let load = LoadGenerator { time: Duration::from_secs_f64(args.seconds), idle: args.idle };
+    let mut sheet = Results::new(workers, args.idle);
     for round in 0..args.rounds {
         let mut names = if nginx { vec!["ours", "nginx"] } else { vec!["ours"] };
         if round % 2 == 1 {
@@ -107,7 +107,7 @@ async fn compare(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(load: &Load, balancer: &Balancer) -> anyhow::Result<Vec<(Measure, f64)>> {
+async fn measure(load: &LoadGenerator, balancer: &Balancer) -> anyhow::Result<Vec<(Measure, f64)>> {
     let address = balancer.address;
     let mut figures = Vec::new();
     let begin = balancer.cpu()?;

@@ -4,8 +4,8 @@ use std::{future::pending, net::SocketAddr, num::NonZeroUsize};
 
 use anyhow::ensure;
 use openstack_local::dataplane::{
-    Algorithm, BalancerConfig, DataPlane, InsertHeaders, ListenerConfig, ListenerProtocol, ListenerState, MemberConfig,
-    Options, PoolConfig, PoolProtocol, Timeouts,
+    Algorithm, DataPlane, InsertHeaders, ListenerConfig, ListenerProtocol, ListenerState, LoadBalancerConfig,
+    MemberConfig, Options, PoolConfig, PoolProtocol, Timeouts,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -84,7 +84,7 @@ pub(crate) async fn balance(listen: SocketAddr, member: SocketAddr, workers: Non
         pool: Some(pool),
     };
     let plane = DataPlane::new(Options { workers, ..Options::default() });
-    let config = BalancerConfig { id: "balancer".into(), vip: listen.ip(), listeners: vec![listener] };
+    let config = LoadBalancerConfig { id: "balancer".into(), vip: listen.ip(), listeners: vec![listener] };
     let report = plane.apply(&config).await;
     ensure!(matches!(report.listeners[0].state, ListenerState::Listening(_)), "{report:?}");
     println!("{READY}");

@@ -59,7 +59,7 @@ ids! {
 ///
 /// What is administratively down is left out by the caller, except members, which are seen as [`MemberState::Offline`](super::MemberState).
 #[derive(Debug, Clone, PartialEq)]
-pub struct BalancerConfig {
+pub struct LoadBalancerConfig {
     /// The balancer's name.
     pub id: BalancerId,
     /// The address on which every listener is bound; it must be local to this machine.

@@ -1,6 +1,6 @@
 //! Load balancers that carry traffic: what is wanted as plain data in, sockets out.
 //!
-//! A [`DataPlane`] is given a [`BalancerConfig`] per balancer, whole, each time something about it changes. It compares that
+//! A [`DataPlane`] is given a [`LoadBalancerConfig`] per balancer, whole, each time something about it changes. It compares that
 //! with what runs and touches what differs: connections of other listeners, and those of a listener whose settings change,
 //! go on. Nothing else of this crate is known here.
 //!
@@ -13,10 +13,10 @@
 //!
 //! A connection that is open keeps the time limits with which it began.
 
-mod balancer;
 pub mod config;
-mod front;
+mod frontend;
 mod http;
+mod load_balancer;
 mod monitor;
 mod plan;
 mod pool;
@@ -24,7 +24,7 @@ mod proxy;
 mod relay;
 pub mod report;
 mod scratch;
-mod sticky;
+mod session_persistence;
 mod tcp;
 mod tls;
 mod udp;
@@ -39,20 +39,20 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use self::{
-    balancer::{Balancer, Env},
-    workers::Workers,
-};
 pub use self::{
     config::{
-        Algorithm, BalancerConfig, BalancerId, ExpectedCodes, ExpectedCodesError, HttpCheck, InsertHeaders,
-        ListenerConfig, ListenerId, ListenerProtocol, MemberConfig, MemberId, MonitorConfig, MonitorKind, Persistence,
+        Algorithm, BalancerId, ExpectedCodes, ExpectedCodesError, HttpCheck, InsertHeaders, ListenerConfig, ListenerId,
+        ListenerProtocol, LoadBalancerConfig, MemberConfig, MemberId, MonitorConfig, MonitorKind, Persistence,
         PoolConfig, PoolId, PoolProtocol, Timeouts, TlsConfig,
     },
     report::{
-        BalancerReport, Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState, MemberReport,
+        Counters, ListenError, ListenErrorKind, ListenerReport, ListenerState, LoadBalancerReport, MemberReport,
         MemberState, PoolReport,
     },
+};
+use self::{
+    load_balancer::{Env, LoadBalancer},
+    workers::Workers,
 };
 
 /// How a [`DataPlane`] works, whatever it is given.
@@ -81,7 +81,7 @@ pub struct DataPlane {
     /// One change at a time.
     changing: Mutex<()>,
     /// Replaced balancer by balancer, so that reports never wait.
-    balancers: RwLock<BTreeMap<BalancerId, Arc<Balancer>>>,
+    balancers: RwLock<BTreeMap<BalancerId, Arc<LoadBalancer>>>,
     _stop: DropGuard,
 }
 
@@ -96,7 +96,7 @@ impl DataPlane {
     pub fn new(options: Options) -> Self {
         let stop = CancellationToken::new();
         let workers = Workers::new(options.workers, stop.clone());
-        let (tasks, announcer) = (TaskTracker::new(), Announcer::default());
+        let (tasks, announcer) = (TaskTracker::new(), ChangeNotifier::default());
         let env = Env { options, tasks, stop: stop.clone(), announcer, workers };
         Self { env, changing: Mutex::default(), balancers: RwLock::default(), _stop: stop.drop_guard() }
     }
@@ -109,24 +109,24 @@ impl DataPlane {
     ///
     /// # Cancellation
     /// When dropped before it is ready, what was to go has gone and what was to come may be missing; apply again.
-    pub async fn apply(&self, config: &BalancerConfig) -> BalancerReport {
+    pub async fn apply(&self, config: &LoadBalancerConfig) -> LoadBalancerReport {
         let _one = self.changing.lock().await;
         let old = self.balancers.read().get(&config.id).cloned();
         let before = old.as_ref().map(|old| old.report().without_counters());
-        let (kept, gone) = Balancer::part(old.as_deref(), config, &self.env);
+        let (kept, gone) = LoadBalancer::split_listeners(old.as_deref(), config, &self.env);
         if !gone.is_empty() {
             self.balancers.write().insert(config.id.clone(), Arc::new(kept.clone()));
-            balancer::close(&gone, &self.env);
-            balancer::closed(&gone).await;
+            load_balancer::close(&gone, &self.env);
+            load_balancer::closed(&gone).await;
         }
-        let (new, gone) = kept.complete(config, &self.env);
+        let (new, gone) = kept.start_listeners(config, &self.env);
         let new = Arc::new(new);
         self.balancers.write().insert(new.id().clone(), new.clone());
         let report = new.report();
         if before != Some(report.clone().without_counters()) {
             self.env.announcer.announce();
         }
-        balancer::closed(&gone).await;
+        load_balancer::closed(&gone).await;
         report
     }
 
@@ -148,7 +148,7 @@ impl DataPlane {
     }
 
     /// How a balancer does now; `None` when there is no such balancer. Never waits.
-    pub fn report(&self, id: &BalancerId) -> Option<BalancerReport> {
+    pub fn report(&self, id: &BalancerId) -> Option<LoadBalancerReport> {
         let balancer = self.balancers.read().get(id).cloned();
         balancer.map(|balancer| balancer.report())
     }
@@ -177,15 +177,15 @@ impl DataPlane {
 
 /// Tells whoever looks at reports that there is something new.
 #[derive(Debug, Clone)]
-struct Announcer(Arc<watch::Sender<u64>>);
+struct ChangeNotifier(Arc<watch::Sender<u64>>);
 
-impl Default for Announcer {
+impl Default for ChangeNotifier {
     fn default() -> Self {
         Self(Arc::new(watch::Sender::new(0)))
     }
 }
 
-impl Announcer {
+impl ChangeNotifier {
     fn announce(&self) {
         self.0.send_modify(|count| *count = count.wrapping_add(1));
     }

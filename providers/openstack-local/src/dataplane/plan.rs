@@ -105,7 +105,7 @@ fn in_turn<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotatio
 }
 
 /// Which thread carries a connection: the one that accepted it, or the least busy one when that has clearly less to do.
-pub(super) fn carrier(accepted: usize, its_load: usize, least: usize, least_load: usize) -> usize {
+pub(super) fn choose_worker(accepted: usize, its_load: usize, least: usize, least_load: usize) -> usize {
     // One more and an eighth more are not worth the way.
     if its_load > least_load + 1 + least_load / 8 { least } else { accepted }
 }

@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Announcer,
+    ChangeNotifier,
     config::{MemberConfig, MemberId, PoolConfig, PoolId},
     plan::{self, Candidate, Health, Rotation},
     report::{MemberReport, MemberState, PoolReport},
-    sticky::Memory,
+    session_persistence::CookieStore,
 };
 
 /// A pool as it was asked for at one time. A change makes a new one, which shares the members that stay.
@@ -26,7 +26,7 @@ pub(super) struct Pool {
     slots: Vec<Slot>,
     rotation: Mutex<Rotation>,
     /// Whose cookies are whose, where members give them.
-    pub(super) cookies: Memory,
+    pub(super) cookies: CookieStore,
 }
 
 /// A member in a pool: what was asked for, and what lives on when that changes.
@@ -82,23 +82,23 @@ impl Pool {
     }
 
     /// Chooses a member that is none of `tried`, counts a connection to it, and adds it to `tried`.
-    pub(super) fn choose(&self, client: SocketAddr, tried: &mut Vec<usize>) -> Option<Use> {
+    pub(super) fn choose(&self, client: SocketAddr, tried: &mut Vec<usize>) -> Option<MemberConnection> {
         let key = plan::key(self.config.algorithm, self.config.persistence.as_ref(), client);
         // Counted under the lock: of two that come together the second sees the first's connection.
         let mut rotation = self.rotation.lock();
         let index = plan::choose(self.config.algorithm, key, &self.slots, tried, &mut rotation)?;
         tried.push(index);
-        Some(Use::new(self.slots[index].member.clone()))
+        Some(MemberConnection::new(self.slots[index].member.clone()))
     }
 
     /// Chooses the member with this name, as [`choose`](Self::choose) does, if it serves.
-    pub(super) fn choose_by_name(&self, id: &str, tried: &mut Vec<usize>) -> Option<Use> {
+    pub(super) fn choose_by_name(&self, id: &str, tried: &mut Vec<usize>) -> Option<MemberConnection> {
         let index = self.slots.iter().position(|slot| slot.config.id.as_str() == id && slot.available())?;
         if tried.contains(&index) {
             return None;
         }
         tried.push(index);
-        Some(Use::new(self.slots[index].member.clone()))
+        Some(MemberConnection::new(self.slots[index].member.clone()))
     }
 
     /// Whether what a member has may stay there: it is still wanted, if only to drain.
@@ -177,7 +177,7 @@ impl Member {
     }
 
     /// Notes what checks have found; what is new is announced.
-    pub(super) fn set_health(&self, health: Health, last_error: Option<String>, announcer: &Announcer) {
+    pub(super) fn set_health(&self, health: Health, last_error: Option<String>, announcer: &ChangeNotifier) {
         let before = self.health.swap(health as u8, Relaxed);
         let mut error = self.last_error.lock();
         if before != health as u8 || *error != last_error {
@@ -190,18 +190,18 @@ impl Member {
 
 /// A connection to a member, counted while this lives.
 #[derive(Debug)]
-pub(super) struct Use {
+pub(super) struct MemberConnection {
     pub(super) member: Arc<Member>,
 }
 
-impl Use {
+impl MemberConnection {
     fn new(member: Arc<Member>) -> Self {
         member.active.fetch_add(1, Relaxed);
         Self { member }
     }
 }
 
-impl Drop for Use {
+impl Drop for MemberConnection {
     fn drop(&mut self) {
         self.member.active.fetch_sub(1, Relaxed);
     }

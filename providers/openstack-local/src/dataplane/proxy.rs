@@ -4,7 +4,7 @@ use std::io;
 
 use ppp::{v1, v2};
 
-use super::{config::PoolProtocol, front::Ends};
+use super::{config::PoolProtocol, frontend::Endpoints};
 
 /// The header that members of such a pool expect before anything else; `None` when they expect none.
 ///
@@ -12,7 +12,7 @@ use super::{config::PoolProtocol, front::Ends};
 ///
 /// # Errors
 /// Never for addresses; the encoder's type allows for them.
-pub(super) fn header(protocol: PoolProtocol, ends: Option<Ends>) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn header(protocol: PoolProtocol, ends: Option<Endpoints>) -> io::Result<Option<Vec<u8>>> {
     match protocol {
         PoolProtocol::Proxy => Ok(Some(text(ends).into_bytes())),
         PoolProtocol::ProxyV2 => binary(ends).map(Some),
@@ -22,16 +22,16 @@ pub(super) fn header(protocol: PoolProtocol, ends: Option<Ends>) -> io::Result<O
     }
 }
 
-fn text(ends: Option<Ends>) -> String {
+fn text(ends: Option<Endpoints>) -> String {
     match ends {
-        Some(Ends { client, local }) => v1::Addresses::from((client, local)).to_string(),
+        Some(Endpoints { client, local }) => v1::Addresses::from((client, local)).to_string(),
         None => v1::Addresses::Unknown.to_string(),
     }
 }
 
-fn binary(ends: Option<Ends>) -> io::Result<Vec<u8>> {
+fn binary(ends: Option<Endpoints>) -> io::Result<Vec<u8>> {
     let (command, addresses) = match ends {
-        Some(Ends { client, local }) => (v2::Command::Proxy, v2::Addresses::from((client, local))),
+        Some(Endpoints { client, local }) => (v2::Command::Proxy, v2::Addresses::from((client, local))),
         None => (v2::Command::Local, v2::Addresses::Unspecified),
     };
     v2::Builder::with_addresses(v2::Version::Two | command, v2::Protocol::Stream, addresses).build()

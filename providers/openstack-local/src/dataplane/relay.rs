@@ -17,7 +17,7 @@ use super::scratch;
 
 /// How long each side may be silent: nothing read from it and nothing written to it. Zero is for ever.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Silence {
+pub(super) struct IdleTimeouts {
     /// The client's side.
     pub(super) client: Duration,
     /// The member's side.
@@ -41,7 +41,7 @@ pub(super) trait Traffic {
 pub(super) async fn relay<CR, CW, MR, MW>(
     client: (CR, CW),
     member: (MR, MW),
-    silence: Silence,
+    silence: IdleTimeouts,
     traffic: &impl Traffic,
 ) -> io::Result<()>
 where
@@ -50,8 +50,8 @@ where
     MR: AsyncRead + Unpin,
     MW: AsyncWrite + Unpin,
 {
-    let mut inward = Way { from: client.0, to: member.1, state: State::Reading { flush: false } };
-    let mut outward = Way { from: member.0, to: client.1, state: State::Reading { flush: false } };
+    let mut inward = Direction { from: client.0, to: member.1, state: RelayState::Reading { flush: false } };
+    let mut outward = Direction { from: member.0, to: client.1, state: RelayState::Reading { flush: false } };
     let now = Instant::now();
     let mut watch = Watch { silence, client: now, member: now };
     let Some(first) = watch.deadline() else {
@@ -76,7 +76,7 @@ where
 
 /// When each side last moved.
 struct Watch {
-    silence: Silence,
+    silence: IdleTimeouts,
     client: Instant,
     member: Instant,
 }
@@ -105,8 +105,8 @@ impl Watch {
 
 fn both<CR, CW, MR, MW>(
     cx: &mut Context<'_>,
-    inward: &mut Way<CR, MW>,
-    outward: &mut Way<MR, CW>,
+    inward: &mut Direction<CR, MW>,
+    outward: &mut Direction<MR, CW>,
     watch: Option<&mut Watch>,
     traffic: &impl Traffic,
 ) -> Poll<io::Result<()>>
@@ -143,13 +143,13 @@ struct Moved {
 }
 
 /// One of the two ways.
-struct Way<R, W> {
+struct Direction<R, W> {
     from: R,
     to: W,
-    state: State,
+    state: RelayState,
 }
 
-enum State {
+enum RelayState {
     /// Nothing is held; `flush`: what was written is not known to be under way.
     Reading {
         flush: bool,
@@ -164,11 +164,11 @@ enum State {
     Done,
 }
 
-impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Way<R, W> {
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
     fn poll(&mut self, cx: &mut Context<'_>, scratch: &mut [u8], moved: &mut Moved) -> Poll<io::Result<()>> {
         loop {
             match &mut self.state {
-                State::Reading { flush } => {
+                RelayState::Reading { flush } => {
                     let mut buffer = ReadBuf::new(scratch);
                     match Pin::new(&mut self.from).poll_read(cx, &mut buffer)? {
                         Poll::Ready(()) => {}
@@ -183,42 +183,42 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Way<R, W> {
                     let length = buffer.filled().len();
                     moved.read += length as u64;
                     self.state = match length {
-                        0 => State::Ending,
+                        0 => RelayState::Ending,
                         _ => Self::write(&mut self.to, cx, &scratch[..length], moved)?,
                     };
                 }
-                State::Holding { rest, at } => {
+                RelayState::Holding { rest, at } => {
                     let written = ready!(Pin::new(&mut self.to).poll_write(cx, &rest[*at..]))?;
                     *at += accepted(written)?;
                     moved.written += written as u64;
                     if *at == rest.len() {
-                        self.state = State::Reading { flush: true };
+                        self.state = RelayState::Reading { flush: true };
                     }
                 }
-                State::Ending => {
+                RelayState::Ending => {
                     match ready!(Pin::new(&mut self.to).poll_shutdown(cx)) {
                         // The other side has already gone, which its own way reports if it matters.
                         Err(error) if error.kind() != io::ErrorKind::NotConnected => return Poll::Ready(Err(error)),
-                        _ => self.state = State::Done,
+                        _ => self.state = RelayState::Done,
                     }
                 }
-                State::Done => return Poll::Ready(Ok(())),
+                RelayState::Done => return Poll::Ready(Ok(())),
             }
         }
     }
 
     /// Writes as much as is taken now, and keeps the rest.
-    fn write(to: &mut W, cx: &mut Context<'_>, mut bytes: &[u8], moved: &mut Moved) -> io::Result<State> {
+    fn write(to: &mut W, cx: &mut Context<'_>, mut bytes: &[u8], moved: &mut Moved) -> io::Result<RelayState> {
         while !bytes.is_empty() {
             match Pin::new(&mut *to).poll_write(cx, bytes)? {
                 Poll::Ready(written) => {
                     bytes = &bytes[accepted(written)?..];
                     moved.written += written as u64;
                 }
-                Poll::Pending => return Ok(State::Holding { rest: bytes.into(), at: 0 }),
+                Poll::Pending => return Ok(RelayState::Holding { rest: bytes.into(), at: 0 }),
             }
         }
-        Ok(State::Reading { flush: true })
+        Ok(RelayState::Reading { flush: true })
     }
 }
 

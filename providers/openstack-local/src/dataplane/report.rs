@@ -9,7 +9,7 @@ use super::config::{BalancerId, ListenerId, MemberId, PoolId};
 
 /// How a balancer does, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BalancerReport {
+pub struct LoadBalancerReport {
     /// The balancer.
     pub id: BalancerId,
     /// Its address.
@@ -18,7 +18,7 @@ pub struct BalancerReport {
     pub listeners: Vec<ListenerReport>,
 }
 
-impl BalancerReport {
+impl LoadBalancerReport {
     /// What changes are announced of.
     pub(super) fn without_counters(mut self) -> Self {
         for listener in &mut self.listeners {

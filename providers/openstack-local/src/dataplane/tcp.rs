@@ -12,10 +12,10 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     config::{PoolProtocol, Timeouts},
-    front::{Ends, Front, Place, Settings},
-    pool::{Pool, Use},
+    frontend::{ConnectionPermit, Endpoints, Frontend, Settings},
+    pool::{MemberConnection, Pool},
     proxy,
-    relay::{Silence, relay},
+    relay::{IdleTimeouts, relay},
     workers::Worker,
 };
 
@@ -50,13 +50,13 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 /// There are too few descriptors.
 pub(super) fn listen<F, T>(
     listener: &std::net::TcpListener,
-    front: &Arc<Front>,
+    front: &Arc<Frontend>,
     workers: &Arc<[Worker]>,
     tasks: &TaskTracker,
     serve: F,
 ) -> io::Result<()>
 where
-    F: Fn(TcpStream, Ends, Arc<Front>, Arc<Settings>) -> T + Copy + Send + Sync + 'static,
+    F: Fn(TcpStream, Endpoints, Arc<Frontend>, Arc<Settings>) -> T + Copy + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
     let on = |worker: &Worker| {
@@ -76,7 +76,7 @@ where
 struct Acceptor<F> {
     listener: TcpListener,
     local: SocketAddr,
-    front: Arc<Front>,
+    front: Arc<Frontend>,
     /// Whose this is among `workers`.
     index: usize,
     workers: Arc<[Worker]>,
@@ -85,7 +85,7 @@ struct Acceptor<F> {
 
 impl<F, T> Acceptor<F>
 where
-    F: Fn(TcpStream, Ends, Arc<Front>, Arc<Settings>) -> T + Copy + Send + Sync + 'static,
+    F: Fn(TcpStream, Endpoints, Arc<Frontend>, Arc<Settings>) -> T + Copy + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
     /// Accepts until told to stop, whatever happens.
@@ -115,7 +115,7 @@ where
             match accepted {
                 Ok((stream, client)) => {
                     failing = false;
-                    self.admit(stream, Ends { client, local: self.local }, place, settings);
+                    self.admit(stream, Endpoints { client, local: self.local }, place, settings);
                 }
                 Err(error) if is_the_clients(&error) => {}
                 Err(error) => {
@@ -130,16 +130,16 @@ where
     }
 
     /// The next connection, when there is a place for it.
-    async fn next(&self, settings: &Settings) -> (Place, io::Result<(TcpStream, SocketAddr)>) {
+    async fn next(&self, settings: &Settings) -> (ConnectionPermit, io::Result<(TcpStream, SocketAddr)>) {
         loop {
-            match self.front.place(settings) {
+            match self.front.acquire(settings) {
                 Some(place) => return (place, self.listener.accept().await),
-                None => self.front.room().await,
+                None => self.front.wait_for_capacity().await,
             }
         }
     }
 
-    fn admit(&self, stream: TcpStream, ends: Ends, place: Place, settings: Arc<Settings>) {
+    fn admit(&self, stream: TcpStream, ends: Endpoints, place: ConnectionPermit, settings: Arc<Settings>) {
         if !settings.admits(ends.client.ip()) {
             self.front.refuse();
             // Reset rather than closed: nothing of the client's is read, and nothing lingers here.
@@ -148,7 +148,7 @@ where
         }
         let (open, front, serve) = (place.open(), self.front.clone(), self.serve);
         let chosen = Worker::choose(self.index, &self.workers);
-        let carried = self.workers[chosen].carry();
+        let carried = self.workers[chosen].count_connection();
         if chosen == self.index {
             let serving = serve(stream, ends, front.clone(), settings);
             self.front.tasks.spawn(async move {
@@ -176,7 +176,7 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 /// Carries a client's bytes to a member and back.
-pub(super) async fn serve(mut client: TcpStream, ends: Ends, front: Arc<Front>, settings: Arc<Settings>) {
+pub(super) async fn serve(mut client: TcpStream, ends: Endpoints, front: Arc<Frontend>, settings: Arc<Settings>) {
     let timeouts = settings.config.timeouts;
     let Some((mut member, used)) = connect(settings.pool.as_deref(), ends, timeouts).await else {
         front.error();
@@ -184,14 +184,18 @@ pub(super) async fn serve(mut client: TcpStream, ends: Ends, front: Arc<Front>, 
     };
     // A connection that serves does not hold on to what was asked of the listener.
     drop(settings);
-    let silence = Silence { client: timeouts.client_data, member: timeouts.member_data };
+    let silence = IdleTimeouts { client: timeouts.client_data, member: timeouts.member_data };
     let relaying = relay(client.split(), member.split(), silence, &*front);
     // How a connection ends is between its two sides; there is nobody to tell.
     let _ = used.member.gone.run_until_cancelled(relaying).await;
 }
 
 /// Opens a connection to a member: the one chosen, or else the next. `None` when no member takes it.
-pub(super) async fn connect(pool: Option<&Pool>, ends: Ends, timeouts: Timeouts) -> Option<(TcpStream, Use)> {
+pub(super) async fn connect(
+    pool: Option<&Pool>,
+    ends: Endpoints,
+    timeouts: Timeouts,
+) -> Option<(TcpStream, MemberConnection)> {
     let pool = pool?;
     let mut tried = Vec::new();
     let begin = Instant::now();
@@ -212,7 +216,7 @@ pub(super) async fn connect(pool: Option<&Pool>, ends: Ends, timeouts: Timeouts)
 pub(super) async fn open(
     member: SocketAddr,
     protocol: PoolProtocol,
-    ends: Ends,
+    ends: Endpoints,
     limit: Duration,
 ) -> io::Result<TcpStream> {
     let opening = async {

@@ -2,10 +2,10 @@
 
 mod change;
 mod cookies;
+mod fixture;
 mod health;
 mod http;
 mod panics;
-mod rig;
 mod tcp;
 mod threads;
 mod udp;

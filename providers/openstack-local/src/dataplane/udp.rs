@@ -23,9 +23,9 @@ use tokio_util::{
 };
 
 use super::{
-    front::{Front, Open, Settings},
+    frontend::{Frontend, OpenConnection, Settings},
     plan::Health,
-    pool::Use,
+    pool::MemberConnection,
     relay::Traffic as _,
     scratch,
 };
@@ -53,7 +53,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// Carries datagrams until told to stop; the socket closes when every task of `tasks` has ended.
-pub(super) async fn serve(socket: UdpSocket, front: Arc<Front>, tasks: TaskTracker) {
+pub(super) async fn serve(socket: UdpSocket, front: Arc<Frontend>, tasks: TaskTracker) {
     let (socket, begin) = (Arc::new(socket), Instant::now());
     // A panic loses the flows, which begin anew with their next datagrams.
     let serving = front.keep("receive datagrams", || {
@@ -65,7 +65,7 @@ pub(super) async fn serve(socket: UdpSocket, front: Arc<Front>, tasks: TaskTrack
 
 struct Listener {
     socket: Arc<UdpSocket>,
-    front: Arc<Front>,
+    front: Arc<Frontend>,
     /// Those that `flows` were last compared with.
     settings: Arc<Settings>,
     /// Owns the tasks that hold the socket.
@@ -76,9 +76,9 @@ struct Listener {
 /// What a client's address has to do with a member.
 struct Flow {
     socket: Arc<UdpSocket>,
-    used: Use,
+    used: MemberConnection,
     shared: Arc<Shared>,
-    _open: Open,
+    _open: OpenConnection,
     _end: DropGuard,
 }
 
@@ -104,7 +104,7 @@ impl Listener {
                         sweep.tick().await;
                     }
                 },
-                _ = sweep.tick() => self.sweep(&mut flows),
+                _ = sweep.tick() => self.expire_flows(&mut flows),
             }
             yield_now().await;
         }
@@ -113,7 +113,7 @@ impl Listener {
     /// Hands on what has come.
     fn receive(&mut self, flows: &mut HashMap<SocketAddr, Flow>) {
         if !Arc::ptr_eq(&self.settings, &self.front.settings()) {
-            self.sweep(flows);
+            self.expire_flows(flows);
         }
         scratch::with(|buffer| {
             for _ in 0..BATCH {
@@ -154,7 +154,7 @@ impl Listener {
             self.front.refuse();
             return None;
         }
-        let place = self.front.place(&self.settings)?;
+        let place = self.front.acquire(&self.settings)?;
         let mut tried = Vec::new();
         let Some(pool) = &self.settings.pool else {
             self.front.error();
@@ -170,7 +170,7 @@ impl Listener {
         None
     }
 
-    fn flow(&self, client: SocketAddr, used: Use, socket: Arc<UdpSocket>, open: Open) -> Flow {
+    fn flow(&self, client: SocketAddr, used: MemberConnection, socket: Arc<UdpSocket>, open: OpenConnection) -> Flow {
         let end = CancellationToken::new();
         let shared = Arc::new(Shared { last: AtomicU64::new(0), failed: AtomicBool::new(false) });
         let answers = Answers {
@@ -194,7 +194,7 @@ impl Listener {
     }
 
     /// Ends flows that are silent, and those that the settings of now would not let be.
-    fn sweep(&mut self, flows: &mut HashMap<SocketAddr, Flow>) {
+    fn expire_flows(&mut self, flows: &mut HashMap<SocketAddr, Flow>) {
         self.settings = self.front.settings();
         let limit = match self.settings.config.timeouts.client_data {
             Duration::ZERO => LONGEST_SILENCE,
@@ -236,7 +236,7 @@ struct Answers {
     to: Arc<UdpSocket>,
     client: SocketAddr,
     shared: Arc<Shared>,
-    front: Arc<Front>,
+    front: Arc<Frontend>,
     begin: Instant,
 }
 

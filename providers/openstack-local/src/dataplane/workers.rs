@@ -56,9 +56,9 @@ pub(super) struct Worker {
 
 /// A connection that a thread carries, counted until dropped.
 #[derive(Debug)]
-pub(super) struct Carried(Arc<AtomicUsize>);
+pub(super) struct ConnectionCount(Arc<AtomicUsize>);
 
-impl Drop for Carried {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -66,9 +66,9 @@ impl Drop for Carried {
 
 impl Worker {
     /// Counts a connection that it is to carry.
-    pub(super) fn carry(&self) -> Carried {
+    pub(super) fn count_connection(&self) -> ConnectionCount {
         self.busy.fetch_add(1, Relaxed);
-        Carried(self.busy.clone())
+        ConnectionCount(self.busy.clone())
     }
 
     /// Who is to carry a connection that the one at `index` has accepted. Handing it over costs a few system calls, so that
@@ -76,7 +76,7 @@ impl Worker {
     pub(super) fn choose(index: usize, workers: &[Self]) -> usize {
         let busy = |index: usize| workers[index].busy.load(Relaxed);
         let least = (0..workers.len()).min_by_key(|index| busy(*index)).unwrap_or(index);
-        plan::carrier(index, busy(index), least, busy(least))
+        plan::choose_worker(index, busy(index), least, busy(least))
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     server::unauthorized,
-    state::{ApiError, State},
+    state::{ApiError, CloudState},
 };
 
 /// Most tokens that ended to remove with a new one.
@@ -24,7 +24,7 @@ const PURGED: usize = 100;
 
 /// Who says to ask, with what proves it once it is checked.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct AuthClaim {
     user: Arc<User>,
     methods: Vec<String>,
     credential: Option<Arc<ApplicationCredential>>,
@@ -33,11 +33,11 @@ pub(super) struct Claim {
     secrets: Vec<(Hashed, Secret)>,
 }
 
-impl Claim {
+impl AuthClaim {
     /// Checks the secrets. It takes some milliseconds, so not under a lock.
-    pub(super) fn prove(self) -> Result<Proved, ApiError> {
+    pub(super) fn prove(self) -> Result<Authenticated, ApiError> {
         match self.secrets.iter().all(|(hash, secret)| hash.verify(secret)) {
-            true => Ok(Proved(self)),
+            true => Ok(Authenticated(self)),
             false => Err(unauthorized()),
         }
     }
@@ -45,10 +45,10 @@ impl Claim {
 
 /// Who asks.
 #[derive(Debug)]
-pub(super) struct Proved(Claim);
+pub(super) struct Authenticated(AuthClaim);
 
 /// Looks up who says to ask.
-pub(super) fn claim(state: &State, identity: &Identity, now: Timestamp) -> Result<Claim, ApiError> {
+pub(super) fn claim(state: &CloudState, identity: &Identity, now: Timestamp) -> Result<AuthClaim, ApiError> {
     let mut claims = Vec::new();
     for method in &identity.methods {
         claims.push(match method.as_str() {
@@ -81,7 +81,7 @@ pub(super) fn claim(state: &State, identity: &Identity, now: Timestamp) -> Resul
     let mut claims = claims.into_iter();
     let (user, credential, parent, secret) = claims.next().ok_or_else(|| missing("methods", "identity"))?;
     let methods = identity.methods.clone();
-    let mut all = Claim { user, methods, credential, parent, secrets: secret.into_iter().collect() };
+    let mut all = AuthClaim { user, methods, credential, parent, secrets: secret.into_iter().collect() };
     for (user, credential, parent, secret) in claims {
         if user.id != all.user.id {
             return Err(unauthorized());
@@ -95,13 +95,13 @@ pub(super) fn claim(state: &State, identity: &Identity, now: Timestamp) -> Resul
 
 /// Makes a token. Returns its text, and the token.
 pub(super) fn issue(
-    state: &mut State,
-    proved: Proved,
+    state: &mut CloudState,
+    proved: Authenticated,
     scope: Option<&Scope>,
     now: Timestamp,
     lifetime: jiff::SignedDuration,
 ) -> Result<(String, Arc<Token>), ApiError> {
-    let Proved(claim) = proved;
+    let Authenticated(claim) = proved;
     let grant = grant(state, &claim, scope, now)?;
     let end = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
     let ends = [claim.parent.as_ref().map(|parent| parent.expires_at), grant.end];
@@ -146,7 +146,7 @@ struct Grant {
     end: Option<Timestamp>,
 }
 
-fn grant(state: &mut State, claim: &Claim, scope: Option<&Scope>, now: Timestamp) -> Result<Grant, ApiError> {
+fn grant(state: &mut CloudState, claim: &AuthClaim, scope: Option<&Scope>, now: Timestamp) -> Result<Grant, ApiError> {
     let user_id = claim.user.id.clone();
     if let Some(credential) = &claim.credential {
         if scope.is_some() {
@@ -188,11 +188,11 @@ fn grant(state: &mut State, claim: &Claim, scope: Option<&Scope>, now: Timestamp
     Ok(Grant { user_id, scope, trust_id: None, end: None })
 }
 
-fn may(state: &State, user: &str, target: &Target) -> bool {
+fn may(state: &CloudState, user: &str, target: &Target) -> bool {
     target_is_enabled(state, target) && !roles_of(state, user, target).is_empty()
 }
 
-fn use_trust(state: &mut State, claim: &Claim, id: &str, now: Timestamp) -> Result<Grant, ApiError> {
+fn use_trust(state: &mut CloudState, claim: &AuthClaim, id: &str, now: Timestamp) -> Result<Grant, ApiError> {
     let trust = state.keystone.trusts.get(id).cloned();
     let usable = |trust: &Arc<Trust>| trust.expires_at.is_none_or(|end| end > now) && trust.remaining_uses != Some(0);
     let trust = trust.filter(usable);
@@ -226,7 +226,7 @@ fn missing(what: &str, place: &str) -> ApiError {
     ApiError::bad_request("", message)
 }
 
-fn enabled_user(state: &State, user: &UserRef) -> Result<Arc<User>, ApiError> {
+fn enabled_user(state: &CloudState, user: &UserRef) -> Result<Arc<User>, ApiError> {
     let found = match (&user.id, &user.name) {
         (Some(id), _) => state.keystone.users.get(id),
         (None, Some(name)) => {
@@ -239,7 +239,7 @@ fn enabled_user(state: &State, user: &UserRef) -> Result<Arc<User>, ApiError> {
 }
 
 fn credential(
-    state: &State,
+    state: &CloudState,
     method: &ApplicationCredentialMethod,
     now: Timestamp,
 ) -> Result<Arc<ApplicationCredential>, ApiError> {
@@ -257,7 +257,7 @@ fn credential(
     found.filter(good).cloned().ok_or_else(unauthorized)
 }
 
-fn find_domain(state: &State, domain: &DomainRef) -> Result<String, ApiError> {
+fn find_domain(state: &CloudState, domain: &DomainRef) -> Result<String, ApiError> {
     let found = match (&domain.id, &domain.name) {
         (Some(id), _) => state.keystone.domains.get(id),
         (None, Some(name)) => state.keystone.domains.iter().find(|domain| domain.name == *name),
@@ -266,7 +266,7 @@ fn find_domain(state: &State, domain: &DomainRef) -> Result<String, ApiError> {
     found.map(|domain| domain.id.clone()).ok_or_else(unauthorized)
 }
 
-fn find_project<'s>(state: &'s State, project: &ProjectRef) -> Result<&'s Arc<Project>, ApiError> {
+fn find_project<'s>(state: &'s CloudState, project: &ProjectRef) -> Result<&'s Arc<Project>, ApiError> {
     let found = match (&project.id, &project.name) {
         (Some(id), _) => state.keystone.projects.get(id),
         (None, Some(name)) => {

@@ -10,13 +10,13 @@ use axum::{
 use openstack_api::keystone::{Catalog, CatalogEndpoint, CatalogService, CollectionLinks};
 use serde_json::{Value, json};
 
-use super::{Caller, Endpoint, Region, Service, TokenScope, policy};
+use super::{Endpoint, Region, RequestUser, Service, TokenScope, policy};
 use crate::{
     server::{
         CatalogForm, Cloud, Origin, Settings,
         list::{self, Query, Rules},
     },
-    state::{ApiError, State},
+    state::{ApiError, CloudState},
 };
 
 pub(super) fn routes() -> Router<Arc<Cloud>> {
@@ -31,7 +31,7 @@ pub(super) fn routes() -> Router<Arc<Cloud>> {
 }
 
 /// Makes the catalog for a client that reaches the cloud at `origin`.
-pub(super) fn catalog(state: &State, origin: &Origin, settings: &Settings) -> Vec<CatalogService> {
+pub(super) fn catalog(state: &CloudState, origin: &Origin, settings: &Settings) -> Vec<CatalogService> {
     let services = state.keystone.services.iter();
     let services = services.filter(|service| service.enabled && !settings.without.contains(&service.kind));
     let mut catalog: Vec<CatalogService> = services
@@ -70,11 +70,11 @@ pub(super) fn url(endpoint: &Endpoint, kind: &str, origin: &Origin, form: Catalo
     format!("{origin}{}{version}", endpoint.path)
 }
 
-type Answer = Result<Json<Value>, ApiError>;
+type JsonResult = Result<Json<Value>, ApiError>;
 
 async fn show_catalog(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     origin: Origin,
     query: Query,
 ) -> Result<Json<Catalog>, ApiError> {
@@ -97,7 +97,7 @@ fn service(service: &Service, origin: &Origin) -> Value {
     })
 }
 
-fn endpoint(state: &State, endpoint: &Endpoint, origin: &Origin, settings: &Settings) -> Value {
+fn endpoint(state: &CloudState, endpoint: &Endpoint, origin: &Origin, settings: &Settings) -> Value {
     let kind = state.keystone.services.get(&endpoint.service_id).map_or("", |service| &*service.kind);
     json!({
         "id": endpoint.id,
@@ -120,8 +120,8 @@ fn region(region: &Region, origin: &Origin) -> Value {
     })
 }
 
-async fn services(From(cloud): From<Arc<Cloud>>, _caller: Caller, origin: Origin, query: Query) -> Answer {
-    let list = |state: &State| {
+async fn services(From(cloud): From<Arc<Cloud>>, _caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+    let list = |state: &CloudState| {
         let rows = state.keystone.services.iter().map(|row| service(row, &origin)).collect();
         list::list(&query, &Rules::keystone("services", &["id", "type", "name"]), rows)
     };
@@ -130,20 +130,20 @@ async fn services(From(cloud): From<Arc<Cloud>>, _caller: Caller, origin: Origin
 
 async fn show_service(
     From(cloud): From<Arc<Cloud>>,
-    _caller: Caller,
+    _caller: RequestUser,
     Path(id): Path<String>,
     origin: Origin,
-) -> Answer {
-    let show = |state: &State| {
+) -> JsonResult {
+    let show = |state: &CloudState| {
         let found = policy::found(state.keystone.services.get(&id), "service", &id)?;
         Ok(Json(json!({"service": service(found, &origin)})))
     };
     cloud.store.read(show).await
 }
 
-async fn endpoints(From(cloud): From<Arc<Cloud>>, _caller: Caller, origin: Origin, query: Query) -> Answer {
+async fn endpoints(From(cloud): From<Arc<Cloud>>, _caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
     let settings = cloud.settings();
-    let list = |state: &State| {
+    let list = |state: &CloudState| {
         let rows = state.keystone.endpoints.iter().map(|row| endpoint(state, row, &origin, &settings)).collect();
         list::list(&query, &Rules::keystone("endpoints", &["id", "service_id", "interface", "region_id"]), rows)
     };
@@ -152,28 +152,33 @@ async fn endpoints(From(cloud): From<Arc<Cloud>>, _caller: Caller, origin: Origi
 
 async fn show_endpoint(
     From(cloud): From<Arc<Cloud>>,
-    _caller: Caller,
+    _caller: RequestUser,
     Path(id): Path<String>,
     origin: Origin,
-) -> Answer {
+) -> JsonResult {
     let settings = cloud.settings();
-    let show = |state: &State| {
+    let show = |state: &CloudState| {
         let found = policy::found(state.keystone.endpoints.get(&id), "endpoint", &id)?;
         Ok(Json(json!({"endpoint": endpoint(state, found, &origin, &settings)})))
     };
     cloud.store.read(show).await
 }
 
-async fn regions(From(cloud): From<Arc<Cloud>>, _caller: Caller, origin: Origin, query: Query) -> Answer {
-    let list = |state: &State| {
+async fn regions(From(cloud): From<Arc<Cloud>>, _caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+    let list = |state: &CloudState| {
         let rows = state.keystone.regions.iter().map(|row| region(row, &origin)).collect();
         list::list(&query, &Rules::keystone("regions", &["id"]), rows)
     };
     cloud.store.read(list).await.map(Json)
 }
 
-async fn show_region(From(cloud): From<Arc<Cloud>>, _caller: Caller, Path(id): Path<String>, origin: Origin) -> Answer {
-    let show = |state: &State| {
+async fn show_region(
+    From(cloud): From<Arc<Cloud>>,
+    _caller: RequestUser,
+    Path(id): Path<String>,
+    origin: Origin,
+) -> JsonResult {
+    let show = |state: &CloudState| {
         let found = policy::found(state.keystone.regions.get(&id), "region", &id)?;
         Ok(Json(json!({"region": region(found, &origin)})))
     };

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    ApplicationCredential, Caller, Trust, policy,
+    ApplicationCredential, RequestUser, Trust, policy,
     secret::{Hashed, random_secret},
     seed::new_id,
     token,
@@ -27,7 +27,7 @@ use crate::{
         Cloud, Input, Origin,
         list::{self, Query, Rules},
     },
-    state::{ApiError, State},
+    state::{ApiError, CloudState},
 };
 
 pub(super) fn routes() -> Router<Arc<Cloud>> {
@@ -39,7 +39,7 @@ pub(super) fn routes() -> Router<Arc<Cloud>> {
         .route("/v3/OS-TRUST/trusts/{id}/roles", routing::get(trust_roles))
 }
 
-type Answer = Result<Json<Value>, ApiError>;
+type JsonResult = Result<Json<Value>, ApiError>;
 
 /// Reads a time: with a zone, or without one in UTC.
 fn time(text: &str, field: &str) -> Result<Timestamp, ApiError> {
@@ -58,7 +58,7 @@ fn end(text: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>, ApiError
 }
 
 /// Finds the roles to pass on, among those of the caller's token; all when none are named.
-fn roles(state: &State, caller: &Caller, asked: Option<&[RoleRef]>) -> Result<Vec<String>, ApiError> {
+fn roles(state: &CloudState, caller: &RequestUser, asked: Option<&[RoleRef]>) -> Result<Vec<String>, ApiError> {
     let have = token::roles(state, &caller.token);
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
         return Ok(have.into_iter().map(|role| role.id.clone()).collect());
@@ -74,18 +74,18 @@ fn roles(state: &State, caller: &Caller, asked: Option<&[RoleRef]>) -> Result<Ve
     asked.iter().map(find).collect()
 }
 
-fn named_roles(state: &State, ids: &[String]) -> Vec<Named> {
+fn named_roles(state: &CloudState, ids: &[String]) -> Vec<Named> {
     let roles = ids.iter().filter_map(|id| state.keystone.roles.get(id));
     roles.map(|role| Named { id: role.id.clone(), name: role.name.clone() }).collect()
 }
 
-fn is_unrestricted(state: &State, caller: &Caller) -> bool {
+fn is_unrestricted(state: &CloudState, caller: &RequestUser) -> bool {
     let id = caller.token.application_credential_id.as_ref();
     id.and_then(|id| state.keystone.application_credentials.get(id)).is_some_and(|credential| credential.unrestricted)
 }
 
 fn credential(
-    state: &State,
+    state: &CloudState,
     credential: &ApplicationCredential,
     secret: Option<Secret>,
     origin: &Origin,
@@ -107,14 +107,14 @@ fn credential(
 
 async fn list_credentials(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path(user): Path<String>,
     origin: Origin,
     query: Query,
-) -> Answer {
+) -> JsonResult {
     policy::own(&caller, &user, "list_application_credentials")?;
     let rules = Rules::keystone("application_credentials", &["id", "name"]);
-    let list = |state: &State| {
+    let list = |state: &CloudState| {
         let rows = state.keystone.application_credentials.iter().filter(|row| row.user_id == user);
         list::list(&query, &rules, rows.map(|row| json!(credential(state, row, None, &origin))).collect())
     };
@@ -123,7 +123,7 @@ async fn list_credentials(
 
 async fn create(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path(user): Path<String>,
     origin: Origin,
     Input(ApplicationCredentialEnvelope { application_credential: body }): Input<
@@ -142,7 +142,7 @@ async fn create(
             (secret.clone(), Hashed::of_random(&secret))
         }
     };
-    let create = |state: &mut State| {
+    let create = |state: &mut CloudState| {
         policy::not_delegated(&caller, is_unrestricted(state, &caller), ACTION)?;
         let is_taken = |other: &Arc<ApplicationCredential>| other.user_id == user && other.name == body.name;
         let taken = state.keystone.application_credentials.iter().any(is_taken);
@@ -165,19 +165,23 @@ async fn create(
     cloud.store.change(create).await
 }
 
-fn find_credential<'s>(state: &'s State, user: &str, id: &str) -> Result<&'s Arc<ApplicationCredential>, ApiError> {
+fn find_credential<'s>(
+    state: &'s CloudState,
+    user: &str,
+    id: &str,
+) -> Result<&'s Arc<ApplicationCredential>, ApiError> {
     let found = state.keystone.application_credentials.get(id).filter(|credential| credential.user_id == user);
     policy::found(found, "application credential", id)
 }
 
 async fn show(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path((user, id)): Path<(String, String)>,
     origin: Origin,
-) -> Answer {
+) -> JsonResult {
     policy::own(&caller, &user, "get_application_credential")?;
-    let show = |state: &State| {
+    let show = |state: &CloudState| {
         let shown = credential(state, find_credential(state, &user, &id)?, None, &origin);
         Ok(Json(json!({"application_credential": shown})))
     };
@@ -186,12 +190,12 @@ async fn show(
 
 async fn delete(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path((user, id)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     const ACTION: &str = "delete_application_credential";
     policy::own(&caller, &user, ACTION)?;
-    let delete = |state: &mut State| {
+    let delete = |state: &mut CloudState| {
         policy::not_delegated(&caller, is_unrestricted(state, &caller), ACTION)?;
         find_credential(state, &user, &id)?;
         state.keystone.application_credentials.remove(&id);
@@ -220,7 +224,7 @@ struct TrustBody {
     remaining_uses: Option<u32>,
 }
 
-fn trust(state: &State, trust: &Trust, origin: &Origin) -> Value {
+fn trust(state: &CloudState, trust: &Trust, origin: &Origin) -> Value {
     let link = format!("{origin}/identity/v3/OS-TRUST/trusts/{}", trust.id);
     json!({
         "id": trust.id,
@@ -240,7 +244,7 @@ fn trust(state: &State, trust: &Trust, origin: &Origin) -> Value {
 
 async fn create_trust(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     origin: Origin,
     Input(TrustEnvelope { trust: body }): Input<TrustEnvelope>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
@@ -258,7 +262,7 @@ async fn create_trust(
         ));
     }
     let expires_at = end(body.expires_at.as_deref(), caller.cx.now)?;
-    let create = |state: &mut State| {
+    let create = |state: &mut CloudState| {
         policy::not_delegated(&caller, is_unrestricted(state, &caller), ACTION)?;
         policy::found(state.keystone.users.get(&body.trustee_user_id), "user", &body.trustee_user_id)?;
         let created = Trust {
@@ -278,33 +282,43 @@ async fn create_trust(
     cloud.store.change(create).await
 }
 
-async fn list_trusts(From(cloud): From<Arc<Cloud>>, caller: Caller, origin: Origin, query: Query) -> Answer {
+async fn list_trusts(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
     let rules = Rules::keystone("trusts", &["trustor_user_id", "trustee_user_id"]);
-    let list = |state: &State| {
+    let list = |state: &CloudState| {
         let rows = state.keystone.trusts.iter().filter(|trust| is_party(&caller, trust));
         list::list(&query, &rules, rows.map(|row| trust(state, row, &origin)).collect())
     };
     cloud.store.read(list).await.map(Json)
 }
 
-fn is_party(caller: &Caller, trust: &Trust) -> bool {
+fn is_party(caller: &RequestUser, trust: &Trust) -> bool {
     let user = &*caller.cx.user;
     caller.cx.admin || trust.trustor_user_id == user || trust.trustee_user_id == user
 }
 
-fn find_trust<'s>(state: &'s State, caller: &Caller, id: &str) -> Result<&'s Arc<Trust>, ApiError> {
+fn find_trust<'s>(state: &'s CloudState, caller: &RequestUser, id: &str) -> Result<&'s Arc<Trust>, ApiError> {
     let found = policy::found(state.keystone.trusts.get(id), "trust", id)?;
     policy::allow(is_party(caller, found), "get_trust")?;
     Ok(found)
 }
 
-async fn show_trust(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<String>, origin: Origin) -> Answer {
-    let show = |state: &State| Ok(Json(json!({"trust": trust(state, find_trust(state, &caller, &id)?, &origin)})));
+async fn show_trust(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(id): Path<String>,
+    origin: Origin,
+) -> JsonResult {
+    let show = |state: &CloudState| Ok(Json(json!({"trust": trust(state, find_trust(state, &caller, &id)?, &origin)})));
     cloud.store.read(show).await
 }
 
-async fn trust_roles(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<String>, query: Query) -> Answer {
-    let list = |state: &State| {
+async fn trust_roles(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(id): Path<String>,
+    query: Query,
+) -> JsonResult {
+    let list = |state: &CloudState| {
         let roles = named_roles(state, &find_trust(state, &caller, &id)?.role_ids);
         list::list(
             &query,
@@ -317,10 +331,10 @@ async fn trust_roles(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Pa
 
 async fn delete_trust(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let delete = |state: &mut State| {
+    let delete = |state: &mut CloudState| {
         let found = find_trust(state, &caller, &id)?;
         policy::own(&caller, &found.trustor_user_id, "delete_trust")?;
         state.keystone.trusts.remove(&id);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{KeyContainer, KeySecret};
 use crate::{
     server::{Auth, Cloud, Origin},
-    state::{ApiError, Cx, State},
+    state::{ApiError, CloudState, Cx},
 };
 
 /// Returns the routes of this service.
@@ -28,12 +28,12 @@ pub fn routes() -> Router<Arc<Cloud>> {
 }
 
 /// Finds a container by the last part of a reference to it, for whom may see it.
-pub fn find_container<'s>(state: &'s State, cx: &Cx, reference: &str) -> Option<&'s Arc<KeyContainer>> {
+pub fn find_container<'s>(state: &'s CloudState, cx: &Cx, reference: &str) -> Option<&'s Arc<KeyContainer>> {
     state.keystone.key_containers.get(last(reference)).filter(|container| cx.sees(&container.project_id))
 }
 
 /// Finds a secret by the last part of a reference to it, for whom may see it.
-pub fn find_secret<'s>(state: &'s State, cx: &Cx, reference: &str) -> Option<&'s Arc<KeySecret>> {
+pub fn find_secret<'s>(state: &'s CloudState, cx: &Cx, reference: &str) -> Option<&'s Arc<KeySecret>> {
     state.keystone.key_secrets.get(last(reference)).filter(|secret| cx.sees(&secret.project_id))
 }
 
@@ -64,7 +64,7 @@ async fn container(
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let find = |state: &State| find_container(state, &cx, &id).cloned().ok_or_else(|| gone("Container"));
+    let find = |state: &CloudState| find_container(state, &cx, &id).cloned().ok_or_else(|| gone("Container"));
     let found = cloud.store.read(find).await?;
     let secrets: Vec<Value> =
         found.secrets.iter().map(|(name, id)| json!({"name": name, "secret_ref": secret_ref(&origin, id)})).collect();
@@ -94,7 +94,7 @@ async fn secret(
     origin: Origin,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let find = |state: &State| find_secret(state, &cx, &id).cloned().ok_or_else(|| gone("Secret"));
+    let find = |state: &CloudState| find_secret(state, &cx, &id).cloned().ok_or_else(|| gone("Secret"));
     let found = cloud.store.read(find).await?;
     Ok(Json(json!({
         "secret_ref": secret_ref(&origin, &id),
@@ -109,7 +109,7 @@ async fn secret(
 }
 
 async fn payload(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, Path(id): Path<String>) -> Result<Response, ApiError> {
-    let find = |state: &State| find_secret(state, &cx, &id).cloned().ok_or_else(|| gone("Secret"));
+    let find = |state: &CloudState| find_secret(state, &cx, &id).cloned().ok_or_else(|| gone("Secret"));
     let found = cloud.store.read(find).await?;
     Ok(([(header::CONTENT_TYPE, "text/plain")], found.payload.expose().to_owned()).into_response())
 }

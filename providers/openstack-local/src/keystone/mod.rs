@@ -19,7 +19,7 @@ pub(crate) use self::secret::random_secret;
 pub use self::{
     routes::routes,
     rows::*,
-    token::{Caller, authorize},
+    token::{RequestUser, authorize},
 };
 use crate::state::tables;
 

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Caller;
+use super::RequestUser;
 use crate::state::ApiError;
 
 /// Refuses everybody but administrators.
-pub(super) fn admin(caller: &Caller, action: &str) -> Result<(), ApiError> {
+pub(super) fn admin(caller: &RequestUser, action: &str) -> Result<(), ApiError> {
     allow(caller.cx.admin, action)
 }
 
 /// Refuses everybody but this user and administrators.
-pub(super) fn own(caller: &Caller, user: &str, action: &str) -> Result<(), ApiError> {
+pub(super) fn own(caller: &RequestUser, user: &str, action: &str) -> Result<(), ApiError> {
     allow(caller.cx.admin || &*caller.cx.user == user, action)
 }
 
@@ -22,7 +22,7 @@ pub(super) fn allow(allowed: bool, action: &str) -> Result<(), ApiError> {
 }
 
 /// Refuses tokens that somebody else's trust, or a restricted credential, made: they must not make more of their kind.
-pub(super) fn not_delegated(caller: &Caller, unrestricted: bool, action: &str) -> Result<(), ApiError> {
+pub(super) fn not_delegated(caller: &RequestUser, unrestricted: bool, action: &str) -> Result<(), ApiError> {
     let credential = caller.token.application_credential_id.is_none() || unrestricted;
     allow(caller.token.trust_id.is_none() && credential, action)
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Assignment, Caller, Domain, Project, Target, policy,
+    Assignment, Domain, Project, RequestUser, Target, policy,
     seed::{DOMAIN, new_id},
     token::roles_of,
 };
@@ -22,7 +22,7 @@ use crate::{
         Cloud, Input, Origin,
         list::{self, Query, Rules},
     },
-    state::{ApiError, State},
+    state::{ApiError, CloudState},
 };
 
 pub(super) fn routes() -> Router<Arc<Cloud>> {
@@ -79,47 +79,52 @@ fn domain(domain: &Domain, origin: &Origin) -> Value {
     })
 }
 
-type Answer = Result<Json<Value>, ApiError>;
+type JsonResult = Result<Json<Value>, ApiError>;
 
-async fn list_projects(From(cloud): From<Arc<Cloud>>, caller: Caller, origin: Origin, query: Query) -> Answer {
+async fn list_projects(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
     policy::admin(&caller, "list_projects")?;
     cloud.store.read(|state| listed(&query, state.keystone.projects.iter(), &origin)).await
 }
 
-fn listed<'a>(query: &Query, projects: impl Iterator<Item = &'a Arc<Project>>, origin: &Origin) -> Answer {
+fn listed<'a>(query: &Query, projects: impl Iterator<Item = &'a Arc<Project>>, origin: &Origin) -> JsonResult {
     let rules = Rules::keystone("projects", &["id", "name", "domain_id", "enabled", "parent_id", "is_domain", "tags"]);
     list::list(query, &rules, projects.map(|row| project(row, origin)).collect()).map(Json)
 }
 
 /// Returns the projects where a user has a role.
-fn with_roles<'s>(state: &'s State, user: &str) -> impl Iterator<Item = &'s Arc<Project>> {
+fn with_roles<'s>(state: &'s CloudState, user: &str) -> impl Iterator<Item = &'s Arc<Project>> {
     let has_role = move |project: &&Arc<Project>| {
         project.enabled && !roles_of(state, user, &Target::Project(project.id.clone())).is_empty()
     };
     state.keystone.projects.iter().filter(has_role).collect::<Vec<_>>().into_iter()
 }
 
-async fn own_projects(From(cloud): From<Arc<Cloud>>, caller: Caller, origin: Origin, query: Query) -> Answer {
+async fn own_projects(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
     cloud.store.read(|state| listed(&query, with_roles(state, &caller.cx.user), &origin)).await
 }
 
 async fn projects_of(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path(id): Path<String>,
     origin: Origin,
     query: Query,
-) -> Answer {
+) -> JsonResult {
     policy::own(&caller, &id, "list_user_projects")?;
-    let list = |state: &State| {
+    let list = |state: &CloudState| {
         policy::found(state.keystone.users.get(&id), "user", &id)?;
         listed(&query, with_roles(state, &id), &origin)
     };
     cloud.store.read(list).await
 }
 
-async fn show(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<String>, origin: Origin) -> Answer {
-    let show = |state: &State| {
+async fn show(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(id): Path<String>,
+    origin: Origin,
+) -> JsonResult {
+    let show = |state: &CloudState| {
         let found = state.keystone.projects.get(&id);
         let target = Target::Project(id.clone());
         let may = caller.cx.admin || *caller.cx.project == *id || !roles_of(state, &caller.cx.user, &target).is_empty();
@@ -129,14 +134,14 @@ async fn show(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<Stri
     cloud.store.read(show).await
 }
 
-fn is_taken(state: &State, domain: &str, name: &str, but: &str) -> bool {
+fn is_taken(state: &CloudState, domain: &str, name: &str, but: &str) -> bool {
     let mut projects = state.keystone.projects.iter();
     projects.any(|project| project.domain_id == domain && project.name == name && project.id != but)
 }
 
 async fn create(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     origin: Origin,
     Input(Envelope { project: body }): Input<Envelope>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
@@ -152,7 +157,7 @@ async fn create(
         tags: body.tags.unwrap_or_default(),
     };
     let shown = project(&created, &origin);
-    let create = |state: &mut State| {
+    let create = |state: &mut CloudState| {
         policy::found(state.keystone.domains.get(&created.domain_id), "domain", &created.domain_id)?;
         policy::unique(is_taken(state, &created.domain_id, &created.name, ""), "project", &created.name)?;
         state.keystone.projects.put(created);
@@ -164,16 +169,16 @@ async fn create(
 
 async fn update(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path(id): Path<String>,
     origin: Origin,
     Input(Envelope { project: body }): Input<Envelope>,
-) -> Answer {
+) -> JsonResult {
     policy::admin(&caller, "update_project")?;
     if let Some(name) = &body.name {
         policy::name(name, "name")?;
     }
-    let update = |state: &mut State| {
+    let update = |state: &mut CloudState| {
         let mut changed = Project::clone(policy::found(state.keystone.projects.get(&id), "project", &id)?);
         changed.name = body.name.unwrap_or(changed.name);
         changed.description = body.description.unwrap_or(changed.description);
@@ -187,9 +192,13 @@ async fn update(
     cloud.store.change(update).await
 }
 
-async fn delete(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
+async fn delete(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
     policy::admin(&caller, "delete_project")?;
-    let delete = |state: &mut State| {
+    let delete = |state: &mut CloudState| {
         policy::found(state.keystone.projects.get(&id), "project", &id)?;
         let tables = &mut state.keystone;
         tables.projects.remove(&id);
@@ -203,18 +212,18 @@ async fn delete(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<St
     cloud.store.change(delete).await
 }
 
-fn listed_domains<'a>(query: &Query, domains: impl Iterator<Item = &'a Arc<Domain>>, origin: &Origin) -> Answer {
+fn listed_domains<'a>(query: &Query, domains: impl Iterator<Item = &'a Arc<Domain>>, origin: &Origin) -> JsonResult {
     let rules = Rules::keystone("domains", &["id", "name", "enabled"]);
     list::list(query, &rules, domains.map(|row| domain(row, origin)).collect()).map(Json)
 }
 
-async fn list_domains(From(cloud): From<Arc<Cloud>>, caller: Caller, origin: Origin, query: Query) -> Answer {
+async fn list_domains(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
     policy::admin(&caller, "list_domains")?;
     cloud.store.read(|state| listed_domains(&query, state.keystone.domains.iter(), &origin)).await
 }
 
-async fn own_domains(From(cloud): From<Arc<Cloud>>, caller: Caller, origin: Origin, query: Query) -> Answer {
-    let list = |state: &State| {
+async fn own_domains(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
+    let list = |state: &CloudState| {
         let has_role = |domain: &&Arc<Domain>| {
             domain.enabled && !roles_of(state, &caller.cx.user, &Target::Domain(domain.id.clone())).is_empty()
         };
@@ -223,8 +232,13 @@ async fn own_domains(From(cloud): From<Arc<Cloud>>, caller: Caller, origin: Orig
     cloud.store.read(list).await
 }
 
-async fn show_domain(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<String>, origin: Origin) -> Answer {
-    let show = |state: &State| {
+async fn show_domain(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(id): Path<String>,
+    origin: Origin,
+) -> JsonResult {
+    let show = |state: &CloudState| {
         let own = state.keystone.users.get(&caller.cx.user).is_some_and(|user| user.domain_id == id);
         policy::allow(caller.cx.admin || own, "get_domain")?;
         Ok(Json(json!({"domain": domain(policy::found(state.keystone.domains.get(&id), "domain", &id)?, &origin)})))

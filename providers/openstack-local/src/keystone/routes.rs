@@ -13,10 +13,10 @@ use openstack_api::{
     version::{Link, MediaType, Version, VersionDocument},
 };
 
-use super::{Caller, auth, catalog, delegation, projects, token, users};
+use super::{RequestUser, auth, catalog, delegation, projects, token, users};
 use crate::{
     server::{Cloud, Input, Origin, caller, list::Query, unauthorized},
-    state::{ApiError, State},
+    state::{ApiError, CloudState},
 };
 
 /// Returns the routes of this service.
@@ -31,7 +31,7 @@ pub fn routes() -> Router<Arc<Cloud>> {
         .merge(users::routes())
 }
 
-impl FromRequestParts<Arc<Cloud>> for Caller {
+impl FromRequestParts<Arc<Cloud>> for RequestUser {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, cloud: &Arc<Cloud>) -> Result<Self, ApiError> {
@@ -107,7 +107,7 @@ fn answer(status: StatusCode, text: &str, token: openstack_api::keystone::Token)
 
 async fn validate(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Subject(subject): Subject,
     origin: Origin,
     query: Query,
@@ -123,7 +123,7 @@ async fn validate(
 
 async fn revoke(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Subject(subject): Subject,
 ) -> Result<StatusCode, ApiError> {
     cloud
@@ -137,7 +137,11 @@ async fn revoke(
 }
 
 /// Finds the token that a request is about: the caller's own, or any for an administrator.
-fn subject_token<'s>(state: &'s State, caller: &Caller, subject: &str) -> Result<&'s Arc<super::Token>, ApiError> {
+fn subject_token<'s>(
+    state: &'s CloudState,
+    caller: &RequestUser,
+    subject: &str,
+) -> Result<&'s Arc<super::Token>, ApiError> {
     let found = token::find(state, subject, caller.cx.now);
     let found = found.ok_or_else(|| ApiError::not_found("", "Could not find token."))?;
     match caller.cx.admin || found.user_id == *caller.cx.user {

@@ -3,7 +3,7 @@
 use openstack_api::Secret;
 
 use super::{Assignment, Domain, Endpoint, Project, Region, Role, Service, Target, User, secret::Hashed};
-use crate::state::State;
+use crate::state::CloudState;
 
 /// ID of the domain that a new cloud has.
 pub(crate) const DOMAIN: &str = "default";
@@ -43,12 +43,12 @@ pub(super) fn new_id() -> String {
 }
 
 /// Tells whether the cloud is new.
-pub(crate) fn is_new(state: &State) -> bool {
+pub(crate) fn is_new(state: &CloudState) -> bool {
     state.keystone.domains.get(DOMAIN).is_none()
 }
 
 /// Gives the users of a new cloud these passwords again.
-pub(crate) fn set_passwords(state: &mut State, passwords: &Passwords) {
+pub(crate) fn set_passwords(state: &mut CloudState, passwords: &Passwords) {
     for (name, password) in [(ADMIN, &passwords.admin), (MEMBER, &passwords.member)] {
         let users = state.keystone.users.iter();
         let user =
@@ -60,7 +60,7 @@ pub(crate) fn set_passwords(state: &mut State, passwords: &Passwords) {
 }
 
 /// Fills a new cloud: a domain, two projects with a user each, and the catalog.
-pub(crate) fn seed(state: &mut State, region: &str, passwords: &Passwords) {
+pub(crate) fn seed(state: &mut CloudState, region: &str, passwords: &Passwords) {
     crate::nova::flavors::seed(state);
     let tables = &mut state.keystone;
     let description = String::new;

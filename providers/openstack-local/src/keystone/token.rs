@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     server::{Origin, Settings},
-    state::{Cx, State},
+    state::{CloudState, Cx},
 };
 
 /// Name of the role that sees and changes everything.
@@ -19,7 +19,7 @@ pub(super) const ADMIN: &str = "admin";
 
 /// Who asks.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct RequestUser {
     /// For the handlers.
     pub cx: Cx,
     /// The token.
@@ -27,7 +27,7 @@ pub struct Caller {
 }
 
 /// Looks a token up. Returns `None` when it is not, or no longer, good.
-pub fn authorize(state: &State, text: &str, now: Timestamp) -> Option<Caller> {
+pub fn authorize(state: &CloudState, text: &str, now: Timestamp) -> Option<RequestUser> {
     let token = find(state, text, now)?.clone();
     let project = match &token.scope {
         TokenScope::Target(Target::Project(id)) => id.as_str(),
@@ -35,11 +35,11 @@ pub fn authorize(state: &State, text: &str, now: Timestamp) -> Option<Caller> {
     };
     let admin = roles(state, &token).iter().any(|role| role.name == ADMIN);
     let cx = Cx { now, project: project.into(), user: token.user_id.as_str().into(), admin };
-    Some(Caller { cx, token })
+    Some(RequestUser { cx, token })
 }
 
 /// Finds a token that is good.
-pub(super) fn find<'s>(state: &'s State, text: &str, now: Timestamp) -> Option<&'s Arc<Token>> {
+pub(super) fn find<'s>(state: &'s CloudState, text: &str, now: Timestamp) -> Option<&'s Arc<Token>> {
     state.keystone.tokens.get(&digest(text)).filter(|token| is_good(state, token, now))
 }
 
@@ -48,7 +48,7 @@ pub(super) fn text() -> String {
     random(48)
 }
 
-fn is_good(state: &State, token: &Token, now: Timestamp) -> bool {
+fn is_good(state: &CloudState, token: &Token, now: Timestamp) -> bool {
     let tables = &state.keystone;
     if token.expires_at <= now || !user_is_enabled(state, &token.user_id) {
         return false;
@@ -71,13 +71,13 @@ fn is_good(state: &State, token: &Token, now: Timestamp) -> bool {
 }
 
 /// Tells whether a user may have tokens.
-pub(super) fn user_is_enabled(state: &State, id: &str) -> bool {
+pub(super) fn user_is_enabled(state: &CloudState, id: &str) -> bool {
     let user = state.keystone.users.get(id).filter(|user| user.enabled);
     user.is_some_and(|user| state.keystone.domains.get(&user.domain_id).is_some_and(|domain| domain.enabled))
 }
 
 /// Tells whether tokens may be scoped to a target.
-pub(super) fn target_is_enabled(state: &State, target: &Target) -> bool {
+pub(super) fn target_is_enabled(state: &CloudState, target: &Target) -> bool {
     let domain = |id: &str| state.keystone.domains.get(id).is_some_and(|domain| domain.enabled);
     match target {
         Target::System => true,
@@ -90,7 +90,7 @@ pub(super) fn target_is_enabled(state: &State, target: &Target) -> bool {
 }
 
 /// Returns the roles of a user.
-pub(super) fn roles_of<'s>(state: &'s State, user: &str, target: &Target) -> Vec<&'s Arc<Role>> {
+pub(super) fn roles_of<'s>(state: &'s CloudState, user: &str, target: &Target) -> Vec<&'s Arc<Role>> {
     let assignments = state.keystone.assignments.iter();
     let ids: BTreeSet<&str> = assignments
         .filter(|assignment| assignment.user_id == user && assignment.target == *target)
@@ -100,7 +100,7 @@ pub(super) fn roles_of<'s>(state: &'s State, user: &str, target: &Target) -> Vec
 }
 
 /// Returns the roles that a token has now.
-pub(super) fn roles<'s>(state: &'s State, token: &Token) -> Vec<&'s Arc<Role>> {
+pub(super) fn roles<'s>(state: &'s CloudState, token: &Token) -> Vec<&'s Arc<Role>> {
     let TokenScope::Target(target) = &token.scope else { return Vec::new() };
     let tables = &state.keystone;
     let (holder, only) = if let Some(trust) = token.trust_id.as_ref().and_then(|id| tables.trusts.get(id)) {
@@ -116,7 +116,7 @@ pub(super) fn roles<'s>(state: &'s State, token: &Token) -> Vec<&'s Arc<Role>> {
 }
 
 /// Writes what a token says.
-pub(super) fn describe(state: &State, token: &Token, with: Option<(&Origin, &Settings)>) -> api::Token {
+pub(super) fn describe(state: &CloudState, token: &Token, with: Option<(&Origin, &Settings)>) -> api::Token {
     let tables = &state.keystone;
     let domain = |id: &str| {
         let name = tables.domains.get(id).map(|domain| domain.name.clone());

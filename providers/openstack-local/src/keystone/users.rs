@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Assignment, Caller, Role, Target, User, policy,
+    Assignment, RequestUser, Role, Target, User, policy,
     secret::Hashed,
     seed::{DOMAIN, new_id},
 };
@@ -23,7 +23,7 @@ use crate::{
         list::{self, Query, Rules},
         unauthorized,
     },
-    state::{ApiError, State},
+    state::{ApiError, CloudState},
 };
 
 pub(super) fn routes() -> Router<Arc<Cloud>> {
@@ -39,7 +39,7 @@ pub(super) fn routes() -> Router<Arc<Cloud>> {
         .route("/v3/projects/{project}/users/{user}/roles/{role}", role)
 }
 
-type Answer = Result<Json<Value>, ApiError>;
+type JsonResult = Result<Json<Value>, ApiError>;
 
 #[derive(Debug, Deserialize)]
 struct Envelope {
@@ -84,34 +84,40 @@ fn role(role: &Role, origin: &Origin) -> Value {
     })
 }
 
-async fn list_users(From(cloud): From<Arc<Cloud>>, caller: Caller, origin: Origin, query: Query) -> Answer {
+async fn list_users(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
     policy::admin(&caller, "list_users")?;
     let rules = Rules::keystone("users", &["id", "name", "domain_id", "enabled"]);
-    let list =
-        |state: &State| list::list(&query, &rules, state.keystone.users.iter().map(|row| user(row, &origin)).collect());
+    let list = |state: &CloudState| {
+        list::list(&query, &rules, state.keystone.users.iter().map(|row| user(row, &origin)).collect())
+    };
     cloud.store.read(list).await.map(Json)
 }
 
-async fn show(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<String>, origin: Origin) -> Answer {
+async fn show(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(id): Path<String>,
+    origin: Origin,
+) -> JsonResult {
     policy::own(&caller, &id, "get_user")?;
-    let show = |state: &State| {
+    let show = |state: &CloudState| {
         Ok(Json(json!({"user": user(policy::found(state.keystone.users.get(&id), "user", &id)?, &origin)})))
     };
     cloud.store.read(show).await
 }
 
-fn is_taken(state: &State, domain: &str, name: &str, but: &str) -> bool {
+fn is_taken(state: &CloudState, domain: &str, name: &str, but: &str) -> bool {
     let mut users = state.keystone.users.iter();
     users.any(|user| user.domain_id == domain && user.name == name && user.id != but)
 }
 
-fn check_project(state: &State, id: Option<&str>) -> Result<(), ApiError> {
+fn check_project(state: &CloudState, id: Option<&str>) -> Result<(), ApiError> {
     id.map_or(Ok(()), |id| policy::found(state.keystone.projects.get(id), "project", id).map(|_| ()))
 }
 
 async fn create(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     origin: Origin,
     Input(Envelope { user: body }): Input<Envelope>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
@@ -128,7 +134,7 @@ async fn create(
         password: body.password.as_ref().map(Hashed::new),
     };
     let shown = user(&created, &origin);
-    let create = |state: &mut State| {
+    let create = |state: &mut CloudState| {
         policy::found(state.keystone.domains.get(&created.domain_id), "domain", &created.domain_id)?;
         check_project(state, created.default_project_id.as_deref())?;
         policy::unique(is_taken(state, &created.domain_id, &created.name, ""), "user", &created.name)?;
@@ -141,17 +147,17 @@ async fn create(
 
 async fn update(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path(id): Path<String>,
     origin: Origin,
     Input(Envelope { user: body }): Input<Envelope>,
-) -> Answer {
+) -> JsonResult {
     policy::admin(&caller, "update_user")?;
     if let Some(name) = &body.name {
         policy::name(name, "name")?;
     }
     let password = body.password.as_ref().map(Hashed::new);
-    let update = |state: &mut State| {
+    let update = |state: &mut CloudState| {
         check_project(state, body.default_project_id.as_deref())?;
         let mut changed = User::clone(policy::found(state.keystone.users.get(&id), "user", &id)?);
         changed.name = body.name.unwrap_or(changed.name);
@@ -171,7 +177,7 @@ async fn update(
 }
 
 /// With another password, nothing that the old one made is good any more.
-fn end_tokens(state: &mut State, user: &str) {
+fn end_tokens(state: &mut CloudState, user: &str) {
     state.keystone.tokens.remove_where(|token| token.user_id == user);
 }
 
@@ -188,18 +194,18 @@ struct PasswordBody {
 
 async fn change_password(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path(id): Path<String>,
     Input(PasswordEnvelope { user: body }): Input<PasswordEnvelope>,
 ) -> Result<StatusCode, ApiError> {
     policy::own(&caller, &id, "change_password")?;
-    let find = |state: &State| policy::found(state.keystone.users.get(&id), "user", &id).cloned();
+    let find = |state: &CloudState| policy::found(state.keystone.users.get(&id), "user", &id).cloned();
     let found = cloud.store.read(find).await?;
     if !found.password.as_ref().is_some_and(|hash| hash.verify(&body.original_password)) {
         return Err(unauthorized());
     }
     let new = Hashed::new(&body.password);
-    let change = |state: &mut State| {
+    let change = |state: &mut CloudState| {
         // Somebody may have changed it meanwhile.
         let current = state.keystone.users.get(&id).filter(|user| user.password == found.password);
         policy::found(current, "user", &id)?;
@@ -210,9 +216,13 @@ async fn change_password(
     cloud.store.change(change).await
 }
 
-async fn delete(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
+async fn delete(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
     policy::admin(&caller, "delete_user")?;
-    let delete = |state: &mut State| {
+    let delete = |state: &mut CloudState| {
         policy::found(state.keystone.users.get(&id), "user", &id)?;
         let tables = &mut state.keystone;
         tables.users.remove(&id);
@@ -225,27 +235,32 @@ async fn delete(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<St
     cloud.store.change(delete).await
 }
 
-fn listed_roles<'a>(query: &Query, roles: impl Iterator<Item = &'a Arc<Role>>, origin: &Origin) -> Answer {
+fn listed_roles<'a>(query: &Query, roles: impl Iterator<Item = &'a Arc<Role>>, origin: &Origin) -> JsonResult {
     let rules = Rules::keystone("roles", &["id", "name", "domain_id"]);
     list::list(query, &rules, roles.map(|row| role(row, origin)).collect()).map(Json)
 }
 
-async fn list_roles(From(cloud): From<Arc<Cloud>>, caller: Caller, origin: Origin, query: Query) -> Answer {
+async fn list_roles(From(cloud): From<Arc<Cloud>>, caller: RequestUser, origin: Origin, query: Query) -> JsonResult {
     policy::admin(&caller, "list_roles")?;
     cloud.store.read(|state| listed_roles(&query, state.keystone.roles.iter(), &origin)).await
 }
 
-async fn show_role(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(id): Path<String>, origin: Origin) -> Answer {
+async fn show_role(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(id): Path<String>,
+    origin: Origin,
+) -> JsonResult {
     policy::admin(&caller, "get_role")?;
-    let show = |state: &State| {
+    let show = |state: &CloudState| {
         Ok(Json(json!({"role": role(policy::found(state.keystone.roles.get(&id), "role", &id)?, &origin)})))
     };
     cloud.store.read(show).await
 }
 
-async fn assignments(From(cloud): From<Arc<Cloud>>, caller: Caller, query: Query) -> Answer {
+async fn assignments(From(cloud): From<Arc<Cloud>>, caller: RequestUser, query: Query) -> JsonResult {
     policy::admin(&caller, "list_role_assignments")?;
-    let list = |state: &State| {
+    let list = |state: &CloudState| {
         let project = query.get("scope.project.id").map(|id| Target::Project(id.to_owned()));
         let wanted = |assignment: &&Arc<Assignment>| {
             project.as_ref().is_none_or(|project| assignment.target == *project)
@@ -260,7 +275,7 @@ async fn assignments(From(cloud): From<Arc<Cloud>>, caller: Caller, query: Query
 }
 
 /// Shows an assignment: with IDs, and with names when asked.
-fn shown_assignment(state: &State, assignment: &Assignment, names: bool) -> Value {
+fn shown_assignment(state: &CloudState, assignment: &Assignment, names: bool) -> Value {
     let tables = &state.keystone;
     let domain = |id: &str| json!({"id": id, "name": tables.domains.get(id).map(|domain| &domain.name)});
     let (user_id, role_id) = (&assignment.user_id, &assignment.role_id);
@@ -294,16 +309,20 @@ fn shown_assignment(state: &State, assignment: &Assignment, names: bool) -> Valu
 type RolePath = Path<(String, String, String)>;
 
 /// Finds the parts of an assignment, and makes it.
-fn assignment(state: &State, (project, user, role): &(String, String, String)) -> Result<Assignment, ApiError> {
+fn assignment(state: &CloudState, (project, user, role): &(String, String, String)) -> Result<Assignment, ApiError> {
     policy::found(state.keystone.projects.get(project), "project", project)?;
     policy::found(state.keystone.users.get(user), "user", user)?;
     policy::found(state.keystone.roles.get(role), "role", role)?;
     Ok(Assignment::new(user, role, Target::Project(project.clone())))
 }
 
-async fn assign(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(path): RolePath) -> Result<StatusCode, ApiError> {
+async fn assign(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(path): RolePath,
+) -> Result<StatusCode, ApiError> {
     policy::admin(&caller, "create_grant")?;
-    let assign = |state: &mut State| {
+    let assign = |state: &mut CloudState| {
         let assignment = assignment(state, &path)?;
         state.keystone.assignments.put(assignment);
         Ok(StatusCode::NO_CONTENT)
@@ -312,22 +331,30 @@ async fn assign(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(path): RoleP
 }
 
 /// Finds an assignment by its parts.
-fn assigned(state: &State, path: &(String, String, String)) -> Result<Assignment, ApiError> {
+fn assigned(state: &CloudState, path: &(String, String, String)) -> Result<Assignment, ApiError> {
     let wanted = assignment(state, path)?;
     let found = state.keystone.assignments.iter().any(|assignment| **assignment == wanted);
     let missing = || ApiError::not_found("", format!("Could not find role assignment with role: {}.", path.2));
     if found { Ok(wanted) } else { Err(missing()) }
 }
 
-async fn check(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(path): RolePath) -> Result<StatusCode, ApiError> {
+async fn check(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(path): RolePath,
+) -> Result<StatusCode, ApiError> {
     policy::admin(&caller, "check_grant")?;
     cloud.store.read(|state| assigned(state, &path)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn unassign(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(path): RolePath) -> Result<StatusCode, ApiError> {
+async fn unassign(
+    From(cloud): From<Arc<Cloud>>,
+    caller: RequestUser,
+    Path(path): RolePath,
+) -> Result<StatusCode, ApiError> {
     policy::admin(&caller, "revoke_grant")?;
-    let unassign = |state: &mut State| {
+    let unassign = |state: &mut CloudState| {
         let wanted = assigned(state, &path)?;
         state.keystone.assignments.remove_where(|assignment| *assignment == wanted);
         Ok(StatusCode::NO_CONTENT)
@@ -337,13 +364,13 @@ async fn unassign(From(cloud): From<Arc<Cloud>>, caller: Caller, Path(path): Rol
 
 async fn roles_in_project(
     From(cloud): From<Arc<Cloud>>,
-    caller: Caller,
+    caller: RequestUser,
     Path((project, user)): Path<(String, String)>,
     origin: Origin,
     query: Query,
-) -> Answer {
+) -> JsonResult {
     policy::admin(&caller, "list_grants")?;
-    let list = |state: &State| {
+    let list = |state: &CloudState| {
         let target = Target::Project(project.clone());
         listed_roles(&query, super::token::roles_of(state, &user, &target).into_iter(), &origin)
     };

@@ -18,7 +18,7 @@ use crate::{
         Auth, Cloud, Input, Settings,
         list::{Query, Rules, list as page},
     },
-    state::{ApiError, Cx, State},
+    state::{ApiError, CloudState, Cx},
 };
 
 /// A resource behind routes.
@@ -41,28 +41,28 @@ pub(super) trait Crud: Send + Sync + 'static {
     const ATTRIBUTES: &'static [&'static str];
 
     /// Returns those that the caller sees.
-    fn list(state: &State, cx: &Cx) -> Vec<Self::Row>;
+    fn list(state: &CloudState, cx: &Cx) -> Vec<Self::Row>;
     /// Returns one.
-    fn show(state: &State, cx: &Cx, id: &str) -> Result<Self::Row, ApiError>;
+    fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Self::Row, ApiError>;
     /// Makes one.
-    fn create(state: &mut State, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError>;
+    fn create(state: &mut CloudState, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError>;
     /// Changes one.
-    fn update(state: &mut State, cx: &Cx, id: &str, request: Self::Update) -> Result<Self::Row, ApiError>;
+    fn update(state: &mut CloudState, cx: &Cx, id: &str, request: Self::Update) -> Result<Self::Row, ApiError>;
     /// Removes one.
-    fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError>;
+    fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>;
 
     /// Makes several, all or none.
-    fn create_all(state: &mut State, cx: &Cx, requests: Vec<Self::Create>) -> Result<Vec<Self::Row>, ApiError> {
+    fn create_all(state: &mut CloudState, cx: &Cx, requests: Vec<Self::Create>) -> Result<Vec<Self::Row>, ApiError> {
         requests.into_iter().map(|request| Self::create(state, cx, request)).collect()
     }
 
     /// Tells whether [`prepare`](Self::prepare) has something to do.
-    fn is_prepared(_state: &State, _cx: &Cx) -> bool {
+    fn is_prepared(_state: &CloudState, _cx: &Cx) -> bool {
         true
     }
 
     /// Makes what a list must show although nobody made it.
-    fn prepare(_state: &mut State, _cx: &Cx) {}
+    fn prepare(_state: &mut CloudState, _cx: &Cx) {}
 }
 
 /// Attributes that every resource has.
@@ -84,7 +84,7 @@ pub(super) fn routes<C: Crud>() -> Router<Arc<Cloud>> {
 
 async fn list<C: Crud>(From(cloud): From<Arc<Cloud>>, Auth(cx): Auth, query: Query) -> Result<Json<Value>, ApiError> {
     if !cloud.store.peek(|state| C::is_prepared(state, &cx)) {
-        let prepare = |state: &mut State| {
+        let prepare = |state: &mut CloudState| {
             C::prepare(state, &cx);
             Ok(())
         };

@@ -10,13 +10,13 @@ use super::{
     rows::Limits,
     subnet_plan, subnets,
 };
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// Sets all routes.
 ///
 /// # Errors
 /// There is no such router; a route twice; too many; a next hop that is on no subnet of the router or its own address.
-pub fn replace(state: &mut State, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
+pub fn replace(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
     let router = routers::get(state, cx, id)?;
     for (at, route) in routes.iter().enumerate() {
         if routes[..at].contains(route) {
@@ -40,7 +40,7 @@ pub fn replace(state: &mut State, cx: &Cx, id: &str, routes: Vec<Route>) -> Resu
 ///
 /// # Errors
 /// As for [`replace`].
-pub fn add(state: &mut State, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
+pub fn add(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
     let mut all = routers::get(state, cx, id)?.routes.clone();
     for route in routes {
         if !all.contains(&route) {
@@ -54,13 +54,13 @@ pub fn add(state: &mut State, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<R
 ///
 /// # Errors
 /// There is no such router.
-pub fn remove(state: &mut State, cx: &Cx, id: &str, routes: &[Route]) -> Result<Router, ApiError> {
+pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, routes: &[Route]) -> Result<Router, ApiError> {
     let mut all = routers::get(state, cx, id)?.routes.clone();
     all.retain(|route| !routes.contains(route));
     replace(state, cx, id, all)
 }
 
-fn check(state: &State, id: &str, routes: &[Route]) -> Result<(), ApiError> {
+fn check(state: &CloudState, id: &str, routes: &[Route]) -> Result<(), ApiError> {
     let most = Limits::of(state).routes;
     if routes.len() > most {
         return Err(ApiError::bad_request(

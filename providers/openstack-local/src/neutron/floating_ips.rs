@@ -12,10 +12,10 @@ use super::{
     networks, ports,
     quotas::{self, Quotable},
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Returns the floating IPs that the caller sees.
-pub fn list(state: &State, cx: &Cx) -> Vec<FloatingIp> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<FloatingIp> {
     let rows = state.neutron.floating_ips.iter().filter(|ip| cx.sees(&ip.standard.project_id));
     rows.map(|row| show_row(state, row)).collect()
 }
@@ -24,16 +24,16 @@ pub fn list(state: &State, cx: &Cx) -> Vec<FloatingIp> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn show(state: &State, cx: &Cx, id: &str) -> Result<FloatingIp, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<FloatingIp, ApiError> {
     get(state, cx, id).map(|row| show_row(state, row))
 }
 
-fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s FloatingIp, ApiError> {
+fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s FloatingIp, ApiError> {
     let row = state.neutron.floating_ips.get(id).filter(|ip| cx.sees(&ip.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::FloatingIp.not_found(id))
 }
 
-fn show_row(state: &State, row: &FloatingIp) -> FloatingIp {
+fn show_row(state: &CloudState, row: &FloatingIp) -> FloatingIp {
     let port = row.port_id.as_deref().and_then(|port| state.neutron.ports.get(port));
     let port_details = port.map(|port| PortDetails {
         name: port.name.clone(),
@@ -52,7 +52,7 @@ fn show_row(state: &State, row: &FloatingIp) -> FloatingIp {
 /// # Errors
 /// The network is not external; no address is left, or the one asked for is in use or needs an administrator; the port
 /// cannot be reached; the quota is used up.
-pub fn create(state: &mut State, cx: &Cx, request: FloatingIpCreate) -> Result<FloatingIp, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, request: FloatingIpCreate) -> Result<FloatingIp, ApiError> {
     admin_only(cx, "create_floatingip:floating_ip_address", request.floating_ip_address.is_some())?;
     let project = owner(cx, request.project_id)?;
     let network = request.floating_network_id;
@@ -80,7 +80,13 @@ pub fn create(state: &mut State, cx: &Cx, request: FloatingIpCreate) -> Result<F
 }
 
 /// Takes an address on the external network, held by a port that belongs to no project.
-fn allocate(state: &mut State, cx: &Cx, network: &str, id: &str, address: FixedIpRequest) -> Result<IpAddr, ApiError> {
+fn allocate(
+    state: &mut CloudState,
+    cx: &Cx,
+    network: &str,
+    id: &str,
+    address: FixedIpRequest,
+) -> Result<IpAddr, ApiError> {
     let fixed_ips = if address == FixedIpRequest::default() { None } else { Some(vec![address]) };
     let request = PortCreate {
         network_id: network.to_owned(),
@@ -102,7 +108,7 @@ fn allocate(state: &mut State, cx: &Cx, network: &str, id: &str, address: FixedI
 }
 
 /// Leads a floating IP to a port.
-fn attach(state: &mut State, cx: &Cx, id: &str, port: &str, fixed: Option<IpAddr>) -> Result<(), ApiError> {
+fn attach(state: &mut CloudState, cx: &Cx, id: &str, port: &str, fixed: Option<IpAddr>) -> Result<(), ApiError> {
     let port = ports::get(state, cx, port)?.clone();
     let floating = get(state, cx, id)?.clone();
     let fixed = fixed_address(&port, fixed)?;
@@ -167,7 +173,7 @@ fn fixed_address(port: &Port, asked: Option<IpAddr>) -> Result<IpAddr, ApiError>
 }
 
 /// Returns the router that joins the subnet of an address with the external network.
-fn router_between(state: &State, port: &Port, fixed: IpAddr, network: &str) -> Result<String, ApiError> {
+fn router_between(state: &CloudState, port: &Port, fixed: IpAddr, network: &str) -> Result<String, ApiError> {
     let subnet = port.fixed_ips.iter().find(|ip| ip.ip_address == fixed).map(|ip| &*ip.subnet_id).unwrap_or_default();
     let mut interfaces = state.neutron.ports.iter().filter(|interface| {
         interface.device_owner == ROUTER_INTERFACE && interface.fixed_ips.iter().any(|ip| ip.subnet_id == subnet)
@@ -189,7 +195,7 @@ fn router_between(state: &State, port: &Port, fixed: IpAddr, network: &str) -> R
 }
 
 /// Leads a floating IP nowhere.
-fn detach(state: &mut State, cx: &Cx, id: &str) {
+fn detach(state: &mut CloudState, cx: &Cx, id: &str) {
     state.neutron.floating_ips.update(id, |row| {
         if row.port_id.is_some() {
             (row.port_id, row.fixed_ip_address, row.router_id) = (None, None, None);
@@ -203,7 +209,7 @@ fn detach(state: &mut State, cx: &Cx, id: &str) {
 ///
 /// # Errors
 /// There is none, or the port cannot be reached.
-pub fn update(state: &mut State, cx: &Cx, id: &str, request: FloatingIpUpdate) -> Result<FloatingIp, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: FloatingIpUpdate) -> Result<FloatingIp, ApiError> {
     let row = get(state, cx, id)?.clone();
     let empty = request == FloatingIpUpdate::default();
     if let Some(description) = request.description.filter(|description| *description != row.standard.description) {
@@ -229,7 +235,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: FloatingIpUpdate) -
 }
 
 /// Detaches what led to addresses that a port has no more.
-pub(super) fn follow_port(state: &mut State, cx: &Cx, port: &str) {
+pub(super) fn follow_port(state: &mut CloudState, cx: &Cx, port: &str) {
     let fixed = state.neutron.ports.get(port).map(|port| port.fixed_ips.clone()).unwrap_or_default();
     let gone = |ip: &FloatingIp| {
         ip.port_id.as_deref() == Some(port) && !fixed.iter().any(|f| Some(f.ip_address) == ip.fixed_ip_address)
@@ -244,7 +250,7 @@ pub(super) fn follow_port(state: &mut State, cx: &Cx, port: &str) {
 ///
 /// # Errors
 /// There is none.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     get(state, cx, id)?;
     let port = ports::of_device(state, id).into_iter().find(|port| port.device_owner == FLOATING_IP);
     if let Some(port) = port.map(|port| port.id.clone()) {
@@ -255,7 +261,7 @@ pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
 }
 
 /// Returns the floating IPs that lead to addresses of ports: port, address of the port, address outside.
-pub fn of_ports(state: &State) -> Vec<(&str, IpAddr, IpAddr)> {
+pub fn of_ports(state: &CloudState) -> Vec<(&str, IpAddr, IpAddr)> {
     let rows = state.neutron.floating_ips.iter();
     rows.filter_map(|ip| Some((ip.port_id.as_deref()?, ip.fixed_ip_address?, ip.floating_ip_address?))).collect()
 }

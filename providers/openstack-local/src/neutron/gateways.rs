@@ -9,14 +9,14 @@ use super::{
     subnet_plan::overlap,
     subnets,
 };
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// Sets or removes (`None`, or a request without network) the way outside.
 ///
 /// # Errors
 /// There is no such router or network, the network is not external, its subnets overlap those inside, no address is
 /// left, or floating IPs need the way that there is.
-pub fn set(state: &mut State, cx: &Cx, id: &str, request: Option<GatewayRequest>) -> Result<(), ApiError> {
+pub fn set(state: &mut CloudState, cx: &Cx, id: &str, request: Option<GatewayRequest>) -> Result<(), ApiError> {
     let router = routers::get(state, cx, id)?.clone();
     let Some((network, request)) = request.and_then(|request| Some((request.network_id.clone()?, request))) else {
         if router.external_gateway_info.is_some() {
@@ -55,7 +55,7 @@ pub fn set(state: &mut State, cx: &Cx, id: &str, request: Option<GatewayRequest>
 
 /// Makes the port of a router on an external network. It belongs to no project.
 fn make_port(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     router: &str,
     network: &str,
@@ -79,7 +79,7 @@ fn make_port(
 }
 
 /// Removes the port of a router on its external network.
-fn drop_port(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+fn drop_port(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     if state.neutron.floating_ips.iter().any(|ip| ip.router_id.as_deref() == Some(id)) {
         let network = state.neutron.routers.get(id).and_then(|router| router.external_gateway_info.clone());
         let network = network.map(|info| info.network_id).unwrap_or_default();
@@ -99,7 +99,7 @@ fn drop_port(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
 }
 
 /// Refuses an external network whose subnets overlap those inside.
-fn check_overlap(state: &State, router: &str, network: &str) -> Result<(), ApiError> {
+fn check_overlap(state: &CloudState, router: &str, network: &str) -> Result<(), ApiError> {
     let outside = state.neutron.subnets.iter().filter(|subnet| subnet.network_id == network);
     let outside: Vec<_> = outside.collect();
     let inside = ports::of_device(state, router);

@@ -11,7 +11,7 @@ pub mod floating_ips;
 pub mod gateways;
 pub mod ipam;
 pub mod networks;
-pub mod port_rules;
+pub mod port_validation;
 pub mod ports;
 pub mod quotas;
 pub mod resource;

@@ -8,13 +8,13 @@ use super::{
     quotas::{self, Quotable},
     security_groups,
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Bytes of a frame inside.
 const MTU: u32 = 1500;
 
 /// Returns the networks that the caller sees: his own, shared ones and external ones.
-pub fn list(state: &State, cx: &Cx) -> Vec<Network> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<Network> {
     let mut subnets = std::collections::BTreeMap::<&str, Vec<String>>::new();
     for subnet in state.neutron.subnets.iter() {
         subnets.entry(&subnet.network_id).or_default().push(subnet.id.clone());
@@ -27,7 +27,7 @@ pub fn list(state: &State, cx: &Cx) -> Vec<Network> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Network, ApiError> {
+pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Network, ApiError> {
     let row = state.neutron.networks.get(id).filter(|network| visible(cx, network));
     row.map(|row| &**row).ok_or_else(|| Resource::Network.not_found(id))
 }
@@ -36,7 +36,7 @@ pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Network, ApiEr
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn show(state: &State, cx: &Cx, id: &str) -> Result<Network, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Network, ApiError> {
     let row = get(state, cx, id)?;
     let subnets = state.neutron.subnets.iter().filter(|subnet| subnet.network_id == id);
     Ok(show_with(cx, row, subnets.map(|subnet| subnet.id.clone()).collect()))
@@ -59,7 +59,7 @@ pub(super) fn visible(cx: &Cx, network: &Network) -> bool {
 ///
 /// # Errors
 /// What only administrators may ask for; the quota is used up.
-pub fn create(state: &mut State, cx: &Cx, request: NetworkCreate) -> Result<Network, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, request: NetworkCreate) -> Result<Network, ApiError> {
     admin_only(cx, "create_network:shared", request.shared == Some(true))?;
     admin_only(cx, "create_network:router:external", request.external == Some(true))?;
     let provider = request.network_type.is_some() || request.physical_network.is_some();
@@ -92,7 +92,7 @@ pub fn create(state: &mut State, cx: &Cx, request: NetworkCreate) -> Result<Netw
 ///
 /// # Errors
 /// There is none, it belongs to somebody else, or the change is for administrators.
-pub fn update(state: &mut State, cx: &Cx, id: &str, request: NetworkUpdate) -> Result<Network, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: NetworkUpdate) -> Result<Network, ApiError> {
     Resource::Network.writable(state, cx, id)?;
     admin_only(cx, "update_network:shared", request.shared.is_some())?;
     admin_only(cx, "update_network:router:external", request.external.is_some())?;
@@ -130,7 +130,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: NetworkUpdate) -> R
 ///
 /// # Errors
 /// There is none, it belongs to somebody else, or it still has ports.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     Resource::Network.writable(state, cx, id)?;
     if state.neutron.ports.iter().any(|port| port.network_id == id) {
         return Err(ApiError::conflict(

@@ -5,17 +5,17 @@ use openstack_api::neutron::{Port, PortCreate, PortUpdate, SubPortDetails, Trunk
 use super::{
     FLOATING_IP, ROUTER_GATEWAY, ROUTER_INTERFACE, Resource,
     common::{admin_only, invalid, owner, standard, touch},
-    floating_ips, ipam, networks, port_rules,
+    floating_ips, ipam, networks, port_validation,
     quotas::{self, Quotable},
     security_groups,
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// First half of every hardware address that is made up here.
 const MAC_PREFIX: [u8; 3] = [0xfa, 0x16, 0x3e];
 
 /// Returns the ports that the caller sees.
-pub fn list(state: &State, cx: &Cx) -> Vec<Port> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<Port> {
     let ports = state.neutron.ports.iter().filter(|port| cx.sees(&port.standard.project_id));
     ports.map(|port| show_row(state, cx, port)).collect()
 }
@@ -24,7 +24,7 @@ pub fn list(state: &State, cx: &Cx) -> Vec<Port> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn show(state: &State, cx: &Cx, id: &str) -> Result<Port, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Port, ApiError> {
     get(state, cx, id).map(|row| show_row(state, cx, row))
 }
 
@@ -32,20 +32,20 @@ pub fn show(state: &State, cx: &Cx, id: &str) -> Result<Port, ApiError> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Port, ApiError> {
+pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Port, ApiError> {
     let row = state.neutron.ports.get(id).filter(|port| cx.sees(&port.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::Port.not_found(id))
 }
 
 /// Returns the ports of a device, oldest first.
-pub fn of_device<'s>(state: &'s State, device: &str) -> Vec<&'s Port> {
+pub fn of_device<'s>(state: &'s CloudState, device: &str) -> Vec<&'s Port> {
     let mut ports: Vec<&Port> =
         state.neutron.ports.iter().map(|port| &**port).filter(|port| port.device_id == device).collect();
     ports.sort_by(|a, b| a.standard.created_at.cmp(&b.standard.created_at));
     ports
 }
 
-fn show_row(state: &State, cx: &Cx, row: &Port) -> Port {
+fn show_row(state: &CloudState, cx: &Cx, row: &Port) -> Port {
     let mut port = row.clone();
     if !cx.admin {
         (port.host_id, port.vif_type) = (None, None);
@@ -74,7 +74,7 @@ fn show_row(state: &State, cx: &Cx, row: &Port) -> Port {
 /// # Errors
 /// There is no such network, group or address; an address or a hardware address is in use; no address is left; address
 /// pairs are too many; the quota is used up.
-pub fn create(state: &mut State, cx: &Cx, request: PortCreate) -> Result<Port, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Port, ApiError> {
     admin_only(cx, "create_port:binding:host_id", request.host_id.is_some())?;
     let project = owner(cx, request.project_id)?;
     let network = networks::get(state, cx, &request.network_id)?;
@@ -84,9 +84,13 @@ pub fn create(state: &mut State, cx: &Cx, request: PortCreate) -> Result<Port, A
     let enforced = request.port_security_enabled.unwrap_or(by_default && !trusted);
     quotas::check(state, &project, Quotable::Port, 1)?;
     let mac_address = mac_address(state, &request.network_id, request.mac_address)?;
-    let wanted =
-        port_rules::Wanted { network: &request.network_id, mac: &mac_address, device_owner: &device_owner, held: &[] };
-    let fixed_ips = port_rules::fixed_ips(state, &wanted, request.fixed_ips)?;
+    let wanted = port_validation::AddressRequest {
+        network: &request.network_id,
+        mac: &mac_address,
+        device_owner: &device_owner,
+        held: &[],
+    };
+    let fixed_ips = port_validation::fixed_ips(state, &wanted, request.fixed_ips)?;
     let security_groups = match request.security_groups {
         Some(groups) => {
             if !enforced && !groups.is_empty() {
@@ -95,12 +99,12 @@ pub fn create(state: &mut State, cx: &Cx, request: PortCreate) -> Result<Port, A
                     "Port security must be enabled and port must have an IP address in order to use security groups.",
                 ));
             }
-            port_rules::groups(state, cx, groups)?
+            port_validation::groups(state, cx, groups)?
         }
         None if enforced && !project.is_empty() => vec![security_groups::ensure_default(state, cx, &project)],
         None => Vec::new(),
     };
-    let pairs = port_rules::address_pairs(state, request.allowed_address_pairs.unwrap_or_default(), &mac_address)?;
+    let pairs = port_validation::address_pairs(state, request.allowed_address_pairs.unwrap_or_default(), &mac_address)?;
     let mut row = Port {
         id: new_id(),
         name: request.name.unwrap_or_default(),
@@ -118,7 +122,7 @@ pub fn create(state: &mut State, cx: &Cx, request: PortCreate) -> Result<Port, A
         standard: standard(cx, project, request.description, request.tags),
         ..Port::default()
     };
-    port_rules::check_port_security(&row)?;
+    port_validation::check_port_security(&row)?;
     settle(&mut row);
     state.neutron.ports.put(row.clone());
     Ok(show_row(state, cx, &row))
@@ -139,7 +143,7 @@ fn settle(port: &mut Port) {
 }
 
 /// Returns a hardware address that the network does not have yet.
-fn mac_address(state: &State, network: &str, asked: Option<String>) -> Result<String, ApiError> {
+fn mac_address(state: &CloudState, network: &str, asked: Option<String>) -> Result<String, ApiError> {
     let in_use =
         |mac: &str| state.neutron.ports.iter().any(|port| port.network_id == network && port.mac_address == mac);
     let Some(mac) = asked else {
@@ -169,7 +173,7 @@ fn mac_address(state: &State, network: &str, asked: Option<String>) -> Result<St
 ///
 /// # Errors
 /// There is none, it belongs to somebody else, or as for [`create`].
-pub fn update(state: &mut State, cx: &Cx, id: &str, request: PortUpdate) -> Result<Port, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: PortUpdate) -> Result<Port, ApiError> {
     admin_only(cx, "update_port:binding:host_id", request.host_id.is_some())?;
     admin_only(cx, "update_port:mac_address", request.mac_address.is_some())?;
     let mut row = get(state, cx, id)?.clone();
@@ -186,21 +190,21 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: PortUpdate) -> Resu
     row.port_security_enabled = request.port_security_enabled.or(row.port_security_enabled);
     row.standard.description = request.description.unwrap_or(row.standard.description);
     if let Some(asked) = request.fixed_ips {
-        let wanted = port_rules::Wanted {
+        let wanted = port_validation::AddressRequest {
             network: &row.network_id,
             mac: &row.mac_address,
             device_owner: &row.device_owner,
             held: &before.fixed_ips,
         };
-        row.fixed_ips = port_rules::fixed_ips(state, &wanted, Some(asked))?;
+        row.fixed_ips = port_validation::fixed_ips(state, &wanted, Some(asked))?;
     }
     if let Some(groups) = request.security_groups {
-        row.security_groups = port_rules::groups(state, cx, groups)?;
+        row.security_groups = port_validation::groups(state, cx, groups)?;
     }
     if let Some(pairs) = request.allowed_address_pairs {
-        row.allowed_address_pairs = port_rules::address_pairs(state, pairs, &row.mac_address)?;
+        row.allowed_address_pairs = port_validation::address_pairs(state, pairs, &row.mac_address)?;
     }
-    port_rules::check_port_security(&row)?;
+    port_validation::check_port_security(&row)?;
     settle(&mut row);
     if row != before {
         touch(cx, &mut row.standard);
@@ -214,7 +218,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: PortUpdate) -> Resu
 ///
 /// # Errors
 /// There is none, or a trunk needs it.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     get(state, cx, id)?;
     for trunk in state.neutron.trunks.iter() {
         let trunk_id = &trunk.id;
@@ -236,7 +240,7 @@ pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// As for [`delete`]; it belongs to a router or a floating IP.
-pub fn delete_by_caller(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete_by_caller(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let owner = &get(state, cx, id)?.device_owner;
     if [ROUTER_INTERFACE, ROUTER_GATEWAY, FLOATING_IP].contains(&&**owner) {
         return Err(ApiError::conflict(

@@ -3,7 +3,7 @@
 use openstack_api::neutron::{Quota, QuotaDetail, QuotaDetails, QuotaUpdate, Standard};
 
 use super::{QuotaRow, common::admin_only};
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// A kind that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum Quotable {
 }
 
 /// Returns the quotas of a project.
-pub fn get(state: &State, project: &str) -> Quota {
+pub fn get(state: &CloudState, project: &str) -> Quota {
     state.neutron.quotas.get(project).map_or_else(Quota::default, |row| row.quota)
 }
 
@@ -38,7 +38,7 @@ pub fn visible(cx: &Cx, project: &str) -> Result<(), ApiError> {
 }
 
 /// Returns the quotas of a project with their use.
-pub fn details(state: &State, project: &str) -> QuotaDetails {
+pub fn details(state: &CloudState, project: &str) -> QuotaDetails {
     let quota = get(state, project);
     let detail = |limit, kind| QuotaDetail { limit, used: used(state, project, kind), reserved: 0 };
     QuotaDetails {
@@ -59,7 +59,7 @@ pub fn details(state: &State, project: &str) -> QuotaDetails {
 ///
 /// # Errors
 /// The caller is no administrator.
-pub fn update(state: &mut State, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
     admin_only(cx, "update_quota", true)?;
     let mut quota = get(state, project);
     quota.apply(update);
@@ -71,7 +71,7 @@ pub fn update(state: &mut State, cx: &Cx, project: &str, update: &QuotaUpdate) -
 ///
 /// # Errors
 /// The first kind of which there is more.
-pub(super) fn check_use(state: &State, project: &str) -> Result<(), ApiError> {
+pub(super) fn check_use(state: &CloudState, project: &str) -> Result<(), ApiError> {
     let details = details(state, project);
     for (name, detail) in [
         ("network", details.network),
@@ -97,7 +97,7 @@ pub(super) fn check_use(state: &State, project: &str) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// The caller is no administrator, or they were never changed.
-pub fn reset(state: &mut State, cx: &Cx, project: &str) -> Result<(), ApiError> {
+pub fn reset(state: &mut CloudState, cx: &Cx, project: &str) -> Result<(), ApiError> {
     admin_only(cx, "delete_quota", true)?;
     state.neutron.quotas.remove(project).map(drop).ok_or_else(|| {
         ApiError::not_found("TenantQuotaNotFound", format!("Quota for tenant {project} could not be found."))
@@ -105,7 +105,7 @@ pub fn reset(state: &mut State, cx: &Cx, project: &str) -> Result<(), ApiError> 
 }
 
 /// Refuses `more` of a kind beyond the quota of a project.
-pub(super) fn check(state: &State, project: &str, kind: Quotable, more: usize) -> Result<(), ApiError> {
+pub(super) fn check(state: &CloudState, project: &str, kind: Quotable, more: usize) -> Result<(), ApiError> {
     let quota = get(state, project);
     let (limit, name) = match kind {
         Quotable::Network => (quota.network, "network"),
@@ -128,7 +128,7 @@ pub(super) fn check(state: &State, project: &str, kind: Quotable, more: usize) -
 }
 
 /// Counts what a project has of a kind.
-fn used(state: &State, project: &str, kind: Quotable) -> i64 {
+fn used(state: &CloudState, project: &str, kind: Quotable) -> i64 {
     fn of<'r>(project: &str, rows: impl Iterator<Item = &'r Standard>) -> usize {
         rows.filter(|row| row.project_id == project).count()
     }

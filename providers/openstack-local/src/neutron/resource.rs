@@ -3,7 +3,7 @@
 use openstack_api::neutron::Standard;
 
 use super::common::{bad_request, invalid, touch};
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// Longest tag.
 const MAX_TAG: usize = 255;
@@ -108,7 +108,7 @@ impl Resource {
     ///
     /// # Errors
     /// There is none.
-    pub fn standard<'s>(self, state: &'s State, cx: &Cx, id: &str) -> Result<&'s Standard, ApiError> {
+    pub fn standard<'s>(self, state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Standard, ApiError> {
         let neutron = &state.neutron;
         let standard = match self {
             Self::Network => return super::networks::get(state, cx, id).map(|row| &row.standard),
@@ -127,7 +127,7 @@ impl Resource {
     ///
     /// # Errors
     /// There is none, or it belongs to somebody else.
-    pub fn writable<'s>(self, state: &'s State, cx: &Cx, id: &str) -> Result<&'s Standard, ApiError> {
+    pub fn writable<'s>(self, state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Standard, ApiError> {
         let standard = self.standard(state, cx, id)?;
         if cx.sees(&standard.project_id) {
             return Ok(standard);
@@ -139,7 +139,7 @@ impl Resource {
     ///
     /// # Errors
     /// 412 when the revision is another; there is no such resource.
-    pub fn check_revision(self, state: &State, cx: &Cx, id: &str, expected: Option<u64>) -> Result<(), ApiError> {
+    pub fn check_revision(self, state: &CloudState, cx: &Cx, id: &str, expected: Option<u64>) -> Result<(), ApiError> {
         let Some(expected) = expected else { return Ok(()) };
         let standard = self.standard(state, cx, id)?;
         if standard.revision_number == expected {
@@ -153,7 +153,7 @@ impl Resource {
     }
 
     /// Notes a change of one.
-    pub(super) fn touch(self, state: &mut State, cx: &Cx, id: &str) {
+    pub(super) fn touch(self, state: &mut CloudState, cx: &Cx, id: &str) {
         on_table!(state, self, table => table.update(id, |row| touch(cx, &mut row.standard)));
     }
 
@@ -163,7 +163,7 @@ impl Resource {
     /// There is none, it belongs to somebody else, or a tag is too long.
     pub fn change_tags(
         self,
-        state: &mut State,
+        state: &mut CloudState,
         cx: &Cx,
         id: &str,
         change: impl FnOnce(&mut Vec<String>),
@@ -192,7 +192,7 @@ impl Resource {
     ///
     /// # Errors
     /// There is no such resource or no such tag.
-    pub fn remove_tag(self, state: &mut State, cx: &Cx, id: &str, tag: &str) -> Result<(), ApiError> {
+    pub fn remove_tag(self, state: &mut CloudState, cx: &Cx, id: &str, tag: &str) -> Result<(), ApiError> {
         if !self.writable(state, cx, id)?.tags.iter().any(|t| t == tag) {
             return Err(ApiError::not_found("TagNotFound", format!("Tag {tag} could not be found.")));
         }

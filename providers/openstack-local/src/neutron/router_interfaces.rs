@@ -5,14 +5,14 @@ use openstack_api::neutron::{
 };
 
 use super::{ROUTER_INTERFACE, Resource, common::bad_request, ports, routers, subnet_plan::overlap, subnets};
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// Attaches a router to a subnet, where it takes the gateway's address, or to a port.
 ///
 /// # Errors
 /// There is no such router, subnet or port; both or neither are named; the subnet has no gateway; the router is there
 /// already or on one that overlaps; the port is in use.
-pub fn add(state: &mut State, cx: &Cx, id: &str, request: &InterfaceRequest) -> Result<RouterInterface, ApiError> {
+pub fn add(state: &mut CloudState, cx: &Cx, id: &str, request: &InterfaceRequest) -> Result<RouterInterface, ApiError> {
     routers::get(state, cx, id)?;
     let port = match (&request.subnet_id, &request.port_id) {
         (Some(subnet), None) => add_subnet(state, cx, id, subnet)?,
@@ -24,7 +24,7 @@ pub fn add(state: &mut State, cx: &Cx, id: &str, request: &InterfaceRequest) -> 
     answer(state, cx, id, &port)
 }
 
-fn add_subnet(state: &mut State, cx: &Cx, id: &str, subnet: &str) -> Result<Port, ApiError> {
+fn add_subnet(state: &mut CloudState, cx: &Cx, id: &str, subnet: &str) -> Result<Port, ApiError> {
     let subnet = subnets::get(state, cx, subnet)?.clone();
     let Some(gateway) = subnet.gateway_ip else {
         return Err(bad_request("router", "Subnet for router interface must have a gateway IP"));
@@ -43,7 +43,7 @@ fn add_subnet(state: &mut State, cx: &Cx, id: &str, subnet: &str) -> Result<Port
     ports::create(state, cx, request)
 }
 
-fn add_port(state: &mut State, cx: &Cx, id: &str, port: &str) -> Result<Port, ApiError> {
+fn add_port(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<Port, ApiError> {
     let row = ports::get(state, cx, port)?.clone();
     if !row.device_id.is_empty() {
         return Err(ApiError::conflict(
@@ -74,7 +74,7 @@ fn add_port(state: &mut State, cx: &Cx, id: &str, port: &str) -> Result<Port, Ap
 }
 
 /// Refuses a subnet that the router is on, or that overlaps one.
-fn check_subnet(state: &State, id: &str, subnet: &Subnet) -> Result<(), ApiError> {
+fn check_subnet(state: &CloudState, id: &str, subnet: &Subnet) -> Result<(), ApiError> {
     for fixed in ports::of_device(state, id).into_iter().flat_map(|port| &port.fixed_ips) {
         if fixed.subnet_id == subnet.id {
             return Err(bad_request("router", format!("Router already has a port on subnet {}", subnet.id)));
@@ -101,7 +101,12 @@ pub(super) fn overlaps(subnet: &Subnet, other: &Subnet) -> ApiError {
 ///
 /// # Errors
 /// There is no such router or interface, or floating IPs or routes need it.
-pub fn remove(state: &mut State, cx: &Cx, id: &str, request: &InterfaceRequest) -> Result<RouterInterface, ApiError> {
+pub fn remove(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: &InterfaceRequest,
+) -> Result<RouterInterface, ApiError> {
     routers::get(state, cx, id)?;
     let interfaces = ports::of_device(state, id).into_iter().filter(|port| port.device_owner == ROUTER_INTERFACE);
     let mut interfaces: Vec<Port> = interfaces.cloned().collect();
@@ -149,7 +154,7 @@ pub fn remove(state: &mut State, cx: &Cx, id: &str, request: &InterfaceRequest) 
 }
 
 /// Refuses to leave a subnet that floating IPs or routes need.
-fn check_unused(state: &State, id: &str, subnet: &str) -> Result<(), ApiError> {
+fn check_unused(state: &CloudState, id: &str, subnet: &str) -> Result<(), ApiError> {
     let needed = state.neutron.floating_ips.iter().any(|floating| {
         floating.router_id.as_deref() == Some(id)
             && floating.port_id.as_deref().and_then(|port| state.neutron.ports.get(port)).is_some_and(|port| {
@@ -183,7 +188,7 @@ fn check_unused(state: &State, id: &str, subnet: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn answer(state: &State, cx: &Cx, id: &str, port: &Port) -> Result<RouterInterface, ApiError> {
+fn answer(state: &CloudState, cx: &Cx, id: &str, port: &Port) -> Result<RouterInterface, ApiError> {
     let router = routers::get(state, cx, id)?;
     let subnet_ids: Vec<_> = port.fixed_ips.iter().map(|ip| ip.subnet_id.clone()).collect();
     Ok(RouterInterface {

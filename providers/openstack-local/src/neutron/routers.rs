@@ -8,10 +8,10 @@ use super::{
     extra_routes, gateways, ports,
     quotas::{self, Quotable},
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Returns the routers that the caller sees.
-pub fn list(state: &State, cx: &Cx) -> Vec<Router> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<Router> {
     let rows = state.neutron.routers.iter().filter(|router| cx.sees(&router.standard.project_id));
     rows.map(|router| Router::clone(router)).collect()
 }
@@ -20,7 +20,7 @@ pub fn list(state: &State, cx: &Cx) -> Vec<Router> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Router, ApiError> {
+pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Router, ApiError> {
     let row = state.neutron.routers.get(id).filter(|router| cx.sees(&router.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::Router.not_found(id))
 }
@@ -29,7 +29,7 @@ pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Router, ApiErr
 ///
 /// # Errors
 /// The network outside cannot be used; the quota is used up.
-pub fn create(state: &mut State, cx: &Cx, request: RouterCreate) -> Result<Router, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, request: RouterCreate) -> Result<Router, ApiError> {
     admin_only(cx, "create_router:ha", request.ha == Some(true))?;
     admin_only(cx, "create_router:distributed", request.distributed == Some(true))?;
     let project = owner(cx, request.project_id)?;
@@ -57,7 +57,7 @@ pub fn create(state: &mut State, cx: &Cx, request: RouterCreate) -> Result<Route
 ///
 /// # Errors
 /// There is none; its gateway or a route is not possible; floating IPs need the gateway that it has.
-pub fn update(state: &mut State, cx: &Cx, id: &str, request: RouterUpdate) -> Result<Router, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: RouterUpdate) -> Result<Router, ApiError> {
     get(state, cx, id)?;
     admin_only(cx, "update_router:ha", request.ha.is_some())?;
     admin_only(cx, "update_router:distributed", request.distributed.is_some())?;
@@ -87,7 +87,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: RouterUpdate) -> Re
 ///
 /// # Errors
 /// There is none, or it still has interfaces.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     get(state, cx, id)?;
     if ports::of_device(state, id).iter().any(|port| port.device_owner != ROUTER_GATEWAY) {
         return Err(ApiError::conflict("RouterInUse", format!("Router {id} still has ports")));

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     server::{Auth, Cloud, Input, Origin},
-    state::{ApiError, Cx, State},
+    state::{ApiError, CloudState, Cx},
 };
 
 /// Returns the routes of this service.
@@ -75,23 +75,23 @@ macro_rules! crud {
             const MANY: &'static str = $many;
             const ATTRIBUTES: &'static [&'static str] = $attributes;
 
-            fn list(state: &State, cx: &Cx) -> Vec<Self::Row> {
+            fn list(state: &CloudState, cx: &Cx) -> Vec<Self::Row> {
                 $module::list(state, cx)
             }
 
-            fn show(state: &State, cx: &Cx, id: &str) -> Result<Self::Row, ApiError> {
+            fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Self::Row, ApiError> {
                 $show(state, cx, id)
             }
 
-            fn create(state: &mut State, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError> {
+            fn create(state: &mut CloudState, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError> {
                 $module::create(state, cx, request)
             }
 
-            fn update(state: &mut State, cx: &Cx, id: &str, request: Self::Update) -> Result<Self::Row, ApiError> {
+            fn update(state: &mut CloudState, cx: &Cx, id: &str, request: Self::Update) -> Result<Self::Row, ApiError> {
                 $module::update(state, cx, id, request)
             }
 
-            fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+            fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
                 $delete(state, cx, id)
             }
 
@@ -100,15 +100,15 @@ macro_rules! crud {
     };
 }
 
-fn subnet(state: &State, cx: &Cx, id: &str) -> Result<api::Subnet, ApiError> {
+fn subnet(state: &CloudState, cx: &Cx, id: &str) -> Result<api::Subnet, ApiError> {
     subnets::get(state, cx, id).cloned()
 }
 
-fn router(state: &State, cx: &Cx, id: &str) -> Result<api::Router, ApiError> {
+fn router(state: &CloudState, cx: &Cx, id: &str) -> Result<api::Router, ApiError> {
     routers::get(state, cx, id).cloned()
 }
 
-fn trunk(state: &State, cx: &Cx, id: &str) -> Result<api::Trunk, ApiError> {
+fn trunk(state: &CloudState, cx: &Cx, id: &str) -> Result<api::Trunk, ApiError> {
     trunks::get(state, cx, id).cloned()
 }
 
@@ -134,11 +134,11 @@ crud!(FloatingIps: FloatingIp, FloatingIpCreate, FloatingIpUpdate, floating_ips,
 crud!(SecurityGroups: SecurityGroup, SecurityGroupCreate, SecurityGroupUpdate, security_groups,
 security_groups::show, security_groups::delete, "security-groups", "security_group", "security_groups",
 &["stateful", "shared"], {
-    fn is_prepared(state: &State, cx: &Cx) -> bool {
+    fn is_prepared(state: &CloudState, cx: &Cx) -> bool {
         cx.project.is_empty() || security_groups::default_of(state, &cx.project).is_some()
     }
 
-    fn prepare(state: &mut State, cx: &Cx) {
+    fn prepare(state: &mut CloudState, cx: &Cx) {
         security_groups::ensure_default(state, cx, &cx.project);
     }
 });
@@ -167,29 +167,29 @@ impl Crud for SecurityGroupRules {
         "remote_address_group_id",
     ];
 
-    fn list(state: &State, cx: &Cx) -> Vec<Self::Row> {
+    fn list(state: &CloudState, cx: &Cx) -> Vec<Self::Row> {
         security_group_rules::list(state, cx)
     }
 
-    fn show(state: &State, cx: &Cx, id: &str) -> Result<Self::Row, ApiError> {
+    fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Self::Row, ApiError> {
         security_group_rules::get(state, cx, id).cloned()
     }
 
-    fn create(state: &mut State, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError> {
+    fn create(state: &mut CloudState, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError> {
         let made = security_group_rules::create(state, cx, vec![request])?;
         made.into_iter().next().ok_or_else(|| crud::missing(Self::ONE))
     }
 
-    fn create_all(state: &mut State, cx: &Cx, requests: Vec<Self::Create>) -> Result<Vec<Self::Row>, ApiError> {
+    fn create_all(state: &mut CloudState, cx: &Cx, requests: Vec<Self::Create>) -> Result<Vec<Self::Row>, ApiError> {
         security_group_rules::create(state, cx, requests)
     }
 
-    fn update(_: &mut State, _: &Cx, _: &str, _: Self::Update) -> Result<Self::Row, ApiError> {
+    fn update(_: &mut CloudState, _: &Cx, _: &str, _: Self::Update) -> Result<Self::Row, ApiError> {
         let message = "The server could not comply with the request since rules cannot be changed.";
         Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "HTTPMethodNotAllowed", message))
     }
 
-    fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+    fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
         security_group_rules::delete(state, cx, id)
     }
 }
@@ -314,7 +314,7 @@ async fn set_quota(
     let mut word = |name: &str| asked.as_object_mut().and_then(|asked| asked.remove(name)).unwrap_or_default();
     let (check, _force) = (word("check_limit") == json!(true), word("force"));
     let update: QuotaUpdate = crud::read(asked)?;
-    let change = |state: &mut State| {
+    let change = |state: &mut CloudState| {
         let quota = quotas::update(state, &cx, &project, &update)?;
         if check {
             quotas::check_use(state, &project)?;

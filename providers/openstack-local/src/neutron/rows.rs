@@ -3,7 +3,7 @@
 use openstack_api::neutron as api;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Row, State};
+use crate::state::{CloudState, Row};
 
 /// Names the tables of rows with an `id`.
 macro_rules! rows {
@@ -72,12 +72,12 @@ impl Row for Limits {
 
 impl Limits {
     /// Returns the limits in force.
-    pub fn of(state: &State) -> Self {
+    pub fn of(state: &CloudState) -> Self {
         state.neutron.limits.get("limits").map_or_else(Self::default, |row| **row)
     }
 
     /// Sets the limits.
-    pub fn set(self, state: &mut State) {
+    pub fn set(self, state: &mut CloudState) {
         state.neutron.limits.put(self);
     }
 }

@@ -11,7 +11,7 @@ use super::{
     quotas::{self, Quotable},
     security_groups::{self, new_rule},
 };
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// Protocols by name, beside `any`.
 const PROTOCOLS: [&str; 24] = [
@@ -48,7 +48,7 @@ const ICMP: [&str; 2] = ["icmp", "1"];
 const ICMP_V6: [&str; 3] = ["icmpv6", "ipv6-icmp", "58"];
 
 /// Returns the rules that the caller sees.
-pub fn list(state: &State, cx: &Cx) -> Vec<SecurityGroupRule> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroupRule> {
     let rows = state.neutron.security_group_rules.iter().filter(|rule| cx.sees(&rule.standard.project_id));
     rows.map(|rule| SecurityGroupRule::clone(rule)).collect()
 }
@@ -57,7 +57,7 @@ pub fn list(state: &State, cx: &Cx) -> Vec<SecurityGroupRule> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s SecurityGroupRule, ApiError> {
+pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s SecurityGroupRule, ApiError> {
     let row = state.neutron.security_group_rules.get(id).filter(|rule| cx.sees(&rule.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::SecurityGroupRule.not_found(id))
 }
@@ -68,7 +68,7 @@ pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s SecurityGroupR
 /// There is no such group; rules of two groups; values that contradict each other; a rule that is there already; the
 /// quota is used up.
 pub fn create(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     requests: Vec<SecurityGroupRuleCreate>,
 ) -> Result<Vec<SecurityGroupRule>, ApiError> {
@@ -145,7 +145,7 @@ fn canonical(protocol: &str) -> String {
 
 /// Checks a request, and fills in a rule.
 fn checked(
-    state: &State,
+    state: &CloudState,
     cx: &Cx,
     request: SecurityGroupRuleCreate,
     rule: SecurityGroupRule,
@@ -271,7 +271,7 @@ fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Re
 ///
 /// # Errors
 /// There is none.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let group = get(state, cx, id)?.security_group_id.clone();
     state.neutron.security_group_rules.remove(id);
     Resource::SecurityGroup.touch(state, cx, &group);

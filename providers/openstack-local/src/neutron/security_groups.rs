@@ -9,13 +9,13 @@ use super::{
     common::{owner, standard, touch},
     quotas::{self, Quotable},
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Name of the group that each project has.
 const DEFAULT: &str = "default";
 
 /// Returns the groups that the caller sees, with their rules.
-pub fn list(state: &State, cx: &Cx) -> Vec<SecurityGroup> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroup> {
     let mut rules = std::collections::BTreeMap::<&str, Vec<SecurityGroupRule>>::new();
     for rule in state.neutron.security_group_rules.iter() {
         rules.entry(&rule.security_group_id).or_default().push(SecurityGroupRule::clone(rule));
@@ -32,7 +32,7 @@ pub fn list(state: &State, cx: &Cx) -> Vec<SecurityGroup> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn show(state: &State, cx: &Cx, id: &str) -> Result<SecurityGroup, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<SecurityGroup, ApiError> {
     let row = get(state, cx, id)?;
     let rules = state.neutron.security_group_rules.iter().filter(|rule| rule.security_group_id == id);
     Ok(SecurityGroup {
@@ -41,19 +41,19 @@ pub fn show(state: &State, cx: &Cx, id: &str) -> Result<SecurityGroup, ApiError>
     })
 }
 
-pub(super) fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s SecurityGroup, ApiError> {
+pub(super) fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s SecurityGroup, ApiError> {
     let row = state.neutron.security_groups.get(id).filter(|group| cx.sees(&group.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::SecurityGroup.not_found(id))
 }
 
 /// Returns the identifier of the default group of a project, if the project has been used before.
-pub fn default_of(state: &State, project: &str) -> Option<String> {
+pub fn default_of(state: &CloudState, project: &str) -> Option<String> {
     let mut groups = state.neutron.security_groups.iter();
     groups.find(|group| group.standard.project_id == project && group.name == DEFAULT).map(|group| group.id.clone())
 }
 
 /// Returns the identifier of the default group of a project, and makes the group when there is none.
-pub fn ensure_default(state: &mut State, cx: &Cx, project: &str) -> String {
+pub fn ensure_default(state: &mut CloudState, cx: &Cx, project: &str) -> String {
     if let Some(id) = default_of(state, project) {
         return id;
     }
@@ -74,7 +74,7 @@ pub fn ensure_default(state: &mut State, cx: &Cx, project: &str) -> String {
 ///
 /// # Errors
 /// It would be a second `default`; the quota is used up.
-pub fn create(state: &mut State, cx: &Cx, request: SecurityGroupCreate) -> Result<SecurityGroup, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, request: SecurityGroupCreate) -> Result<SecurityGroup, ApiError> {
     let project = owner(cx, request.project_id)?;
     ensure_default(state, cx, &project);
     let name = request.name.unwrap_or_default();
@@ -89,7 +89,7 @@ pub fn create(state: &mut State, cx: &Cx, request: SecurityGroupCreate) -> Resul
 }
 
 fn put(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     project: &str,
     name: String,
@@ -130,7 +130,12 @@ pub(super) fn new_rule(cx: &Cx, project: &str, group: &str, is_default: bool) ->
 ///
 /// # Errors
 /// There is none; the default group would get another name, or another group that name.
-pub fn update(state: &mut State, cx: &Cx, id: &str, request: SecurityGroupUpdate) -> Result<SecurityGroup, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    request: SecurityGroupUpdate,
+) -> Result<SecurityGroup, ApiError> {
     let row = get(state, cx, id)?;
     if let Some(name) = request.name.as_ref().filter(|name| **name != row.name) {
         if row.name == DEFAULT {
@@ -167,7 +172,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: SecurityGroupUpdate
 ///
 /// # Errors
 /// There is none, a port uses it, or it is a default one and the caller no administrator.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let row = get(state, cx, id)?;
     if row.name == DEFAULT && !cx.admin {
         return Err(ApiError::conflict(
@@ -185,7 +190,7 @@ pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn check_unused(state: &State, id: &str) -> Result<(), ApiError> {
+fn check_unused(state: &CloudState, id: &str) -> Result<(), ApiError> {
     if state.neutron.ports.iter().any(|port| port.security_groups.iter().any(|group| group == id)) {
         return Err(ApiError::conflict("SecurityGroupInUse", format!("Security Group {id} in use.")));
     }

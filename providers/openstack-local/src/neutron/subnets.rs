@@ -12,7 +12,7 @@ use super::{
     quotas::{self, Quotable},
     subnet_plan as plan,
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Most name servers of a subnet.
 const MAX_NAMESERVERS: usize = 5;
@@ -20,7 +20,7 @@ const MAX_NAMESERVERS: usize = 5;
 const MAX_HOST_ROUTES: usize = 20;
 
 /// Returns the subnets that the caller sees: his own and those of shared networks.
-pub fn list(state: &State, cx: &Cx) -> Vec<Subnet> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<Subnet> {
     state
         .neutron
         .subnets
@@ -34,12 +34,12 @@ pub fn list(state: &State, cx: &Cx) -> Vec<Subnet> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Subnet, ApiError> {
+pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Subnet, ApiError> {
     let row = state.neutron.subnets.get(id).filter(|subnet| visible(state, cx, subnet));
     row.map(|row| &**row).ok_or_else(|| Resource::Subnet.not_found(id))
 }
 
-fn visible(state: &State, cx: &Cx, subnet: &Subnet) -> bool {
+fn visible(state: &CloudState, cx: &Cx, subnet: &Subnet) -> bool {
     cx.sees(&subnet.standard.project_id) || state.neutron.networks.get(&subnet.network_id).is_some_and(|n| n.shared)
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn range(subnet: &Subnet) -> IpNet {
 }
 
 /// Returns the addresses in use on a subnet.
-pub(super) fn used(state: &State, id: &str) -> BTreeSet<IpAddr> {
+pub(super) fn used(state: &CloudState, id: &str) -> BTreeSet<IpAddr> {
     let addresses = state.neutron.ports.iter().flat_map(|port| &port.fixed_ips);
     addresses.filter(|fixed| fixed.subnet_id == id).map(|fixed| fixed.ip_address).collect()
 }
@@ -58,7 +58,7 @@ pub(super) fn used(state: &State, id: &str) -> BTreeSet<IpAddr> {
 ///
 /// # Errors
 /// There is no such network of the caller's, values contradict each other or another subnet, or the quota is used up.
-pub fn create(state: &mut State, cx: &Cx, request: SubnetCreate) -> Result<Subnet, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<Subnet, ApiError> {
     let network = networks::get(state, cx, &request.network_id)?;
     let network_project = network.standard.project_id.clone();
     Resource::Network.writable(state, cx, &request.network_id)?;
@@ -103,7 +103,7 @@ pub fn create(state: &mut State, cx: &Cx, request: SubnetCreate) -> Result<Subne
 }
 
 /// Refuses a range that overlaps another one of its network.
-fn check_overlap(state: &State, network: &str, range: IpNet) -> Result<(), ApiError> {
+fn check_overlap(state: &CloudState, network: &str, range: IpNet) -> Result<(), ApiError> {
     let mut others = state.neutron.subnets.iter().filter(|other| other.network_id == network);
     others.find(|other| plan::overlap(self::range(other), range)).map_or(Ok(()), |other| {
         Err(invalid_input(format!(
@@ -138,7 +138,7 @@ fn check_lists(nameservers: &[String], routes: &[openstack_api::neutron::HostRou
 ///
 /// # Errors
 /// There is none, it belongs to somebody else, values contradict each other, or the gateway belongs to a router.
-pub fn update(state: &mut State, cx: &Cx, id: &str, request: SubnetUpdate) -> Result<Subnet, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: SubnetUpdate) -> Result<Subnet, ApiError> {
     Resource::Subnet.writable(state, cx, id)?;
     let mut row = get(state, cx, id)?.clone();
     let before = row.clone();
@@ -168,7 +168,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: SubnetUpdate) -> Re
     Ok(row)
 }
 
-fn check_gateway_unused(state: &State, subnet: &Subnet) -> Result<(), ApiError> {
+fn check_gateway_unused(state: &CloudState, subnet: &Subnet) -> Result<(), ApiError> {
     let owned = state.neutron.ports.iter().find(|port| {
         port.device_owner == super::ROUTER_INTERFACE
             && port.fixed_ips.iter().any(|ip| ip.subnet_id == subnet.id && Some(ip.ip_address) == subnet.gateway_ip)
@@ -186,7 +186,7 @@ fn check_gateway_unused(state: &State, subnet: &Subnet) -> Result<(), ApiError> 
 ///
 /// # Errors
 /// There is none, it belongs to somebody else, or ports have addresses on it.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     Resource::Subnet.writable(state, cx, id)?;
     if !used(state, id).is_empty() {
         return Err(ApiError::conflict(

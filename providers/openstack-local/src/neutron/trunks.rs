@@ -8,7 +8,7 @@ use super::{
     ports,
     quotas::{self, Quotable},
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// What a device is that owns a port on a trunk.
 const SUB_PORT: &str = "trunk:subport";
@@ -16,7 +16,7 @@ const SUB_PORT: &str = "trunk:subport";
 const VLANS: std::ops::RangeInclusive<u32> = 1..=4094;
 
 /// Returns the trunks that the caller sees.
-pub fn list(state: &State, cx: &Cx) -> Vec<Trunk> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<Trunk> {
     let rows = state.neutron.trunks.iter().filter(|trunk| cx.sees(&trunk.standard.project_id));
     rows.map(|trunk| Trunk::clone(trunk)).collect()
 }
@@ -25,7 +25,7 @@ pub fn list(state: &State, cx: &Cx) -> Vec<Trunk> {
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Trunk, ApiError> {
+pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Trunk, ApiError> {
     let row = state.neutron.trunks.get(id).filter(|trunk| cx.sees(&trunk.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::Trunk.not_found(id))
 }
@@ -34,7 +34,7 @@ pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s Trunk, ApiErro
 ///
 /// # Errors
 /// There is no such port, or a port is in use by another trunk.
-pub fn create(state: &mut State, cx: &Cx, request: TrunkCreate) -> Result<Trunk, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, request: TrunkCreate) -> Result<Trunk, ApiError> {
     let project = owner(cx, request.project_id)?;
     ports::get(state, cx, &request.port_id)?;
     check_free(state, &request.port_id)?;
@@ -54,7 +54,7 @@ pub fn create(state: &mut State, cx: &Cx, request: TrunkCreate) -> Result<Trunk,
 }
 
 /// Refuses a port that a trunk uses.
-fn check_free(state: &State, port: &str) -> Result<(), ApiError> {
+fn check_free(state: &CloudState, port: &str) -> Result<(), ApiError> {
     let used = state
         .neutron
         .trunks
@@ -70,7 +70,7 @@ fn check_free(state: &State, port: &str) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// There is none.
-pub fn update(state: &mut State, cx: &Cx, id: &str, request: TrunkUpdate) -> Result<Trunk, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: TrunkUpdate) -> Result<Trunk, ApiError> {
     get(state, cx, id)?;
     state.neutron.trunks.update(id, |row| {
         let before = row.clone();
@@ -90,7 +90,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: TrunkUpdate) -> Res
 ///
 /// # Errors
 /// There is no such trunk or port, a port is in use, or a number is taken or out of range.
-pub fn add(state: &mut State, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Result<Trunk, ApiError> {
+pub fn add(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Result<Trunk, ApiError> {
     get(state, cx, id)?;
     for sub in sub_ports {
         ports::get(state, cx, &sub.port_id)?;
@@ -129,7 +129,7 @@ pub fn add(state: &mut State, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Res
 ///
 /// # Errors
 /// There is no such trunk, or it has no such port.
-pub fn remove(state: &mut State, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Result<Trunk, ApiError> {
+pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Result<Trunk, ApiError> {
     for sub in sub_ports {
         let port = sub.port_id;
         if !get(state, cx, id)?.sub_ports.iter().any(|other| other.port_id == port) {
@@ -148,7 +148,7 @@ pub fn remove(state: &mut State, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> 
 }
 
 /// Says who owns a port.
-fn own(state: &mut State, cx: &Cx, port: &str, device_id: &str, device_owner: &str) -> Result<(), ApiError> {
+fn own(state: &mut CloudState, cx: &Cx, port: &str, device_id: &str, device_owner: &str) -> Result<(), ApiError> {
     let update = openstack_api::neutron::PortUpdate {
         device_id: Some(Some(device_id.to_owned())),
         device_owner: Some(Some(device_owner.to_owned())),
@@ -161,7 +161,7 @@ fn own(state: &mut State, cx: &Cx, port: &str, device_id: &str, device_owner: &s
 ///
 /// # Errors
 /// There is none.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let sub_ports = get(state, cx, id)?.sub_ports.clone();
     remove(state, cx, id, sub_ports)?;
     state.neutron.trunks.remove(id);

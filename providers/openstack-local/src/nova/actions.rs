@@ -13,14 +13,14 @@ use super::{
 };
 use crate::{
     neutron,
-    state::{ApiError, Cx, State},
+    state::{ApiError, CloudState, Cx},
 };
 
 /// Does it.
 ///
 /// # Errors
 /// There is no such server, it is locked, or it is in a state in which that cannot be done.
-pub fn act(state: &mut State, cx: &Cx, id: &str, action: ServerAction) -> Result<(), ApiError> {
+pub fn act(state: &mut CloudState, cx: &Cx, id: &str, action: ServerAction) -> Result<(), ApiError> {
     let row = get(state, cx, id)?;
     if !matches!(action, ServerAction::Lock(_) | ServerAction::Unlock(())) {
         check_unlocked(cx, row)?;
@@ -71,7 +71,7 @@ pub fn act(state: &mut State, cx: &Cx, id: &str, action: ServerAction) -> Result
 }
 
 /// Puts a group on all ports of a server, or takes it off.
-fn change_group(state: &mut State, cx: &Cx, id: &str, name: &str, add: bool) -> Result<(), ApiError> {
+fn change_group(state: &mut CloudState, cx: &Cx, id: &str, name: &str, add: bool) -> Result<(), ApiError> {
     let group = group(state, cx, name).map_err(|error| ApiError { status: http::StatusCode::NOT_FOUND, ..error })?;
     let ports: Vec<String> = get(state, cx, id)?.ports.iter().map(|attachment| attachment.port.clone()).collect();
     let mut found = false;

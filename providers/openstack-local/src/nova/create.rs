@@ -12,14 +12,20 @@ use super::{
 };
 use crate::{
     neutron,
-    state::{ApiError, Cx, State, new_id},
+    state::{ApiError, CloudState, Cx, new_id},
 };
 
 /// Makes servers with their ports, and returns the identifier of the first.
 ///
 /// # Errors
 /// A value is none; there is no such flavor, network, port, group or zone; a quota is used up.
-pub fn create(state: &mut State, cx: &Cx, version: Microversion, request: &ServerCreate) -> Result<String, ApiError> {
+// length: every field of the request, in its order
+pub fn create(
+    state: &mut CloudState,
+    cx: &Cx,
+    version: Microversion,
+    request: &ServerCreate,
+) -> Result<String, ApiError> {
     check_name(&request.name)?;
     check_access(request.access_ipv4.as_deref().unwrap_or_default(), true)?;
     check_access(request.access_ipv6.as_deref().unwrap_or_default(), false)?;
@@ -93,7 +99,7 @@ fn hostname(name: &str) -> String {
 
 /// Returns what to attach to, checked.
 fn networks(
-    state: &State,
+    state: &CloudState,
     cx: &Cx,
     version: Microversion,
     asked: Option<&Networks>,
@@ -147,7 +153,7 @@ fn networks(
 }
 
 /// Returns the one network of the project, if there is one.
-fn only_network(state: &State, cx: &Cx) -> Result<Vec<NetworkRequest>, ApiError> {
+fn only_network(state: &CloudState, cx: &Cx) -> Result<Vec<NetworkRequest>, ApiError> {
     let own = state.neutron.networks.iter();
     let own =
         own.filter(|network| !network.external && (network.shared || *network.standard.project_id == *cx.project));
@@ -160,7 +166,7 @@ fn only_network(state: &State, cx: &Cx) -> Result<Vec<NetworkRequest>, ApiError>
 }
 
 /// Returns the groups that are asked for, by identifier.
-fn groups(state: &State, cx: &Cx, request: &ServerCreate) -> Result<Option<Vec<String>>, ApiError> {
+fn groups(state: &CloudState, cx: &Cx, request: &ServerCreate) -> Result<Option<Vec<String>>, ApiError> {
     let Some(names) = &request.security_groups else { return Ok(None) };
     // The default group is there as soon as a port is made.
     let names = names.iter().map(|group| &*group.name);
@@ -170,7 +176,7 @@ fn groups(state: &State, cx: &Cx, request: &ServerCreate) -> Result<Option<Vec<S
 }
 
 /// Finds a group of the project by name or identifier.
-pub(super) fn group(state: &State, cx: &Cx, name: &str) -> Result<String, ApiError> {
+pub(super) fn group(state: &CloudState, cx: &Cx, name: &str) -> Result<String, ApiError> {
     let own = state.neutron.security_groups.iter().filter(|group| *group.standard.project_id == *cx.project);
     let found: Vec<_> = own.filter(|group| group.id == name || group.name == name).collect();
     match found.as_slice() {
@@ -195,7 +201,7 @@ pub(super) struct Plan<'a> {
 
 /// Attaches a server: to a port that exists, or to a new one.
 pub(super) fn attach(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     plan: &Plan<'_>,
     network: &NetworkRequest,

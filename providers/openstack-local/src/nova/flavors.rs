@@ -7,7 +7,7 @@ use openstack_api::nova::{Flavor, FlavorCreate, Link, Swap};
 use super::{FlavorRow, Microversion, quotas::admin_only};
 use crate::{
     server::Origin,
-    state::{ApiError, Cx, State, new_id},
+    state::{ApiError, CloudState, Cx, new_id},
 };
 
 /// Flavors of a new cloud: identifier, name, MiB, GiB, processors.
@@ -20,7 +20,7 @@ const SEEDS: [(&str, &str, u64, u64, u64); 5] = [
 ];
 
 /// Puts the flavors that a new cloud has.
-pub fn seed(state: &mut State) {
+pub fn seed(state: &mut CloudState) {
     for (id, name, ram, disk, vcpus) in SEEDS {
         state.nova.flavors.put(FlavorRow {
             id: id.into(),
@@ -42,7 +42,7 @@ pub fn seed(state: &mut State) {
 ///
 /// # Errors
 /// There is none that the caller may use.
-pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s FlavorRow, ApiError> {
+pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s FlavorRow, ApiError> {
     let row = state.nova.flavors.get(id).filter(|flavor| flavor.is_public || cx.admin);
     row.map(|row| &**row).ok_or_else(|| ApiError::not_found("", format!("Flavor {id} could not be found.")))
 }
@@ -85,7 +85,7 @@ fn links(origin: &Origin, id: &str) -> Vec<Link> {
 ///
 /// # Errors
 /// The caller is no administrator; identifier or name are taken.
-pub fn create(state: &mut State, cx: &Cx, request: FlavorCreate) -> Result<FlavorRow, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, request: FlavorCreate) -> Result<FlavorRow, ApiError> {
     admin_only(cx, "os_compute_api:os-flavor-manage:create")?;
     let id = request.id.filter(|id| id != "auto").unwrap_or_else(new_id);
     if state.nova.flavors.get(&id).is_some() {
@@ -118,7 +118,7 @@ pub fn create(state: &mut State, cx: &Cx, request: FlavorCreate) -> Result<Flavo
 ///
 /// # Errors
 /// There is none, or the caller is no administrator.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     admin_only(cx, "os_compute_api:os-flavor-manage:delete")?;
     get(state, cx, id)?;
     state.nova.flavors.remove(id);

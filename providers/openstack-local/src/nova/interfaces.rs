@@ -7,13 +7,18 @@ use super::{
     create::{Plan, attach},
     servers::{change, check_unlocked, get, release},
 };
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// Returns all of a server.
 ///
 /// # Errors
 /// There is no such server.
-pub fn list(state: &State, cx: &Cx, id: &str, version: Microversion) -> Result<Vec<InterfaceAttachment>, ApiError> {
+pub fn list(
+    state: &CloudState,
+    cx: &Cx,
+    id: &str,
+    version: Microversion,
+) -> Result<Vec<InterfaceAttachment>, ApiError> {
     let row = get(state, cx, id)?;
     Ok(row.ports.iter().filter_map(|attachment| show(state, attachment, version)).collect())
 }
@@ -23,7 +28,7 @@ pub fn list(state: &State, cx: &Cx, id: &str, version: Microversion) -> Result<V
 /// # Errors
 /// There is no such server, or it has no such port.
 pub fn one(
-    state: &State,
+    state: &CloudState,
     cx: &Cx,
     id: &str,
     port: &str,
@@ -38,7 +43,7 @@ fn gone(row: &ServerRow, port: &str) -> ApiError {
     ApiError::not_found("", format!("Instance {} does not have a port with id {port}", row.id))
 }
 
-fn show(state: &State, attachment: &Attachment, version: Microversion) -> Option<InterfaceAttachment> {
+fn show(state: &CloudState, attachment: &Attachment, version: Microversion) -> Option<InterfaceAttachment> {
     let port = state.neutron.ports.get(&attachment.port)?;
     let fixed_ips = port.fixed_ips.iter();
     Some(InterfaceAttachment {
@@ -58,7 +63,7 @@ fn show(state: &State, attachment: &Attachment, version: Microversion) -> Option
 /// # Errors
 /// There is no such server, port or network; the port is in use; no address is left.
 pub fn add(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     id: &str,
     request: InterfaceAttach,
@@ -87,7 +92,7 @@ pub fn add(
 ///
 /// # Errors
 /// There is no such server, or it has no such port.
-pub fn remove(state: &mut State, cx: &Cx, id: &str, port: &str) -> Result<(), ApiError> {
+pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<(), ApiError> {
     let row = get(state, cx, id)?.clone();
     check_unlocked(cx, &row)?;
     let attachment = row.ports.iter().find(|attachment| attachment.port == port).ok_or_else(|| gone(&row, port))?;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Microversion, ServerRow, quotas::admin_only, view::View};
 use crate::{
     server::{Origin, list::Query},
-    state::{ApiError, Cx, State},
+    state::{ApiError, CloudState, Cx},
 };
 
 /// Names that may be sorted by. They are in the rows, but not shown.
@@ -32,7 +32,7 @@ const HARMLESS: [&str; 4] = ["deleted", "all_tenants", "project_id", "tenant_id"
 /// # Errors
 /// A filter that cannot be read, or is for administrators.
 pub(super) fn rows(
-    state: &State,
+    state: &CloudState,
     cx: &Cx,
     version: Microversion,
     origin: &Origin,

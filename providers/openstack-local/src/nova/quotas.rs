@@ -4,7 +4,7 @@ use http::StatusCode;
 use openstack_api::nova::{AbsoluteLimits, QuotaSet, QuotaSetUpdate};
 
 use super::{FlavorRow, Microversion, QuotaRow};
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// Servers, processors and MiB that a project has unless somebody changed it.
 const DEFAULTS: (i64, i64, i64) = (1_000, 8_000, 16_000_000);
@@ -12,7 +12,7 @@ const DEFAULTS: (i64, i64, i64) = (1_000, 8_000, 16_000_000);
 pub(super) const METADATA_ITEMS: usize = 128;
 
 /// Returns the quotas of a project; those of every project without one.
-pub fn get(state: &State, project: &str) -> QuotaRow {
+pub fn get(state: &CloudState, project: &str) -> QuotaRow {
     state.nova.quotas.get(project).map_or_else(
         || {
             let (instances, cores, ram) = DEFAULTS;
@@ -48,7 +48,7 @@ pub fn show(row: &QuotaRow, version: Microversion) -> QuotaSet {
 ///
 /// # Errors
 /// The caller is no administrator.
-pub fn update(state: &mut State, cx: &Cx, project: &str, update: &QuotaSetUpdate) -> Result<QuotaRow, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaSetUpdate) -> Result<QuotaRow, ApiError> {
     admin_only(cx, "os_compute_api:os-quota-sets:update")?;
     let mut row = get(state, project);
     row.instances = update.instances.unwrap_or(row.instances);
@@ -67,7 +67,7 @@ pub(super) fn admin_only(cx: &Cx, rule: &str) -> Result<(), ApiError> {
 }
 
 /// Returns servers, processors and MiB in use.
-fn used(state: &State, project: &str) -> (i64, i64, i64) {
+fn used(state: &CloudState, project: &str) -> (i64, i64, i64) {
     let servers = state.nova.servers.iter().filter(|server| server.project == project);
     servers.fold((0, 0, 0), |(instances, cores, ram), server| {
         (instances + 1, cores + signed(server.flavor.vcpus), ram + signed(server.flavor.ram))
@@ -79,7 +79,7 @@ fn signed(number: u64) -> i64 {
 }
 
 /// Refuses more servers than there may be.
-pub(super) fn check(state: &State, project: &str, flavor: &FlavorRow, count: u32) -> Result<(), ApiError> {
+pub(super) fn check(state: &CloudState, project: &str, flavor: &FlavorRow, count: u32) -> Result<(), ApiError> {
     let quota = get(state, project);
     let used = used(state, project);
     let count = i64::from(count);
@@ -98,7 +98,7 @@ pub(super) fn check(state: &State, project: &str, flavor: &FlavorRow, count: u32
 }
 
 /// Returns limits with their use.
-pub fn limits(state: &State, project: &str) -> AbsoluteLimits {
+pub fn limits(state: &CloudState, project: &str) -> AbsoluteLimits {
     let quota = get(state, project);
     let (instances, cores, ram) = used(state, project);
     AbsoluteLimits {

@@ -26,7 +26,7 @@ use crate::{
         Auth, Cloud, Input, Origin,
         list::{Query, Rules, list as page},
     },
-    state::{ApiError, State},
+    state::{ApiError, CloudState},
 };
 
 /// Returns the routes of this service.
@@ -207,7 +207,7 @@ async fn set_metadata(
     Path(id): Path<String>,
     Input(body): Input<Metadata>,
 ) -> Result<Json<Metadata>, ApiError> {
-    let change = |state: &mut State| servers::change_metadata(state, &cx, &id, |all| *all = body.metadata);
+    let change = |state: &mut CloudState| servers::change_metadata(state, &cx, &id, |all| *all = body.metadata);
     Ok(Json(Metadata { metadata: cloud.store.change(change).await? }))
 }
 
@@ -217,7 +217,7 @@ async fn add_metadata(
     Path(id): Path<String>,
     Input(body): Input<Metadata>,
 ) -> Result<Json<Metadata>, ApiError> {
-    let change = |state: &mut State| servers::change_metadata(state, &cx, &id, |all| all.extend(body.metadata));
+    let change = |state: &mut CloudState| servers::change_metadata(state, &cx, &id, |all| all.extend(body.metadata));
     Ok(Json(Metadata { metadata: cloud.store.change(change).await? }))
 }
 
@@ -241,7 +241,7 @@ async fn set_pair(
 ) -> Result<Json<Value>, ApiError> {
     let value = body["meta"][&key].as_str().map(str::to_owned);
     let value = value.ok_or_else(|| ApiError::bad_request("", "Request body and URI mismatch"))?;
-    let change = |state: &mut State| {
+    let change = |state: &mut CloudState| {
         servers::change_metadata(state, &cx, &id, |all| {
             all.insert(key.clone(), value);
         })
@@ -255,7 +255,7 @@ async fn remove_pair(
     Auth(cx): Auth,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    let change = |state: &mut State| {
+    let change = |state: &mut CloudState| {
         if !servers::get(state, &cx, &id)?.metadata.contains_key(&key) {
             return Err(ApiError::not_found("", "Metadata item was not found"));
         }
@@ -347,7 +347,7 @@ async fn add_port(
     Path(id): Path<String>,
     Input(body): Input<InterfaceAttachmentEnvelope<InterfaceAttach>>,
 ) -> Result<Json<InterfaceAttachmentEnvelope>, ApiError> {
-    let add = |state: &mut State| interfaces::add(state, &cx, &id, body.interface_attachment, version);
+    let add = |state: &mut CloudState| interfaces::add(state, &cx, &id, body.interface_attachment, version);
     Ok(Json(InterfaceAttachmentEnvelope { interface_attachment: cloud.store.change(add).await? }))
 }
 
@@ -431,6 +431,6 @@ async fn default_quota(
     version: Microversion,
     Path(project): Path<String>,
 ) -> Result<Json<QuotaSetEnvelope>, ApiError> {
-    let row = quotas::get(&State::default(), &project);
+    let row = quotas::get(&CloudState::default(), &project);
     Ok(Json(QuotaSetEnvelope { quota_set: quotas::show(&row, version) }))
 }

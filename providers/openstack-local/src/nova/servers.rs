@@ -7,8 +7,8 @@ use openstack_api::{neutron::PortUpdate, nova::ServerUpdate};
 
 use super::{ServerRow, quotas::METADATA_ITEMS};
 use crate::{
-    machines, neutron,
-    state::{ApiError, Cx, State},
+    neutron, servers,
+    state::{ApiError, CloudState, Cx},
 };
 
 /// Longest name.
@@ -18,7 +18,7 @@ const MAX_NAME: usize = 255;
 ///
 /// # Errors
 /// There is none that the caller sees.
-pub fn find<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
+pub fn find<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
     let row = state.nova.servers.get(id).filter(|server| cx.sees(&server.project));
     row.map(|row| &**row).ok_or_else(|| not_found(id))
 }
@@ -27,7 +27,7 @@ pub fn find<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s ServerRow, Ap
 ///
 /// # Errors
 /// There is none that the caller sees; its cell does not answer.
-pub fn get<'s>(state: &'s State, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
+pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
     let row = find(state, cx, id)?;
     if row.cell_down {
         return Err(cell_down());
@@ -85,11 +85,11 @@ pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), 
     if metadata.iter().any(|(key, value)| key.is_empty() || key.len() > MAX_NAME || value.len() > MAX_NAME) {
         return Err(ApiError::bad_request("", "Invalid metadata: keys have 1 to 255 characters, values at most 255."));
     }
-    machines::check(metadata)
+    servers::check(metadata)
 }
 
 /// Changes a row and notes when.
-pub(super) fn change(state: &mut State, cx: &Cx, id: &str, change: impl FnOnce(&mut ServerRow)) {
+pub(super) fn change(state: &mut CloudState, cx: &Cx, id: &str, change: impl FnOnce(&mut ServerRow)) {
     state.nova.servers.update(id, |row| {
         let before = row.clone();
         change(row);
@@ -103,7 +103,7 @@ pub(super) fn change(state: &mut State, cx: &Cx, id: &str, change: impl FnOnce(&
 ///
 /// # Errors
 /// There is none, or a value is none.
-pub fn update(state: &mut State, cx: &Cx, id: &str, request: ServerUpdate) -> Result<(), ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: ServerUpdate) -> Result<(), ApiError> {
     check_unlocked(cx, get(state, cx, id)?)?;
     if let Some(name) = &request.name {
         check_name(name)?;
@@ -125,7 +125,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, request: ServerUpdate) -> Re
 /// # Errors
 /// There is none, or it would be too much.
 pub fn change_metadata(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     id: &str,
     change_it: impl FnOnce(&mut BTreeMap<String, String>),
@@ -144,7 +144,7 @@ pub fn change_metadata(
 /// # Errors
 /// There is none.
 pub fn change_tags(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     id: &str,
     change_them: impl FnOnce(&mut Vec<String>),
@@ -167,7 +167,7 @@ pub fn change_tags(
 ///
 /// # Errors
 /// There is none, it is locked, or its cell does not answer.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let row = get(state, cx, id)?.clone();
     check_unlocked(cx, &row)?;
     for attachment in row.ports {
@@ -178,7 +178,7 @@ pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
 }
 
 /// Lets go of a port.
-pub(super) fn release(state: &mut State, cx: &Cx, port: &str, owned: bool) -> Result<(), ApiError> {
+pub(super) fn release(state: &mut CloudState, cx: &Cx, port: &str, owned: bool) -> Result<(), ApiError> {
     let cx = service(cx);
     // Users may remove ports of their servers themselves.
     if state.neutron.ports.get(port).is_none() {
@@ -201,7 +201,7 @@ pub(super) fn service(cx: &Cx) -> Cx {
 ///
 /// # Errors
 /// There is none.
-pub fn set_status(state: &mut State, id: &str, status: &str, fault: Option<&str>) -> Result<(), ApiError> {
+pub fn set_status(state: &mut CloudState, id: &str, status: &str, fault: Option<&str>) -> Result<(), ApiError> {
     let set = |row: &mut ServerRow| {
         status.clone_into(&mut row.status);
         row.fault = fault.map(str::to_owned);
@@ -213,6 +213,6 @@ pub fn set_status(state: &mut State, id: &str, status: &str, fault: Option<&str>
 ///
 /// # Errors
 /// There is no such server.
-pub fn set_cell_down(state: &mut State, id: &str, down: bool) -> Result<(), ApiError> {
+pub fn set_cell_down(state: &mut CloudState, id: &str, down: bool) -> Result<(), ApiError> {
     state.nova.servers.update(id, |row| row.cell_down = down).ok_or_else(|| not_found(id))
 }

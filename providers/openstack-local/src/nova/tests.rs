@@ -8,11 +8,11 @@ use crate::{
         Settings,
         tests::{Answer, Asked},
     },
-    state::State,
+    state::CloudState,
 };
 
 /// A cloud with a user, a network inside with a subnet, one outside, and a router between them.
-struct World {
+struct Fixture {
     cloud: Asked,
     token: String,
     admin: String,
@@ -20,7 +20,7 @@ struct World {
     outside: String,
 }
 
-impl World {
+impl Fixture {
     async fn new() -> Self {
         let cloud = Asked::new(Settings::default());
         let (token, admin) = (cloud.token("demo").await, cloud.token("admin").await);
@@ -79,7 +79,7 @@ impl World {
         self.ask("POST", &format!("servers/{id}/action"), 0, Some(action)).await.status.as_u16()
     }
 
-    async fn change(&self, change: impl FnOnce(&mut State) -> Result<(), crate::state::ApiError>) {
+    async fn change(&self, change: impl FnOnce(&mut CloudState) -> Result<(), crate::state::ApiError>) {
         self.cloud.local.cloud().store.change(change).await.unwrap();
     }
 }
@@ -97,7 +97,7 @@ fn names(body: &Value) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn discovery_tells_the_highest_version_without_a_token() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let root = world.cloud.get("/compute", "").await.body;
     assert_eq!((&root["versions"][1]["id"], &root["versions"][1]["version"]), (&json!("v2.1"), &json!("2.96")));
     world.cloud.local.cloud().set(|settings| settings.nova_minor = 60);
@@ -108,7 +108,7 @@ async fn discovery_tells_the_highest_version_without_a_token() {
 
 #[tokio::test(start_paused = true)]
 async fn the_version_spoken_is_told_and_others_are_refused() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     for (name, value, spoken) in [
         ("openstack-api-version", "compute 2.47", "2.47"),
         ("x-openstack-nova-api-version", "2.3", "2.3"),
@@ -129,7 +129,7 @@ async fn the_version_spoken_is_told_and_others_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_has_a_port_of_its_own_and_its_address() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     let server = &world.get(&format!("servers/{id}"), 0).await["server"];
     assert_eq!((&server["status"], &server["OS-EXT-STS:power_state"]), (&json!("ACTIVE"), &json!(1)));
@@ -149,7 +149,7 @@ async fn a_server_has_a_port_of_its_own_and_its_address() {
 
 #[tokio::test(start_paused = true)]
 async fn a_port_that_was_there_before_stays_when_its_server_goes() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let port = json!({"port": {"network_id": world.network, "name": "mine"}});
     let port = made(&world.cloud, &world.token, "ports", port).await;
     let body = json!({"server": {"name": "a", "flavorRef": "1", "networks": [{"port": port}]}});
@@ -163,7 +163,7 @@ async fn a_port_that_was_there_before_stays_when_its_server_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn floating_addresses_stand_beside_fixed_ones() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     let ports = world.cloud.get(&format!("/network/v2.0/ports?device_id={id}"), &world.token).await.body;
     let body = json!({"floatingip": {"floating_network_id": world.outside, "port_id": ports["ports"][0]["id"]}});
@@ -180,7 +180,7 @@ async fn floating_addresses_stand_beside_fixed_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn fields_come_with_their_versions() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     for (field, first) in [
         ("locked", 9),
@@ -204,7 +204,7 @@ async fn fields_come_with_their_versions() {
 
 #[tokio::test(start_paused = true)]
 async fn names_are_found_by_regular_expression() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     for name in ["node-1", "node-10", "other"] {
         world.server(name).await;
     }
@@ -223,7 +223,7 @@ async fn names_are_found_by_regular_expression() {
 
 #[tokio::test(start_paused = true)]
 async fn full_pages_lead_to_the_next_one() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     for number in 0..3 {
         world.server(&format!("s{number}")).await;
     }
@@ -242,7 +242,7 @@ async fn full_pages_lead_to_the_next_one() {
 
 #[tokio::test(start_paused = true)]
 async fn servers_in_a_cell_that_is_down_are_unknown_and_never_absent() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let (up, down) = (world.server("up").await, world.server("down").await);
     world.change(|state| servers::set_cell_down(state, &down, true)).await;
     let rows = async |path: &str, minor| {
@@ -271,7 +271,7 @@ async fn servers_in_a_cell_that_is_down_are_unknown_and_never_absent() {
 
 #[tokio::test(start_paused = true)]
 async fn power_follows_what_is_done() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     let state = async || {
         let server = world.get(&format!("servers/{id}"), 0).await;
@@ -295,7 +295,7 @@ async fn power_follows_what_is_done() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_keeps_its_user_from_changes() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     assert_eq!(world.act(&id, json!({"lock": null})).await, 202);
     assert_eq!(world.act(&id, json!({"os-stop": null})).await, 409);
@@ -308,7 +308,7 @@ async fn a_lock_keeps_its_user_from_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn servers_are_read_as_they_were_written() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     world.act(&id, json!({"lock": null})).await;
     world.cloud.local.cloud().store.peek(|state| {
@@ -321,7 +321,7 @@ async fn servers_are_read_as_they_were_written() {
 
 #[tokio::test(start_paused = true)]
 async fn metadata_and_tags_are_changed_in_their_places() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     let path = format!("servers/{id}/metadata");
     world.ask("POST", &path, 0, Some(json!({"metadata": {"a": "1", "b": "2"}}))).await;
@@ -336,7 +336,7 @@ async fn metadata_and_tags_are_changed_in_their_places() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_for_servers_that_cannot_be_made_say_why_and_leave_nothing() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     world.network("second", "10.1.0.0/24").await;
     let network = json!([{"uuid": world.network}]);
     for (name, minor, server, status, reason) in [
@@ -373,7 +373,7 @@ async fn requests_for_servers_that_cannot_be_made_say_why_and_leave_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn several_servers_are_made_at_once_in_a_zone_that_is_there() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     world
         .change(|state| {
             zones::add(state, "z1");
@@ -395,7 +395,7 @@ async fn several_servers_are_made_at_once_in_a_zone_that_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn quotas_and_limits_count_what_there_is() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     world.server("one").await;
     let project = world.get("servers/detail", 0).await["servers"][0]["tenant_id"].as_str().unwrap().to_owned();
     world
@@ -416,7 +416,7 @@ async fn quotas_and_limits_count_what_there_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_servers_flavor_outlives_the_flavor() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     world
         .change(|state| {
@@ -433,7 +433,7 @@ async fn a_servers_flavor_outlives_the_flavor() {
 
 #[tokio::test(start_paused = true)]
 async fn interfaces_are_added_and_removed() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     let second = world.network("second", "10.1.0.0/24").await;
     let body = json!({"interfaceAttachment": {"net_id": second}});
@@ -450,7 +450,7 @@ async fn interfaces_are_added_and_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn other_projects_servers_are_seen_by_administrators_only() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = world.server("one").await;
     let list = async |query: &str| world.cloud.get(&format!("/compute/v2.1/servers{query}"), &world.admin).await;
     assert_eq!(list("").await.body["servers"], json!([]));

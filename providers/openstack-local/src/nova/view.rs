@@ -16,12 +16,12 @@ use super::{FlavorRow, Microversion, ServerRow, zones};
 use crate::{
     neutron::floating_ips,
     server::Origin,
-    state::{Cx, State},
+    state::{CloudState, Cx},
 };
 
 /// What is looked up once for all servers of a list.
 pub(super) struct View<'s> {
-    state: &'s State,
+    state: &'s CloudState,
     version: Microversion,
     origin: &'s Origin,
     admin: bool,
@@ -30,7 +30,7 @@ pub(super) struct View<'s> {
 }
 
 impl<'s> View<'s> {
-    pub(super) fn new(state: &'s State, cx: &Cx, version: Microversion, origin: &'s Origin) -> Self {
+    pub(super) fn new(state: &'s CloudState, cx: &Cx, version: Microversion, origin: &'s Origin) -> Self {
         let mut floating = BTreeMap::<_, Vec<_>>::new();
         for (port, fixed, outside) in floating_ips::of_ports(state) {
             floating.entry((port, fixed)).or_default().push(outside);

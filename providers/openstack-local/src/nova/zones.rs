@@ -4,13 +4,13 @@ use openstack_api::nova::{AvailabilityZone, ZoneState};
 use serde_json::json;
 
 use super::ZoneRow;
-use crate::state::State;
+use crate::state::CloudState;
 
 /// The zone that is always there.
 pub const DEFAULT: &str = "nova";
 
 /// Returns all zones; with details, their hosts as well.
-pub fn list(state: &State, details: bool) -> Vec<AvailabilityZone> {
+pub fn list(state: &CloudState, details: bool) -> Vec<AvailabilityZone> {
     let default = ZoneRow { name: DEFAULT.to_owned(), available: true };
     let others = state.nova.zones.iter().map(|zone| ZoneRow::clone(zone));
     let zones = std::iter::once(default).chain(others.filter(|zone| zone.name != DEFAULT));
@@ -29,11 +29,11 @@ pub fn host(zone: &str) -> String {
 }
 
 /// Tells whether a zone takes servers.
-pub fn is_available(state: &State, zone: &str) -> bool {
+pub fn is_available(state: &CloudState, zone: &str) -> bool {
     zone == DEFAULT || state.nova.zones.get(zone).is_some_and(|zone| zone.available)
 }
 
 /// Adds a zone.
-pub fn add(state: &mut State, name: &str) {
+pub fn add(state: &mut CloudState, name: &str) {
     state.nova.zones.put(ZoneRow { name: name.to_owned(), available: true });
 }

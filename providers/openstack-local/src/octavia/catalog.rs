@@ -7,7 +7,7 @@ use super::{
     rows::{AvailabilityZoneRow, FlavorProfileRow, FlavorRow},
     settings::{Driver, Settings},
 };
-use crate::state::{ApiError, State, new_id};
+use crate::state::{ApiError, CloudState, new_id};
 
 /// When each minor version came, from 2.0 on.
 const UPDATED: [&str; 31] = [
@@ -46,7 +46,7 @@ const UPDATED: [&str; 31] = [
 
 /// Returns the root document, up to the newest version that is offered. `base`: address of the service, without a
 /// slash at its end.
-pub fn versions(state: &State, base: &str) -> Versions {
+pub fn versions(state: &CloudState, base: &str) -> Versions {
     let newest = usize::from(Settings::of(state).newest_minor).min(UPDATED.len() - 1);
     let version = |(minor, updated): (usize, &&str)| Version {
         id: format!("v2.{minor}"),
@@ -58,7 +58,7 @@ pub fn versions(state: &State, base: &str) -> Versions {
 }
 
 /// Returns the provider drivers.
-pub fn providers(state: &State) -> Vec<Provider> {
+pub fn providers(state: &CloudState) -> Vec<Provider> {
     let described = |(name, driver): (String, Driver)| {
         let description = match (name.as_str(), driver) {
             ("octavia", _) => "Deprecated alias of the Octavia Amphora driver.",
@@ -71,7 +71,7 @@ pub fn providers(state: &State) -> Vec<Provider> {
 }
 
 /// Adds a flavor of a provider, with a profile for it. Returns its identifier.
-pub fn put_flavor(state: &mut State, name: &str, provider: &str, enabled: bool) -> String {
+pub fn put_flavor(state: &mut CloudState, name: &str, provider: &str, enabled: bool) -> String {
     let profile = FlavorProfile {
         id: new_id(),
         name: name.to_owned(),
@@ -92,7 +92,7 @@ pub fn put_flavor(state: &mut State, name: &str, provider: &str, enabled: bool) 
 }
 
 /// Adds an availability zone.
-pub fn put_availability_zone(state: &mut State, name: &str, enabled: bool) {
+pub fn put_availability_zone(state: &mut CloudState, name: &str, enabled: bool) {
     let zone = AvailabilityZone {
         name: name.to_owned(),
         description: String::new(),
@@ -103,7 +103,7 @@ pub fn put_availability_zone(state: &mut State, name: &str, enabled: bool) {
 }
 
 /// Returns the provider of a flavor that may be used.
-pub(super) fn provider_of_flavor(state: &State, id: &str) -> Result<String, ApiError> {
+pub(super) fn provider_of_flavor(state: &CloudState, id: &str) -> Result<String, ApiError> {
     let Some(flavor) = state.octavia.flavors.get(id) else { return Err(validation("Invalid flavor_id.")) };
     if !flavor.0.enabled {
         return Err(disabled_option("flavor", id));
@@ -113,7 +113,7 @@ pub(super) fn provider_of_flavor(state: &State, id: &str) -> Result<String, ApiE
 }
 
 /// Checks that an availability zone may be used.
-pub(super) fn check_availability_zone(state: &State, name: &str) -> Result<(), ApiError> {
+pub(super) fn check_availability_zone(state: &CloudState, name: &str) -> Result<(), ApiError> {
     match state.octavia.availability_zones.get(name) {
         None => Err(validation("Invalid availability zone.")),
         Some(zone) if !zone.0.enabled => Err(disabled_option("availability_zone", name)),

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use openstack_api::octavia::{ListenerCreate, PoolCreate};
 
-use super::{error::validation, listeners, pools, provider::Provider, quotas};
-use crate::state::{ApiError, Cx, State};
+use super::{error::validation, listeners, pools, provider_driver::Provider, quotas};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// Creates everything below a new load balancer. The caller undoes all of it on an error.
 pub(super) fn create(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     provider: &Provider,
     load_balancer: &str,
@@ -19,13 +19,13 @@ pub(super) fn create(
     let names = gather(&mut listeners, &mut pools)?;
     let project = state.octavia.load_balancers.get(load_balancer).map(|row| row.body.project_id.clone());
     let project = project.unwrap_or_default();
-    quotas::check(state, &project, quotas::Kind::Pool, pools.len())?;
+    quotas::check(state, &project, quotas::QuotaKind::Pool, pools.len())?;
     let mut ids = BTreeMap::new();
     for pool in pools {
         let name = pool.name.clone().unwrap_or_default();
         ids.insert(name, pools::insert(state, cx, provider, load_balancer, pool)?);
     }
-    quotas::check(state, &project, quotas::Kind::Listener, listeners.len())?;
+    quotas::check(state, &project, quotas::QuotaKind::Listener, listeners.len())?;
     for (mut listener, name) in listeners.into_iter().zip(names) {
         if let Some(name) = name {
             listener.default_pool_id = ids.get(&name).cloned();

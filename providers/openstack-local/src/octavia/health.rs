@@ -8,12 +8,12 @@ use openstack_api::octavia::{
 };
 
 use super::{
+    dataplane_config,
     pools::listeners_of,
     rows::{CountersRow, ListenerRow, LoadBalancerRow, MemberRow, PoolRow},
     settings::Settings,
-    wanted,
 };
-use crate::state::State;
+use crate::state::CloudState;
 
 /// What the sockets have to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl MemberReport {
 
 impl Report {
     /// Tells whether the rows say all of this already.
-    pub(super) fn is_known(&self, state: &State) -> bool {
+    pub(super) fn is_known(&self, state: &CloudState) -> bool {
         let rows = &state.octavia;
         let listeners = self.listeners.iter().all(|(id, said)| {
             rows.listeners.get(id).is_none_or(|row| (row.open, row.full) == (Some(said.open), said.full))
@@ -69,7 +69,7 @@ impl Report {
 }
 
 /// Takes in what the sockets report. Only what changed is touched; what is not mentioned stays as it was.
-pub fn report(state: &mut State, report: &Report) {
+pub fn report(state: &mut CloudState, report: &Report) {
     let mut changed = std::collections::BTreeSet::new();
     for (id, said) in &report.listeners {
         let Some(row) = state.octavia.listeners.get(id) else { continue };
@@ -95,7 +95,7 @@ pub fn report(state: &mut State, report: &Report) {
 }
 
 /// Takes in counters. The process counts from zero, so a number that shrank means a new process.
-fn count(state: &mut State, listener: &str, stats: Stats) {
+fn count(state: &mut CloudState, listener: &str, stats: Stats) {
     let old = state.octavia.counters.get(listener);
     if old.map_or(Stats::default(), |row| row.since) == stats {
         return;
@@ -111,12 +111,12 @@ fn count(state: &mut State, listener: &str, stats: Stats) {
 }
 
 /// Works out the operating status of a load balancer and of everything below it, unless a change is under way.
-pub(super) fn refresh(state: &mut State, id: &str) {
+pub(super) fn refresh(state: &mut CloudState, id: &str) {
     let Some(lb) = state.octavia.load_balancers.get(id).cloned() else { return };
     if lb.body.provisioning_status.is_pending() {
         return;
     }
-    let assumed = !Settings::of(state).reported || wanted::carried(&lb.body).is_none();
+    let assumed = !Settings::of(state).reported || dataplane_config::carried(&lb.body).is_none();
     let mut pools = BTreeMap::new();
     for pool in &lb.body.pools {
         if let Some(status) = refresh_pool(state, &pool.id, assumed) {
@@ -141,7 +141,7 @@ pub(super) fn refresh(state: &mut State, id: &str) {
     }
 }
 
-fn refresh_pool(state: &mut State, id: &str, assumed: bool) -> Option<OperatingStatus> {
+fn refresh_pool(state: &mut CloudState, id: &str, assumed: bool) -> Option<OperatingStatus> {
     let pool = state.octavia.pools.get(id)?.clone();
     let watched = refresh_monitor(state, &pool);
     let mut members = Vec::new();
@@ -162,7 +162,7 @@ fn refresh_pool(state: &mut State, id: &str, assumed: bool) -> Option<OperatingS
 }
 
 /// Returns whether a pool's members are watched.
-fn refresh_monitor(state: &mut State, pool: &PoolRow) -> bool {
+fn refresh_monitor(state: &mut CloudState, pool: &PoolRow) -> bool {
     let Some(id) = &pool.body.monitor.healthmonitor_id else { return false };
     let Some(row) = state.octavia.monitors.get(id) else { return false };
     let on = row.body.admin_state_up;
@@ -217,7 +217,7 @@ fn worse(one: OperatingStatus, other: &OperatingStatus) -> OperatingStatus {
 }
 
 /// Returns the states of everything below a load balancer.
-pub(super) fn status_tree(state: &State, row: &LoadBalancerRow) -> StatusTree {
+pub(super) fn status_tree(state: &CloudState, row: &LoadBalancerRow) -> StatusTree {
     let body = &row.body;
     let listeners = body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
     StatusTree {
@@ -233,7 +233,7 @@ pub(super) fn status_tree(state: &State, row: &LoadBalancerRow) -> StatusTree {
     }
 }
 
-fn listener_tree(state: &State, row: &ListenerRow) -> ListenerStatus {
+fn listener_tree(state: &CloudState, row: &ListenerRow) -> ListenerStatus {
     let body = &row.body;
     let pool = body.default_pool_id.as_ref().and_then(|id| state.octavia.pools.get(id));
     ListenerStatus {
@@ -245,7 +245,7 @@ fn listener_tree(state: &State, row: &ListenerRow) -> ListenerStatus {
     }
 }
 
-fn pool_tree(state: &State, row: &PoolRow) -> PoolStatus {
+fn pool_tree(state: &CloudState, row: &PoolRow) -> PoolStatus {
     let body = &row.body;
     let monitor = body.monitor.healthmonitor_id.as_ref().and_then(|id| state.octavia.monitors.get(id));
     let members = body.members.iter().filter_map(|one| state.octavia.members.get(&one.id));
@@ -278,7 +278,7 @@ fn member_tree(row: &MemberRow) -> MemberStatus {
 }
 
 /// Forgets what the process before this one reported: it says nothing of the sockets of this one.
-pub fn forget_reports(state: &mut State) {
+pub fn forget_reports(state: &mut CloudState) {
     let listeners: Vec<String> =
         state.octavia.listeners.iter().filter(|row| row.open.is_some()).map(|row| row.body.id.clone()).collect();
     for id in &listeners {

@@ -8,16 +8,15 @@ use openstack_api::octavia::{
 use super::{
     check,
     error::{self, LISTENER, LOAD_BALANCER, POOL},
-    load_balancers,
-    lock::{self, written},
-    pools,
-    provider::Provider,
+    load_balancers, pools,
+    provider_driver::Provider,
+    provisioning::{self, written},
     quotas,
     rows::{ListenerRow, LoadBalancerRow},
 };
 use crate::{
     keystone::key_manager,
-    state::{ApiError, Cx, State, new_id},
+    state::{ApiError, CloudState, Cx, new_id},
 };
 
 /// Defaults of timeouts, in milliseconds: client's data, member's connection, member's data, inspection.
@@ -29,7 +28,7 @@ const CIPHERS: &str = "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_A
                        ECDHE-RSA-AES128-GCM-SHA256";
 
 /// Finds a listener that the caller may see.
-pub(super) fn find<'a>(state: &'a State, cx: &Cx, id: &str) -> Result<&'a ListenerRow, ApiError> {
+pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a ListenerRow, ApiError> {
     let row = state.octavia.listeners.get(id).ok_or_else(|| error::not_found(LISTENER, id))?;
     if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
 }
@@ -38,12 +37,12 @@ pub(super) fn find<'a>(state: &'a State, cx: &Cx, id: &str) -> Result<&'a Listen
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &State, cx: &Cx, id: &str) -> Result<Listener, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Listener, ApiError> {
     find(state, cx, id).map(|row| row.body.clone())
 }
 
 /// Returns all that the caller may see.
-pub fn list(state: &State, cx: &Cx) -> Vec<Listener> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<Listener> {
     let rows = state.octavia.listeners.iter();
     rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
 }
@@ -52,12 +51,12 @@ pub fn list(state: &State, cx: &Cx) -> Vec<Listener> {
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, as Octavia says it.
-pub fn create(state: &mut State, cx: &Cx, mut create: ListenerCreate) -> Result<Listener, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, mut create: ListenerCreate) -> Result<Listener, ApiError> {
     let load_balancer = create.loadbalancer_id.take().unwrap_or_default();
     let lb = load_balancers::find(state, cx, &load_balancer)?;
     let (provider, project) = (load_balancers::provider(state, lb)?, lb.body.project_id.clone());
-    quotas::check(state, &project, quotas::Kind::Listener, 1)?;
-    lock::lock_below(state, cx, &load_balancer, &[], None)?;
+    quotas::check(state, &project, quotas::QuotaKind::Listener, 1)?;
+    provisioning::lock_below(state, cx, &load_balancer, &[], None)?;
     let pool = create.default_pool.take();
     let id = insert(state, cx, &provider, &load_balancer, create)?;
     if let Some(pool) = pool {
@@ -67,7 +66,7 @@ pub fn create(state: &mut State, cx: &Cx, mut create: ListenerCreate) -> Result<
 }
 
 fn add_pool(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     provider: &Provider,
     listener: &str,
@@ -76,13 +75,13 @@ fn add_pool(
     create.listener_id = Some(listener.to_owned());
     let row = find(state, cx, listener)?;
     let (load_balancer, project) = (row.load_balancer().to_owned(), row.body.project_id.clone());
-    quotas::check(state, &project, quotas::Kind::Pool, 1)?;
+    quotas::check(state, &project, quotas::QuotaKind::Pool, 1)?;
     pools::insert(state, cx, provider, &load_balancer, create).map(|_| ())
 }
 
 /// Puts a listener under a load balancer that is locked for it. Returns its identifier.
 pub(super) fn insert(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     provider: &Provider,
     load_balancer: &str,
@@ -153,7 +152,7 @@ fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
 }
 
 /// What is referred to must be in the key manager.
-fn check_certificates(state: &State, cx: &Cx, body: &Listener) -> Result<(), ApiError> {
+fn check_certificates(state: &CloudState, cx: &Cx, body: &Listener) -> Result<(), ApiError> {
     let own = body.default_tls_container_ref.iter().chain(&body.sni_container_refs);
     let mut all = own.chain(&body.client_ca_tls_container_ref).chain(&body.client_crl_container_ref);
     let is_there = |reference: &str| {
@@ -167,7 +166,7 @@ fn check_certificates(state: &State, cx: &Cx, body: &Listener) -> Result<(), Api
 }
 
 /// One listener per port and transport.
-fn check_port(state: &State, lb: &LoadBalancerRow, new: &Listener) -> Result<(), ApiError> {
+fn check_port(state: &CloudState, lb: &LoadBalancerRow, new: &Listener) -> Result<(), ApiError> {
     let others = lb.body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
     for other in others {
         let (body, transport) = (&other.body, check::transport(&other.body.protocol));
@@ -182,7 +181,7 @@ fn check_port(state: &State, lb: &LoadBalancerRow, new: &Listener) -> Result<(),
 }
 
 /// The pool is of the same load balancer, and speaks what the listener can forward.
-fn check_pool(state: &State, listener: &Listener, load_balancer: &str, pool: &str) -> Result<(), ApiError> {
+fn check_pool(state: &CloudState, listener: &Listener, load_balancer: &str, pool: &str) -> Result<(), ApiError> {
     match state.octavia.pools.get(pool).filter(|row| row.load_balancer() == load_balancer) {
         Some(row) => check::protocols(&listener.protocol, &row.body.protocol),
         None => Err(error::not_found(POOL, pool)),
@@ -193,7 +192,7 @@ fn check_pool(state: &State, listener: &Listener, load_balancer: &str, pool: &st
 ///
 /// # Errors
 /// 400, 403, 404 or 409, as Octavia says it.
-pub fn update(state: &mut State, cx: &Cx, id: &str, update: ListenerUpdate) -> Result<Listener, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: ListenerUpdate) -> Result<Listener, ApiError> {
     let row = find(state, cx, id)?;
     let load_balancer = row.load_balancer().to_owned();
     let lb = load_balancers::find(state, cx, &load_balancer)?;
@@ -205,7 +204,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, update: ListenerUpdate) -> R
     if let Some(pool) = body.default_pool_id.as_ref().filter(|pool| row.body.default_pool_id.as_ref() != Some(pool)) {
         check_pool(state, &body, &load_balancer, pool)?;
     }
-    lock::lock_below(state, cx, &load_balancer, &[id.to_owned()], None)?;
+    provisioning::lock_below(state, cx, &load_balancer, &[id.to_owned()], None)?;
     body.provisioning_status = ProvisioningStatus::PendingUpdate;
     body.updated_at = Some(written(cx.now));
     state.octavia.listeners.update(id, |row| row.body = body);
@@ -251,9 +250,9 @@ fn apply(body: &mut Listener, update: ListenerUpdate) {
 ///
 /// # Errors
 /// 403, 404 or 409.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let load_balancer = find(state, cx, id)?.load_balancer().to_owned();
-    lock::lock_below(state, cx, &load_balancer, &[], None)?;
+    provisioning::lock_below(state, cx, &load_balancer, &[], None)?;
     state.octavia.listeners.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
     Ok(())
 }
@@ -262,11 +261,11 @@ pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn stats(state: &State, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
+pub fn stats(state: &CloudState, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
     find(state, cx, id).map(|row| counters(state, &row.body.id))
 }
 
 /// Returns the counters of a listener; zero when nothing was counted yet.
-pub(super) fn counters(state: &State, id: &str) -> Stats {
+pub(super) fn counters(state: &CloudState, id: &str) -> Stats {
     state.octavia.counters.get(id).map(|row| row.total()).unwrap_or_default()
 }

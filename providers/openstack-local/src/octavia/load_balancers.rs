@@ -8,28 +8,27 @@ use openstack_api::octavia::{
 use super::{
     catalog,
     error::{self, LOAD_BALANCER},
-    graph, health, listeners,
-    lock::{self, written},
-    pools,
-    provider::Provider,
+    graph, health, listeners, pools,
+    provider_driver::Provider,
+    provisioning::{self, written},
     quotas,
     rows::LoadBalancerRow,
     settings::Settings,
     vip,
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Finds a load balancer that the caller may see.
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub(super) fn find<'a>(state: &'a State, cx: &Cx, id: &str) -> Result<&'a LoadBalancerRow, ApiError> {
+pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a LoadBalancerRow, ApiError> {
     let row = state.octavia.load_balancers.get(id).ok_or_else(|| error::not_found(LOAD_BALANCER, id))?;
     if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
 }
 
 /// Returns the provider driver of a load balancer.
-pub(super) fn provider(state: &State, row: &LoadBalancerRow) -> Result<Provider, ApiError> {
+pub(super) fn provider(state: &CloudState, row: &LoadBalancerRow) -> Result<Provider, ApiError> {
     Provider::find(&Settings::of(state), Some(&row.body.provider))
 }
 
@@ -37,12 +36,12 @@ pub(super) fn provider(state: &State, row: &LoadBalancerRow) -> Result<Provider,
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &State, cx: &Cx, id: &str) -> Result<LoadBalancer, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<LoadBalancer, ApiError> {
     find(state, cx, id).map(|row| row.body.clone())
 }
 
 /// Returns all that the caller may see.
-pub fn list(state: &State, cx: &Cx) -> Vec<LoadBalancer> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<LoadBalancer> {
     let rows = state.octavia.load_balancers.iter();
     rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
 }
@@ -51,7 +50,7 @@ pub fn list(state: &State, cx: &Cx) -> Vec<LoadBalancer> {
 ///
 /// # Errors
 /// 400, 403, 409 or 501, as Octavia says it.
-pub fn create(state: &mut State, cx: &Cx, create: LoadBalancerCreate) -> Result<LoadBalancerTree, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, create: LoadBalancerCreate) -> Result<LoadBalancerTree, ApiError> {
     let project = create.project_id.clone().unwrap_or_else(|| cx.project.to_string());
     if !cx.sees(&project) {
         return Err(error::forbidden());
@@ -60,10 +59,10 @@ pub fn create(state: &mut State, cx: &Cx, create: LoadBalancerCreate) -> Result<
     if let Some(zone) = &create.availability_zone {
         catalog::check_availability_zone(state, zone)?;
     }
-    quotas::check(state, &project, quotas::Kind::LoadBalancer, 1)?;
+    quotas::check(state, &project, quotas::QuotaKind::LoadBalancer, 1)?;
     let id = new_id();
     let vip = vip::allocate(state, cx, &create, &provider.port(&id), &project)?;
-    let (due, outcome) = lock::plan_end(state, cx.now);
+    let (due, outcome) = provisioning::plan_end(state, cx.now);
     let LoadBalancerCreate { listeners, pools, .. } = create;
     let body = LoadBalancer {
         id: id.clone(),
@@ -96,7 +95,7 @@ pub fn create(state: &mut State, cx: &Cx, create: LoadBalancerCreate) -> Result<
 }
 
 /// A flavor belongs to a provider, so both must say the same.
-fn choose_provider(state: &State, create: &LoadBalancerCreate) -> Result<Provider, ApiError> {
+fn choose_provider(state: &CloudState, create: &LoadBalancerCreate) -> Result<Provider, ApiError> {
     let settings = Settings::of(state);
     let Some(flavor) = &create.flavor_id else { return Provider::find(&settings, create.provider.as_deref()) };
     let of_flavor = catalog::provider_of_flavor(state, flavor)?;
@@ -115,7 +114,7 @@ pub(super) fn unique(tags: Vec<String>) -> Vec<String> {
 }
 
 /// Returns one with everything below it.
-fn tree(state: &State, id: &str) -> Option<LoadBalancerTree> {
+fn tree(state: &CloudState, id: &str) -> Option<LoadBalancerTree> {
     let LoadBalancer {
         id,
         name,
@@ -178,9 +177,9 @@ fn tree(state: &State, id: &str) -> Option<LoadBalancerTree> {
 ///
 /// # Errors
 /// 404, 403, or 409 in a state that does not allow it.
-pub fn update(state: &mut State, cx: &Cx, id: &str, update: LoadBalancerUpdate) -> Result<LoadBalancer, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: LoadBalancerUpdate) -> Result<LoadBalancer, ApiError> {
     find(state, cx, id)?;
-    lock::lock_whole(state, cx, id, ProvisioningStatus::PendingUpdate)?;
+    provisioning::lock_whole(state, cx, id, ProvisioningStatus::PendingUpdate)?;
     state.octavia.load_balancers.update(id, |row| {
         let body = &mut row.body;
         update.name.apply(&mut body.name);
@@ -198,31 +197,31 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, update: LoadBalancerUpdate) 
 ///
 /// # Errors
 /// 404, 403, 409 in a state that does not allow it, 400 when there is something below it and `cascade` is not said.
-pub fn delete(state: &mut State, cx: &Cx, id: &str, cascade: bool) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str, cascade: bool) -> Result<(), ApiError> {
     let row = find(state, cx, id)?;
     let childless = row.body.listeners.is_empty() && row.body.pools.is_empty();
     if !cascade && !childless {
         return Err(error::validation(format_args!("Cannot delete Load Balancer {id} - it has children")));
     }
-    lock::lock_whole(state, cx, id, ProvisioningStatus::PendingDelete)
+    provisioning::lock_whole(state, cx, id, ProvisioningStatus::PendingDelete)
 }
 
 /// Fails one over: builds it anew, also out of `ERROR`.
 ///
 /// # Errors
 /// 404, 403, 409 in a state that does not allow it, 501 when its provider cannot.
-pub fn failover(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn failover(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let row = find(state, cx, id)?;
     let provider = provider(state, row)?;
     provider.failover()?;
-    lock::lock_failover(state, cx, id)
+    provisioning::lock_failover(state, cx, id)
 }
 
 /// Returns the states of everything below one.
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn status(state: &State, cx: &Cx, id: &str) -> Result<StatusTree, ApiError> {
+pub fn status(state: &CloudState, cx: &Cx, id: &str) -> Result<StatusTree, ApiError> {
     find(state, cx, id).map(|row| health::status_tree(state, row))
 }
 
@@ -230,7 +229,7 @@ pub fn status(state: &State, cx: &Cx, id: &str) -> Result<StatusTree, ApiError> 
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn stats(state: &State, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
+pub fn stats(state: &CloudState, cx: &Cx, id: &str) -> Result<Stats, ApiError> {
     let row = find(state, cx, id)?;
     let counters = row.body.listeners.iter().map(|one| listeners::counters(state, &one.id));
     Ok(counters.fold(Stats::default(), |sum, one| Stats {

@@ -9,17 +9,16 @@ use openstack_api::octavia::{
 use super::{
     check,
     error::{self, MEMBER, POOL},
-    load_balancers,
-    lock::{self, written},
-    pools,
-    provider::Provider,
+    load_balancers, pools,
+    provider_driver::Provider,
+    provisioning::{self, written},
     quotas,
     rows::{MemberRow, PoolRow},
     vip,
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
-fn find<'a>(state: &'a State, cx: &Cx, pool: &str, id: &str) -> Result<&'a MemberRow, ApiError> {
+fn find<'a>(state: &'a CloudState, cx: &Cx, pool: &str, id: &str) -> Result<&'a MemberRow, ApiError> {
     pools::find(state, cx, pool)?;
     let row = state.octavia.members.get(id).filter(|row| row.pool == pool);
     row.map(|row| &**row).ok_or_else(|| error::not_found(MEMBER, id))
@@ -29,7 +28,7 @@ fn find<'a>(state: &'a State, cx: &Cx, pool: &str, id: &str) -> Result<&'a Membe
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &State, cx: &Cx, pool: &str, id: &str) -> Result<Member, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, pool: &str, id: &str) -> Result<Member, ApiError> {
     find(state, cx, pool, id).map(|row| row.body.clone())
 }
 
@@ -37,12 +36,12 @@ pub fn show(state: &State, cx: &Cx, pool: &str, id: &str) -> Result<Member, ApiE
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn list(state: &State, cx: &Cx, pool: &str) -> Result<Vec<Member>, ApiError> {
+pub fn list(state: &CloudState, cx: &Cx, pool: &str) -> Result<Vec<Member>, ApiError> {
     let pool = pools::find(state, cx, pool)?;
     Ok(rows_of(state, pool).map(|row| row.body.clone()).collect())
 }
 
-fn rows_of<'a>(state: &'a State, pool: &'a PoolRow) -> impl Iterator<Item = &'a MemberRow> {
+fn rows_of<'a>(state: &'a CloudState, pool: &'a PoolRow) -> impl Iterator<Item = &'a MemberRow> {
     pool.body.members.iter().filter_map(|one| state.octavia.members.get(&one.id)).map(|row| &**row)
 }
 
@@ -50,30 +49,30 @@ fn rows_of<'a>(state: &'a State, pool: &'a PoolRow) -> impl Iterator<Item = &'a 
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, as Octavia says it.
-pub fn create(state: &mut State, cx: &Cx, pool: &str, create: MemberCreate) -> Result<Member, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, pool: &str, create: MemberCreate) -> Result<Member, ApiError> {
     let provider = provider(state, cx, pool)?;
     let project = pools::find(state, cx, pool)?.body.project_id.clone();
-    quotas::check(state, &project, quotas::Kind::Member, 1)?;
+    quotas::check(state, &project, quotas::QuotaKind::Member, 1)?;
     lock_pool(state, cx, pool)?;
     let ids = insert(state, cx, &provider, pool, vec![create])?;
     show(state, cx, pool, ids.first().map_or("", String::as_str))
 }
 
-fn provider(state: &State, cx: &Cx, pool: &str) -> Result<Provider, ApiError> {
+fn provider(state: &CloudState, cx: &Cx, pool: &str) -> Result<Provider, ApiError> {
     let load_balancer = pools::find(state, cx, pool)?.load_balancer();
     load_balancers::provider(state, load_balancers::find(state, cx, load_balancer)?)
 }
 
 /// Locks the load balancer of a pool for a change of its members or its monitor.
-pub(super) fn lock_pool(state: &mut State, cx: &Cx, pool: &str) -> Result<(), ApiError> {
+pub(super) fn lock_pool(state: &mut CloudState, cx: &Cx, pool: &str) -> Result<(), ApiError> {
     let load_balancer = pools::find(state, cx, pool)?.load_balancer().to_owned();
     let listeners = pools::listeners_of(state, pool);
-    lock::lock_below(state, cx, &load_balancer, &listeners, Some(pool))
+    provisioning::lock_below(state, cx, &load_balancer, &listeners, Some(pool))
 }
 
 /// Puts members into a pool that is locked for them. Returns their identifiers.
 pub(super) fn insert(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     provider: &Provider,
     pool: &str,
@@ -121,7 +120,7 @@ fn build(cx: &Cx, pool: &PoolRow, create: MemberCreate) -> Member {
     }
 }
 
-fn check_body(state: &State, provider: &Provider, pool: &PoolRow, body: &Member) -> Result<(), ApiError> {
+fn check_body(state: &CloudState, provider: &Provider, pool: &PoolRow, body: &Member) -> Result<(), ApiError> {
     check::member_address(&body.address)?;
     if let Some(subnet) = &body.subnet_id {
         vip::check_subnet(state, subnet)?;
@@ -140,7 +139,7 @@ fn owned_key(member: &Member) -> (String, u16) {
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, as Octavia says it.
-pub fn update(state: &mut State, cx: &Cx, pool: &str, id: &str, update: MemberUpdate) -> Result<Member, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, pool: &str, id: &str, update: MemberUpdate) -> Result<Member, ApiError> {
     let mut body = find(state, cx, pool, id)?.body.clone();
     update.name.apply(&mut body.name);
     update.admin_state_up.apply(&mut body.admin_state_up);
@@ -166,7 +165,7 @@ fn changed(cx: &Cx, body: &mut Member) {
 ///
 /// # Errors
 /// 403, 404 or 409.
-pub fn delete(state: &mut State, cx: &Cx, pool: &str, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, pool: &str, id: &str) -> Result<(), ApiError> {
     find(state, cx, pool, id)?;
     lock_pool(state, cx, pool)?;
     state.octavia.members.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
@@ -178,11 +177,11 @@ pub fn delete(state: &mut State, cx: &Cx, pool: &str, id: &str) -> Result<(), Ap
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, as Octavia says it.
-pub fn batch(state: &mut State, cx: &Cx, pool: &str, batch: MemberBatch, additive: bool) -> Result<(), ApiError> {
+pub fn batch(state: &mut CloudState, cx: &Cx, pool: &str, batch: MemberBatch, additive: bool) -> Result<(), ApiError> {
     let provider = provider(state, cx, pool)?;
     let row = pools::find(state, cx, pool)?.clone();
     // A busy load balancer is refused whatever the batch says.
-    lock::check_below(state, row.load_balancer(), Some(pool))?;
+    provisioning::check_below(state, row.load_balancer(), Some(pool))?;
     let old: BTreeMap<(String, u16), String> =
         rows_of(state, &row).map(|row| (owned_key(&row.body), row.body.id.clone())).collect();
     let mut seen = BTreeSet::new();
@@ -202,7 +201,7 @@ pub fn batch(state: &mut State, cx: &Cx, pool: &str, batch: MemberBatch, additiv
         return Ok(());
     }
     let removed = if additive { 0 } else { gone.len() };
-    quotas::check(state, &row.body.project_id, quotas::Kind::Member, creates.len().saturating_sub(removed))?;
+    quotas::check(state, &row.body.project_id, quotas::QuotaKind::Member, creates.len().saturating_sub(removed))?;
     lock_pool(state, cx, pool)?;
     for (id, member) in changes {
         replace(state, cx, &provider, &row, &id, member)?;
@@ -217,7 +216,7 @@ pub fn batch(state: &mut State, cx: &Cx, pool: &str, batch: MemberBatch, additiv
 /// Changes a member to what the batch says of it. What the batch leaves out is back to its default, but for name, tags
 /// and subnet, which stay.
 fn replace(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     provider: &Provider,
     pool: &PoolRow,

@@ -3,35 +3,35 @@
 //! A change locks the whole load balancer (`PENDING_…`) until it is due ([`settle`]); only then it counts. What members
 //! and listeners really do comes from the sockets ([`report`]).
 
-pub mod carry;
 mod catalog;
 mod check;
+pub mod dataplane_config;
+pub mod dataplane_sync;
 mod error;
 mod graph;
 mod health;
 pub mod listeners;
 pub mod load_balancers;
-mod lock;
 pub mod members;
 pub mod monitors;
 pub mod offers;
 pub mod pools;
-mod provider;
+mod provider_driver;
+mod provisioning;
 pub mod quotas;
 mod routes;
 pub mod rows;
 pub mod schema;
-mod serving;
 pub mod settings;
+mod transactions;
 mod vip;
-pub mod wanted;
 
 use crate::state::tables;
 
 pub use self::{
     catalog::{providers, put_availability_zone, put_flavor, versions},
     health::{ListenerReport, MemberReport, Report, forget_reports, report},
-    lock::{force_error, settle},
+    provisioning::{finish_due, force_error},
     routes::routes,
 };
 

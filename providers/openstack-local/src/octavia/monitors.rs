@@ -8,16 +8,15 @@ use openstack_api::octavia::{
 use super::{
     check,
     error::{self, MONITOR, POOL, invalid_option},
-    load_balancers,
-    lock::written,
-    members, pools,
-    provider::Provider,
+    load_balancers, members, pools,
+    provider_driver::Provider,
+    provisioning::written,
     quotas,
     rows::MonitorRow,
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
-fn find<'a>(state: &'a State, cx: &Cx, id: &str) -> Result<&'a MonitorRow, ApiError> {
+fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a MonitorRow, ApiError> {
     let row = state.octavia.monitors.get(id).ok_or_else(|| error::not_found(MONITOR, id))?;
     if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
 }
@@ -26,12 +25,12 @@ fn find<'a>(state: &'a State, cx: &Cx, id: &str) -> Result<&'a MonitorRow, ApiEr
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &State, cx: &Cx, id: &str) -> Result<HealthMonitor, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<HealthMonitor, ApiError> {
     find(state, cx, id).map(|row| row.body.clone())
 }
 
 /// Returns all that the caller may see.
-pub fn list(state: &State, cx: &Cx) -> Vec<HealthMonitor> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<HealthMonitor> {
     let rows = state.octavia.monitors.iter();
     rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
 }
@@ -40,12 +39,12 @@ pub fn list(state: &State, cx: &Cx) -> Vec<HealthMonitor> {
 ///
 /// # Errors
 /// 400, 403, 404, 409 (also when the pool has one already) or 501, as Octavia says it.
-pub fn create(state: &mut State, cx: &Cx, mut create: HealthMonitorCreate) -> Result<HealthMonitor, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, mut create: HealthMonitorCreate) -> Result<HealthMonitor, ApiError> {
     let pool = create.pool_id.take().unwrap_or_default();
     let row = pools::find(state, cx, &pool)?;
     let project = row.body.project_id.clone();
     let provider = load_balancers::provider(state, load_balancers::find(state, cx, row.load_balancer())?)?;
-    quotas::check(state, &project, quotas::Kind::Monitor, 1)?;
+    quotas::check(state, &project, quotas::QuotaKind::Monitor, 1)?;
     members::lock_pool(state, cx, &pool)?;
     let id = insert(state, cx, &provider, &pool, create)?;
     show(state, cx, &id)
@@ -53,7 +52,7 @@ pub fn create(state: &mut State, cx: &Cx, mut create: HealthMonitorCreate) -> Re
 
 /// Puts a monitor on a pool that is locked for it. Returns its identifier.
 pub(super) fn insert(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     provider: &Provider,
     pool: &str,
@@ -111,7 +110,12 @@ fn complete(body: &mut HealthMonitor) {
 ///
 /// # Errors
 /// 400, 403, 404 or 409, as Octavia says it.
-pub fn update(state: &mut State, cx: &Cx, id: &str, update: HealthMonitorUpdate) -> Result<HealthMonitor, ApiError> {
+pub fn update(
+    state: &mut CloudState,
+    cx: &Cx,
+    id: &str,
+    update: HealthMonitorUpdate,
+) -> Result<HealthMonitor, ApiError> {
     let row = find(state, cx, id)?;
     let pool = pools::find(state, cx, row.pool())?;
     let provider = load_balancers::provider(state, load_balancers::find(state, cx, pool.load_balancer())?)?;
@@ -161,7 +165,7 @@ fn widened(patch: Patch<u8>) -> Patch<u32> {
 ///
 /// # Errors
 /// 403, 404 or 409.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let pool = find(state, cx, id)?.pool().to_owned();
     members::lock_pool(state, cx, &pool)?;
     state.octavia.monitors.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);

@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::{
     error::{conflict, forbidden, no_such, not_found, validation},
-    provider::Provider,
+    provider_driver::Provider,
     rows::{AvailabilityZoneProfileRow, AvailabilityZoneRow, FlavorProfileRow, FlavorRow},
     settings::Settings,
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 const FLAVOR: &str = "Flavor";
 const FLAVOR_PROFILE: &str = "Flavor Profile";
@@ -31,7 +31,7 @@ fn already_there(kind: &str, name: &str) -> ApiError {
 }
 
 /// A profile's provider must be there, and its data must be an object, written as JSON.
-fn check_profile(state: &State, provider: &str, field: &str, data: &str) -> Result<(), ApiError> {
+fn check_profile(state: &CloudState, provider: &str, field: &str, data: &str) -> Result<(), ApiError> {
     Provider::find(&Settings::of(state), Some(provider))?;
     match serde_json::from_str::<Map<String, Value>>(data) {
         Ok(_) => Ok(()),
@@ -90,7 +90,7 @@ macro_rules! profiles {
             use super::*;
 
             /// Returns all.
-            pub fn list(state: &State, _: &Cx) -> Vec<$body> {
+            pub fn list(state: &CloudState, _: &Cx) -> Vec<$body> {
                 state.octavia.$table.iter().map(|row| row.0.clone()).collect()
             }
 
@@ -98,7 +98,7 @@ macro_rules! profiles {
             ///
             /// # Errors
             /// 404.
-            pub fn show(state: &State, _: &Cx, id: &str) -> Result<$body, ApiError> {
+            pub fn show(state: &CloudState, _: &Cx, id: &str) -> Result<$body, ApiError> {
                 state.octavia.$table.get(id).map(|row| row.0.clone()).ok_or_else(|| not_found($kind, id))
             }
 
@@ -106,7 +106,7 @@ macro_rules! profiles {
             ///
             /// # Errors
             /// 400 for an unknown provider or data that is no JSON, 403 unless the caller is an administrator.
-            pub fn create(state: &mut State, cx: &Cx, create: ProfileCreate) -> Result<$body, ApiError> {
+            pub fn create(state: &mut CloudState, cx: &Cx, create: ProfileCreate) -> Result<$body, ApiError> {
                 administrator(cx)?;
                 check_profile(state, &create.provider_name, stringify!($data), &create.data)?;
                 let ProfileCreate { name, provider_name, data } = create;
@@ -119,7 +119,7 @@ macro_rules! profiles {
             ///
             /// # Errors
             /// As when it is created; 404; 409 when more than the name is to change and something refers to it.
-            pub fn update(state: &mut State, cx: &Cx, id: &str, update: ProfileUpdate) -> Result<$body, ApiError> {
+            pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: ProfileUpdate) -> Result<$body, ApiError> {
                 administrator(cx)?;
                 let mut body = show(state, cx, id)?;
                 let same = update.provider_name.as_ref().is_none_or(|given| *given == body.provider_name)
@@ -139,7 +139,7 @@ macro_rules! profiles {
             ///
             /// # Errors
             /// 403 unless the caller is an administrator; 404; 409 when something refers to it.
-            pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+            pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
                 administrator(cx)?;
                 show(state, cx, id)?;
                 if is_used(state, id) {
@@ -149,7 +149,7 @@ macro_rules! profiles {
                 Ok(())
             }
 
-            fn is_used(state: &State, id: &str) -> bool {
+            fn is_used(state: &CloudState, id: &str) -> bool {
                 state.octavia.$users.iter().any(|row| row.0.$reference.as_deref() == Some(id))
             }
         }
@@ -169,12 +169,12 @@ profiles! {
 /// Flavors.
 pub mod flavors {
     use super::{
-        ApiError, Cx, FLAVOR, FLAVOR_PROFILE, Flavor, FlavorRow, OfferCreate, OfferUpdate, State, administrator,
+        ApiError, CloudState, Cx, FLAVOR, FLAVOR_PROFILE, Flavor, FlavorRow, OfferCreate, OfferUpdate, administrator,
         already_there, in_use, new_id, no_such, not_found,
     };
 
     /// Returns all.
-    pub fn list(state: &State, _: &Cx) -> Vec<Flavor> {
+    pub fn list(state: &CloudState, _: &Cx) -> Vec<Flavor> {
         state.octavia.flavors.iter().map(|row| row.0.clone()).collect()
     }
 
@@ -182,7 +182,7 @@ pub mod flavors {
     ///
     /// # Errors
     /// 404.
-    pub fn show(state: &State, _: &Cx, id: &str) -> Result<Flavor, ApiError> {
+    pub fn show(state: &CloudState, _: &Cx, id: &str) -> Result<Flavor, ApiError> {
         state.octavia.flavors.get(id).map(|row| row.0.clone()).ok_or_else(|| not_found(FLAVOR, id))
     }
 
@@ -190,7 +190,7 @@ pub mod flavors {
     ///
     /// # Errors
     /// 400 without its profile, 403 unless the caller is an administrator, 409 when there is one with that name.
-    pub fn create(state: &mut State, cx: &Cx, create: OfferCreate) -> Result<Flavor, ApiError> {
+    pub fn create(state: &mut CloudState, cx: &Cx, create: OfferCreate) -> Result<Flavor, ApiError> {
         administrator(cx)?;
         if state.octavia.flavor_profiles.get(&create.profile).is_none() {
             return Err(no_such(FLAVOR_PROFILE, &create.profile));
@@ -211,7 +211,7 @@ pub mod flavors {
     ///
     /// # Errors
     /// 403 unless the caller is an administrator; 404; 409 when another has that name.
-    pub fn update(state: &mut State, cx: &Cx, id: &str, update: OfferUpdate) -> Result<Flavor, ApiError> {
+    pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: OfferUpdate) -> Result<Flavor, ApiError> {
         administrator(cx)?;
         let mut body = show(state, cx, id)?;
         body.name = update.name.unwrap_or(body.name);
@@ -226,7 +226,7 @@ pub mod flavors {
     ///
     /// # Errors
     /// 403 unless the caller is an administrator; 404; 409 when a load balancer has it.
-    pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+    pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
         administrator(cx)?;
         show(state, cx, id)?;
         if state.octavia.load_balancers.iter().any(|row| row.body.flavor_id.as_deref() == Some(id)) {
@@ -237,7 +237,7 @@ pub mod flavors {
     }
 
     /// Names are those of one flavor each.
-    fn check_name(state: &State, name: &str, own: &str) -> Result<(), ApiError> {
+    fn check_name(state: &CloudState, name: &str, own: &str) -> Result<(), ApiError> {
         let taken = state.octavia.flavors.iter().any(|row| row.0.name == name && row.0.id != own);
         if taken { Err(already_there("flavor", name)) } else { Ok(()) }
     }
@@ -246,12 +246,12 @@ pub mod flavors {
 /// Availability zones, which are known by their names.
 pub mod zones {
     use super::{
-        ApiError, AvailabilityZone, AvailabilityZoneRow, Cx, OfferCreate, OfferUpdate, State, ZONE, ZONE_PROFILE,
+        ApiError, AvailabilityZone, AvailabilityZoneRow, CloudState, Cx, OfferCreate, OfferUpdate, ZONE, ZONE_PROFILE,
         administrator, already_there, in_use, no_such, not_found,
     };
 
     /// Returns all.
-    pub fn list(state: &State, _: &Cx) -> Vec<AvailabilityZone> {
+    pub fn list(state: &CloudState, _: &Cx) -> Vec<AvailabilityZone> {
         state.octavia.availability_zones.iter().map(|row| row.0.clone()).collect()
     }
 
@@ -259,7 +259,7 @@ pub mod zones {
     ///
     /// # Errors
     /// 404.
-    pub fn show(state: &State, _: &Cx, name: &str) -> Result<AvailabilityZone, ApiError> {
+    pub fn show(state: &CloudState, _: &Cx, name: &str) -> Result<AvailabilityZone, ApiError> {
         state.octavia.availability_zones.get(name).map(|row| row.0.clone()).ok_or_else(|| not_found(ZONE, name))
     }
 
@@ -267,7 +267,7 @@ pub mod zones {
     ///
     /// # Errors
     /// 400 without its profile, 403 unless the caller is an administrator, 409 when there is one with that name.
-    pub fn create(state: &mut State, cx: &Cx, create: OfferCreate) -> Result<AvailabilityZone, ApiError> {
+    pub fn create(state: &mut CloudState, cx: &Cx, create: OfferCreate) -> Result<AvailabilityZone, ApiError> {
         administrator(cx)?;
         if state.octavia.zone_profiles.get(&create.profile).is_none() {
             return Err(no_such(ZONE_PROFILE, &create.profile));
@@ -289,7 +289,12 @@ pub mod zones {
     ///
     /// # Errors
     /// 403 unless the caller is an administrator; 404.
-    pub fn update(state: &mut State, cx: &Cx, name: &str, update: OfferUpdate) -> Result<AvailabilityZone, ApiError> {
+    pub fn update(
+        state: &mut CloudState,
+        cx: &Cx,
+        name: &str,
+        update: OfferUpdate,
+    ) -> Result<AvailabilityZone, ApiError> {
         administrator(cx)?;
         let mut body = show(state, cx, name)?;
         body.description = update.description.unwrap_or(body.description);
@@ -302,7 +307,7 @@ pub mod zones {
     ///
     /// # Errors
     /// 403 unless the caller is an administrator; 404; 409 when a load balancer is in it.
-    pub fn delete(state: &mut State, cx: &Cx, name: &str) -> Result<(), ApiError> {
+    pub fn delete(state: &mut CloudState, cx: &Cx, name: &str) -> Result<(), ApiError> {
         administrator(cx)?;
         show(state, cx, name)?;
         if state.octavia.load_balancers.iter().any(|row| row.body.availability_zone.as_deref() == Some(name)) {

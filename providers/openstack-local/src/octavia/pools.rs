@@ -8,23 +8,22 @@ use openstack_api::octavia::{
 use super::{
     check,
     error::{self, LISTENER, LOAD_BALANCER, POOL},
-    listeners, load_balancers,
-    lock::{self, written},
-    members, monitors,
-    provider::Provider,
+    listeners, load_balancers, members, monitors,
+    provider_driver::Provider,
+    provisioning::{self, written},
     quotas,
     rows::PoolRow,
 };
-use crate::state::{ApiError, Cx, State, new_id};
+use crate::state::{ApiError, CloudState, Cx, new_id};
 
 /// Finds a pool that the caller may see.
-pub(super) fn find<'a>(state: &'a State, cx: &Cx, id: &str) -> Result<&'a PoolRow, ApiError> {
+pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a PoolRow, ApiError> {
     let row = state.octavia.pools.get(id).ok_or_else(|| error::not_found(POOL, id))?;
     if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
 }
 
 /// Returns the listeners that forward to a pool.
-pub(super) fn listeners_of(state: &State, pool: &str) -> Vec<String> {
+pub(super) fn listeners_of(state: &CloudState, pool: &str) -> Vec<String> {
     let Some(row) = state.octavia.pools.get(pool) else { return Vec::new() };
     let Some(lb) = state.octavia.load_balancers.get(row.load_balancer()) else { return Vec::new() };
     let listeners = lb.body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
@@ -32,7 +31,7 @@ pub(super) fn listeners_of(state: &State, pool: &str) -> Vec<String> {
     of_pool.map(|row| row.body.id.clone()).collect()
 }
 
-fn answered(state: &State, row: &PoolRow) -> Pool {
+fn answered(state: &CloudState, row: &PoolRow) -> Pool {
     let listeners = listeners_of(state, &row.body.id).into_iter().map(IdRef::from).collect();
     Pool { listeners, ..row.body.clone() }
 }
@@ -41,18 +40,18 @@ fn answered(state: &State, row: &PoolRow) -> Pool {
 ///
 /// # Errors
 /// 404, or 403 for another project's.
-pub fn show(state: &State, cx: &Cx, id: &str) -> Result<Pool, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Pool, ApiError> {
     find(state, cx, id).map(|row| answered(state, row))
 }
 
 /// Returns all that the caller may see.
-pub fn list(state: &State, cx: &Cx) -> Vec<Pool> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<Pool> {
     let rows = state.octavia.pools.iter();
     rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| answered(state, row)).collect()
 }
 
 /// Returns one with its members and its monitor.
-pub(super) fn tree(state: &State, id: &str) -> Option<PoolTree> {
+pub(super) fn tree(state: &CloudState, id: &str) -> Option<PoolTree> {
     let Pool {
         id,
         name,
@@ -107,11 +106,11 @@ pub(super) fn tree(state: &State, id: &str) -> Option<PoolTree> {
     })
 }
 
-fn members_of(state: &State, members: &[IdRef]) -> Vec<Member> {
+fn members_of(state: &CloudState, members: &[IdRef]) -> Vec<Member> {
     members.iter().filter_map(|one| state.octavia.members.get(&one.id)).map(|row| row.body.clone()).collect()
 }
 
-fn monitor_of(state: &State, monitor: MonitorRef) -> Option<HealthMonitor> {
+fn monitor_of(state: &CloudState, monitor: MonitorRef) -> Option<HealthMonitor> {
     let mut body = state.octavia.monitors.get(&monitor.healthmonitor_id?)?.body.clone();
     body.pools.clear();
     Some(body)
@@ -121,7 +120,7 @@ fn monitor_of(state: &State, monitor: MonitorRef) -> Option<HealthMonitor> {
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, as Octavia says it.
-pub fn create(state: &mut State, cx: &Cx, create: PoolCreate) -> Result<Pool, ApiError> {
+pub fn create(state: &mut CloudState, cx: &Cx, create: PoolCreate) -> Result<Pool, ApiError> {
     let load_balancer = match (&create.loadbalancer_id, &create.listener_id) {
         (Some(load_balancer), _) => load_balancer.clone(),
         (None, Some(listener)) => listeners::find(state, cx, listener)?.load_balancer().to_owned(),
@@ -129,7 +128,7 @@ pub fn create(state: &mut State, cx: &Cx, create: PoolCreate) -> Result<Pool, Ap
     };
     let lb = load_balancers::find(state, cx, &load_balancer)?;
     let (provider, project) = (load_balancers::provider(state, lb)?, lb.body.project_id.clone());
-    quotas::check(state, &project, quotas::Kind::Pool, 1)?;
+    quotas::check(state, &project, quotas::QuotaKind::Pool, 1)?;
     let listeners: Vec<String> = create.listener_id.iter().cloned().collect();
     for listener in &listeners {
         let row = listeners::find(state, cx, listener)?;
@@ -140,14 +139,14 @@ pub fn create(state: &mut State, cx: &Cx, create: PoolCreate) -> Result<Pool, Ap
             return Err(error::conflict("This listener already has a default pool"));
         }
     }
-    lock::lock_below(state, cx, &load_balancer, &listeners, None)?;
+    provisioning::lock_below(state, cx, &load_balancer, &listeners, None)?;
     let id = insert(state, cx, &provider, &load_balancer, create)?;
     show(state, cx, &id)
 }
 
 /// Puts a pool, its monitor and its members under a load balancer that is locked for them. Returns its identifier.
 pub(super) fn insert(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     provider: &Provider,
     load_balancer: &str,
@@ -174,10 +173,10 @@ pub(super) fn insert(
         state.octavia.listeners.update(&listener, |row| row.body.default_pool_id = Some(id.clone()));
     }
     if let Some(monitor) = monitor {
-        quotas::check(state, &project, quotas::Kind::Monitor, 1)?;
+        quotas::check(state, &project, quotas::QuotaKind::Monitor, 1)?;
         monitors::insert(state, cx, provider, &id, monitor)?;
     }
-    quotas::check(state, &project, quotas::Kind::Member, members.len())?;
+    quotas::check(state, &project, quotas::QuotaKind::Member, members.len())?;
     members::insert(state, cx, provider, &id, members)?;
     Ok(id)
 }
@@ -231,7 +230,7 @@ fn check_body(body: &Pool) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// 400, 403, 404, 409 or 501, as Octavia says it.
-pub fn update(state: &mut State, cx: &Cx, id: &str, update: PoolUpdate) -> Result<Pool, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: PoolUpdate) -> Result<Pool, ApiError> {
     let row = find(state, cx, id)?;
     let load_balancer = row.load_balancer().to_owned();
     let provider = load_balancers::provider(state, load_balancers::find(state, cx, &load_balancer)?)?;
@@ -239,7 +238,7 @@ pub fn update(state: &mut State, cx: &Cx, id: &str, update: PoolUpdate) -> Resul
     apply(&mut body, update);
     check_body(&body)?;
     provider.pool(&body)?;
-    lock::lock_below(state, cx, &load_balancer, &listeners_of(state, id), Some(id))?;
+    provisioning::lock_below(state, cx, &load_balancer, &listeners_of(state, id), Some(id))?;
     body.provisioning_status = ProvisioningStatus::PendingUpdate;
     body.updated_at = Some(written(cx.now));
     state.octavia.pools.update(id, |row| row.body = body);
@@ -269,10 +268,10 @@ fn apply(body: &mut Pool, update: PoolUpdate) {
 ///
 /// # Errors
 /// 403, 404 or 409.
-pub fn delete(state: &mut State, cx: &Cx, id: &str) -> Result<(), ApiError> {
+pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let load_balancer = find(state, cx, id)?.load_balancer().to_owned();
     let listeners = listeners_of(state, id);
-    lock::lock_below(state, cx, &load_balancer, &listeners, None)?;
+    provisioning::lock_below(state, cx, &load_balancer, &listeners, None)?;
     state.octavia.pools.update(id, |row| row.body.provisioning_status = ProvisioningStatus::PendingDelete);
     Ok(())
 }

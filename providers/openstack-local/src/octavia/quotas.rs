@@ -7,11 +7,11 @@ use super::{
     rows::QuotaRow,
     settings::Settings,
 };
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum QuotaKind {
     LoadBalancer,
     Listener,
     Pool,
@@ -23,28 +23,28 @@ pub(super) enum Kind {
 ///
 /// # Errors
 /// 403 when it has enough.
-pub(super) fn check(state: &State, project: &str, kind: Kind, more: usize) -> Result<(), ApiError> {
+pub(super) fn check(state: &CloudState, project: &str, kind: QuotaKind, more: usize) -> Result<(), ApiError> {
     let quota = effective(state, project);
     let (limit, name) = match kind {
-        Kind::LoadBalancer => (quota.loadbalancer, LOAD_BALANCER),
-        Kind::Listener => (quota.listener, LISTENER),
-        Kind::Pool => (quota.pool, POOL),
-        Kind::Member => (quota.member, MEMBER),
-        Kind::Monitor => (quota.healthmonitor, MONITOR),
+        QuotaKind::LoadBalancer => (quota.loadbalancer, LOAD_BALANCER),
+        QuotaKind::Listener => (quota.listener, LISTENER),
+        QuotaKind::Pool => (quota.pool, POOL),
+        QuotaKind::Member => (quota.member, MEMBER),
+        QuotaKind::Monitor => (quota.healthmonitor, MONITOR),
     };
     // Negative is no limit.
     let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Ok(()) };
     if more > 0 && used(state, project, kind) + more > limit { Err(error::quota_met(name)) } else { Ok(()) }
 }
 
-fn used(state: &State, project: &str, kind: Kind) -> usize {
+fn used(state: &CloudState, project: &str, kind: QuotaKind) -> usize {
     let rows = &state.octavia;
     match kind {
-        Kind::LoadBalancer => rows.load_balancers.iter().filter(|row| row.body.project_id == project).count(),
-        Kind::Listener => rows.listeners.iter().filter(|row| row.body.project_id == project).count(),
-        Kind::Pool => rows.pools.iter().filter(|row| row.body.project_id == project).count(),
-        Kind::Monitor => rows.monitors.iter().filter(|row| row.body.project_id == project).count(),
-        Kind::Member => {
+        QuotaKind::LoadBalancer => rows.load_balancers.iter().filter(|row| row.body.project_id == project).count(),
+        QuotaKind::Listener => rows.listeners.iter().filter(|row| row.body.project_id == project).count(),
+        QuotaKind::Pool => rows.pools.iter().filter(|row| row.body.project_id == project).count(),
+        QuotaKind::Monitor => rows.monitors.iter().filter(|row| row.body.project_id == project).count(),
+        QuotaKind::Member => {
             let pools = rows.pools.iter().filter(|row| row.body.project_id == project);
             pools.map(|row| row.body.members.len()).sum()
         }
@@ -52,7 +52,7 @@ fn used(state: &State, project: &str, kind: Kind) -> usize {
 }
 
 /// Returns the limits in force for a project.
-fn effective(state: &State, project: &str) -> Quota {
+fn effective(state: &CloudState, project: &str) -> Quota {
     let own = state.octavia.quotas.get(project).map(|row| row.quota.clone()).unwrap_or_default();
     filled(&own, &Settings::of(state).default_quota, project)
 }
@@ -79,7 +79,7 @@ fn filled(own: &Quota, default: &Quota, project: &str) -> Quota {
 ///
 /// # Errors
 /// 403 for another project.
-pub fn show(state: &State, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
+pub fn show(state: &CloudState, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
     if !cx.sees(project) {
         return Err(error::forbidden());
     }
@@ -90,7 +90,7 @@ pub fn show(state: &State, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
 ///
 /// # Errors
 /// 403 for another project.
-pub fn show_default(state: &State, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
+pub fn show_default(state: &CloudState, cx: &Cx, project: &str) -> Result<Quota, ApiError> {
     if !cx.sees(project) {
         return Err(error::forbidden());
     }
@@ -98,7 +98,7 @@ pub fn show_default(state: &State, cx: &Cx, project: &str) -> Result<Quota, ApiE
 }
 
 /// Returns the limits of all projects that have their own, as far as the caller may see them.
-pub fn list(state: &State, cx: &Cx) -> Vec<Quota> {
+pub fn list(state: &CloudState, cx: &Cx) -> Vec<Quota> {
     let rows = state.octavia.quotas.iter().filter(|row| cx.sees(&row.project));
     rows.map(|row| effective(state, &row.project)).collect()
 }
@@ -107,7 +107,7 @@ pub fn list(state: &State, cx: &Cx) -> Vec<Quota> {
 ///
 /// # Errors
 /// 403 unless the caller is an administrator.
-pub fn update(state: &mut State, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
+pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
     if !cx.admin {
         return Err(error::forbidden());
     }
@@ -132,7 +132,7 @@ pub fn update(state: &mut State, cx: &Cx, project: &str, update: &QuotaUpdate) -
 ///
 /// # Errors
 /// 403 unless the caller is an administrator.
-pub fn reset(state: &mut State, cx: &Cx, project: &str) -> Result<(), ApiError> {
+pub fn reset(state: &mut CloudState, cx: &Cx, project: &str) -> Result<(), ApiError> {
     if !cx.admin {
         return Err(error::forbidden());
     }

@@ -18,19 +18,19 @@ use super::{
     listeners, load_balancers, members, monitors,
     offers::{flavor_profiles, flavors, zone_profiles, zones},
     pools, quotas, schema,
-    serving::{change, read},
     settings::Settings,
+    transactions::{change, read},
 };
 use crate::{
     server::{
         Auth, Cloud, Input, Origin,
         list::{self, Query, Rules},
     },
-    state::{ApiError, Cx, State},
+    state::{ApiError, CloudState, Cx},
 };
 
-type Shared = From<Arc<Cloud>>;
-type Answer = Result<Json<Value>, ApiError>;
+type SharedCloud = From<Arc<Cloud>>;
+type JsonResult = Result<Json<Value>, ApiError>;
 
 /// Returns the routes of this service.
 pub fn routes() -> Router<Arc<Cloud>> {
@@ -53,7 +53,7 @@ pub fn routes() -> Router<Arc<Cloud>> {
         .route("/v2/octavia/amphorae", amphorae)
 }
 
-async fn versions(From(cloud): Shared, origin: Origin) -> Answer {
+async fn versions(From(cloud): SharedCloud, origin: Origin) -> JsonResult {
     let base = format!("{origin}/load-balancer");
     read(&cloud, |state| Ok(Json(json!(catalog::versions(state, &base))))).await
 }
@@ -133,7 +133,7 @@ fn page(
     attributes: &[&str],
     parent: Option<(&str, &str)>,
     rows: Vec<impl Serialize>,
-) -> Answer {
+) -> JsonResult {
     let mut values = Vec::new();
     for row in rows {
         let mut value = json!(row);
@@ -154,7 +154,7 @@ fn one(name: &str, query: &Query, body: impl Serialize) -> Json<Value> {
     Json(Value::Object([(name.to_owned(), query.select(json!(body)))].into_iter().collect()))
 }
 
-fn minor(state: &State) -> u8 {
+fn minor(state: &CloudState) -> u8 {
     Settings::of(state).newest_minor
 }
 
@@ -170,34 +170,34 @@ macro_rules! resource {
                     .route(concat!("/", $path, "/{id}"), get(show).put(update).delete(delete))
             }
 
-            async fn list(From(cloud): Shared, Auth(cx): Auth, query: Query) -> Answer {
+            async fn list(From(cloud): SharedCloud, Auth(cx): Auth, query: Query) -> JsonResult {
                 let rows = read(&cloud, |state| Ok($module::list(state, &cx))).await?;
                 page(&cloud, &query, $many, $attributes, $parent, rows)
             }
 
             async fn create(
-                From(cloud): Shared,
+                From(cloud): SharedCloud,
                 Auth(cx): Auth,
                 Input(body): Input<Value>,
             ) -> Result<(StatusCode, Json<Value>), ApiError> {
-                let create = |state: &mut State| {
+                let create = |state: &mut CloudState| {
                     let body = schema::read(body, $one, schema::$create, minor(state))?;
                     $module::create(state, &cx, body).map(|made| Json(json!({$one: made})))
                 };
                 change(&cloud, create).await.map(|made| (StatusCode::CREATED, made))
             }
 
-            async fn show(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>, query: Query) -> Answer {
+            async fn show(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>, query: Query) -> JsonResult {
                 read(&cloud, |state| $module::show(state, &cx, &id)).await.map(|found| one($one, &query, found))
             }
 
             async fn update(
-                From(cloud): Shared,
+                From(cloud): SharedCloud,
                 Auth(cx): Auth,
                 Path(id): Path<String>,
                 Input(body): Input<Value>,
-            ) -> Answer {
-                let update = |state: &mut State| {
+            ) -> JsonResult {
+                let update = |state: &mut CloudState| {
                     let body = schema::read(body, $one, schema::$update, minor(state))?;
                     $module::update(state, &cx, &id, body).map(|made| Json(json!({$one: made})))
                 };
@@ -205,7 +205,7 @@ macro_rules! resource {
             }
 
             async fn delete(
-                From(cloud): Shared,
+                From(cloud): SharedCloud,
                 Auth(cx): Auth,
                 Path(id): Path<String>,
                 query: Query,
@@ -308,7 +308,7 @@ resource!(
 );
 
 /// Deletes a resource of a kind; only load balancers know `cascade`.
-fn delete_one(state: &mut State, cx: &Cx, id: &str, query: &Query, kind: &str) -> Result<(), ApiError> {
+fn delete_one(state: &mut CloudState, cx: &Cx, id: &str, query: &Query, kind: &str) -> Result<(), ApiError> {
     match kind {
         "loadbalancer" => load_balancers::delete(state, cx, id, query.flag("cascade")),
         "listener" => listeners::delete(state, cx, id),
@@ -327,18 +327,18 @@ fn member_routes() -> Router<Arc<Cloud>> {
         .route("/pools/{pool}/members/{id}", get(show_member).put(update_member).delete(delete_member))
 }
 
-async fn list_members(From(cloud): Shared, Auth(cx): Auth, Path(pool): Path<String>, query: Query) -> Answer {
+async fn list_members(From(cloud): SharedCloud, Auth(cx): Auth, Path(pool): Path<String>, query: Query) -> JsonResult {
     let rows = read(&cloud, |state| members::list(state, &cx, &pool)).await?;
     page(&cloud, &query, "members", MEMBER, None, rows)
 }
 
 async fn create_member(
-    From(cloud): Shared,
+    From(cloud): SharedCloud,
     Auth(cx): Auth,
     Path(pool): Path<String>,
     Input(body): Input<Value>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let create = |state: &mut State| {
+    let create = |state: &mut CloudState| {
         let body = schema::read(body, "member", schema::MEMBER_CREATE, minor(state))?;
         members::create(state, &cx, &pool, body).map(|made| Json(json!({"member": made})))
     };
@@ -346,13 +346,13 @@ async fn create_member(
 }
 
 async fn batch_members(
-    From(cloud): Shared,
+    From(cloud): SharedCloud,
     Auth(cx): Auth,
     Path(pool): Path<String>,
     query: Query,
     Input(body): Input<Value>,
 ) -> Result<StatusCode, ApiError> {
-    let replace = |state: &mut State| {
+    let replace = |state: &mut CloudState| {
         let newest = minor(state);
         // Before 2.11 nobody knew the parameter.
         let additive = newest >= 11 && query.flag("additive_only");
@@ -363,21 +363,21 @@ async fn batch_members(
 }
 
 async fn show_member(
-    From(cloud): Shared,
+    From(cloud): SharedCloud,
     Auth(cx): Auth,
     Path((pool, id)): Path<(String, String)>,
     query: Query,
-) -> Answer {
+) -> JsonResult {
     read(&cloud, |state| members::show(state, &cx, &pool, &id)).await.map(|found| one("member", &query, found))
 }
 
 async fn update_member(
-    From(cloud): Shared,
+    From(cloud): SharedCloud,
     Auth(cx): Auth,
     Path((pool, id)): Path<(String, String)>,
     Input(body): Input<Value>,
-) -> Answer {
-    let update = |state: &mut State| {
+) -> JsonResult {
+    let update = |state: &mut CloudState| {
         let body = schema::read(body, "member", schema::MEMBER_UPDATE, minor(state))?;
         members::update(state, &cx, &pool, &id, body).map(|made| Json(json!({"member": made})))
     };
@@ -385,7 +385,7 @@ async fn update_member(
 }
 
 async fn delete_member(
-    From(cloud): Shared,
+    From(cloud): SharedCloud,
     Auth(cx): Auth,
     Path((pool, id)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
@@ -410,21 +410,21 @@ fn other_routes() -> Router<Arc<Cloud>> {
         .route("/l7policies/{id}/rules", get(no_policy))
 }
 
-async fn status(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -> Answer {
+async fn status(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> JsonResult {
     read(&cloud, |state| load_balancers::status(state, &cx, &id)).await.map(|tree| Json(json!(tree)))
 }
 
-async fn stats(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -> Answer {
+async fn stats(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> JsonResult {
     let stats = read(&cloud, |state| load_balancers::stats(state, &cx, &id)).await?;
     Ok(Json(json!(StatsBody { stats })))
 }
 
-async fn listener_stats(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -> Answer {
+async fn listener_stats(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> JsonResult {
     let stats = read(&cloud, |state| listeners::stats(state, &cx, &id)).await?;
     Ok(Json(json!(StatsBody { stats })))
 }
 
-async fn failover(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
+async fn failover(From(cloud): SharedCloud, Auth(cx): Auth, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
     change(&cloud, |state| load_balancers::failover(state, &cx, &id)).await?;
     Ok(StatusCode::ACCEPTED)
 }
@@ -432,42 +432,51 @@ async fn failover(From(cloud): Shared, Auth(cx): Auth, Path(id): Path<String>) -
 const QUOTA: &[&str] =
     &["project_id", "loadbalancer", "listener", "member", "pool", "healthmonitor", "l7policy", "l7rule"];
 
-async fn list_quotas(From(cloud): Shared, Auth(cx): Auth, query: Query) -> Answer {
+async fn list_quotas(From(cloud): SharedCloud, Auth(cx): Auth, query: Query) -> JsonResult {
     let rows = read(&cloud, |state| Ok(quotas::list(state, &cx))).await?;
     page(&cloud, &query, "quotas", QUOTA, None, rows)
 }
 
-async fn show_quota(From(cloud): Shared, Auth(cx): Auth, Path(project): Path<String>, query: Query) -> Answer {
+async fn show_quota(From(cloud): SharedCloud, Auth(cx): Auth, Path(project): Path<String>, query: Query) -> JsonResult {
     read(&cloud, |state| quotas::show(state, &cx, &project)).await.map(|quota| one("quota", &query, quota))
 }
 
-async fn default_quota(From(cloud): Shared, Auth(cx): Auth, Path(project): Path<String>, query: Query) -> Answer {
+async fn default_quota(
+    From(cloud): SharedCloud,
+    Auth(cx): Auth,
+    Path(project): Path<String>,
+    query: Query,
+) -> JsonResult {
     read(&cloud, |state| quotas::show_default(state, &cx, &project)).await.map(|quota| one("quota", &query, quota))
 }
 
-async fn own_default_quota(From(cloud): Shared, Auth(cx): Auth, query: Query) -> Answer {
+async fn own_default_quota(From(cloud): SharedCloud, Auth(cx): Auth, query: Query) -> JsonResult {
     read(&cloud, |state| quotas::show_default(state, &cx, &cx.project)).await.map(|quota| one("quota", &query, quota))
 }
 
 async fn update_quota(
-    From(cloud): Shared,
+    From(cloud): SharedCloud,
     Auth(cx): Auth,
     Path(project): Path<String>,
     Input(body): Input<Value>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let update = |state: &mut State| {
+    let update = |state: &mut CloudState| {
         let body: QuotaUpdate = schema::read(body, "quota", schema::QUOTA_UPDATE, minor(state))?;
         quotas::update(state, &cx, &project, &body).map(|quota| Json(json!({"quota": quota})))
     };
     change(&cloud, update).await.map(|quota| (StatusCode::ACCEPTED, quota))
 }
 
-async fn reset_quota(From(cloud): Shared, Auth(cx): Auth, Path(project): Path<String>) -> Result<StatusCode, ApiError> {
+async fn reset_quota(
+    From(cloud): SharedCloud,
+    Auth(cx): Auth,
+    Path(project): Path<String>,
+) -> Result<StatusCode, ApiError> {
     change(&cloud, |state| quotas::reset(state, &cx, &project)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn providers(From(cloud): Shared, Auth(_): Auth, query: Query) -> Answer {
+async fn providers(From(cloud): SharedCloud, Auth(_): Auth, query: Query) -> JsonResult {
     let rows = read(&cloud, |state| Ok(catalog::providers(state))).await?;
     page(&cloud, &query, "providers", &["name", "description"], None, rows)
 }
@@ -480,11 +489,11 @@ fn nothing(collection: &str) -> Json<Value> {
     Json(body.into())
 }
 
-async fn no_policies(From(cloud): Shared, Auth(_): Auth) -> Result<StatusCode, ApiError> {
+async fn no_policies(From(cloud): SharedCloud, Auth(_): Auth) -> Result<StatusCode, ApiError> {
     let provider = read(&cloud, |state| Ok(Settings::of(state).default_provider)).await?;
     Err(unsupported_option(&provider, "L7 policies are not to be had here"))
 }
 
-async fn no_policy(Auth(_): Auth, Path(id): Path<String>) -> Answer {
+async fn no_policy(Auth(_): Auth, Path(id): Path<String>) -> JsonResult {
     Err(not_found("L7 Policy", &id))
 }

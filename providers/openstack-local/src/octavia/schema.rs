@@ -17,7 +17,7 @@ pub type Schema = &'static [Field];
 #[derive(Debug)]
 pub struct Field {
     name: &'static str,
-    kind: Kind,
+    kind: AttributeType,
     /// Minor version that brought it.
     since: u8,
     required: bool,
@@ -25,7 +25,7 @@ pub struct Field {
 
 /// What an attribute may be.
 #[derive(Clone, Copy)]
-enum Kind {
+enum AttributeType {
     /// Text, at most so many characters.
     Text(usize),
     /// Identifier.
@@ -51,18 +51,18 @@ enum Kind {
     /// Object.
     Object(Schema),
     /// List.
-    List(&'static Kind),
+    List(&'static AttributeType),
     /// Network.
     Cidr,
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for AttributeType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Kind")
     }
 }
 
-const fn field(name: &'static str, kind: Kind) -> Field {
+const fn field(name: &'static str, kind: AttributeType) -> Field {
     Field { name, kind, since: 0, required: false }
 }
 
@@ -76,20 +76,20 @@ impl Field {
     }
 }
 
-const NAME: Kind = Kind::Text(255);
-const PORT: Kind = Kind::Int(1, 65535);
-const TIMEOUT: Kind = Kind::Int(0, 2_073_600_000);
-const RETRIES: Kind = Kind::Int(1, 10);
-const SECONDS: Kind = Kind::Int(0, u32::MAX as i64);
-const LIMIT: Kind = Kind::Int(-1, i32::MAX as i64);
-const WEIGHT: Kind = Kind::Int(0, 256);
-const TEXTS: Kind = Kind::List(&NAME);
-const UUIDS: Kind = Kind::List(&Kind::Uuid);
-const CIDRS: Kind = Kind::List(&Kind::Cidr);
-const ALPN: Kind = Kind::List(&Kind::Word(|| words(&["h2", "http/1.1", "http/1.0"])));
-const AUTHENTICATION: Kind = Kind::Word(|| words(&["NONE", "OPTIONAL", "MANDATORY"]));
-const METHOD: Kind =
-    Kind::Word(|| words(&["GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"]));
+const NAME: AttributeType = AttributeType::Text(255);
+const PORT: AttributeType = AttributeType::Int(1, 65535);
+const TIMEOUT: AttributeType = AttributeType::Int(0, 2_073_600_000);
+const RETRIES: AttributeType = AttributeType::Int(1, 10);
+const SECONDS: AttributeType = AttributeType::Int(0, u32::MAX as i64);
+const LIMIT: AttributeType = AttributeType::Int(-1, i32::MAX as i64);
+const WEIGHT: AttributeType = AttributeType::Int(0, 256);
+const TEXTS: AttributeType = AttributeType::List(&NAME);
+const UUIDS: AttributeType = AttributeType::List(&AttributeType::Uuid);
+const CIDRS: AttributeType = AttributeType::List(&AttributeType::Cidr);
+const ALPN: AttributeType = AttributeType::List(&AttributeType::Word(|| words(&["h2", "http/1.1", "http/1.0"])));
+const AUTHENTICATION: AttributeType = AttributeType::Word(|| words(&["NONE", "OPTIONAL", "MANDATORY"]));
+const METHOD: AttributeType =
+    AttributeType::Word(|| words(&["GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "PATCH", "CONNECT"]));
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
@@ -97,7 +97,7 @@ fn words(words: &[&str]) -> Vec<String> {
 
 macro_rules! all_of {
     ($words:ty) => {
-        Kind::Word(|| <$words>::ALL.iter().map(ToString::to_string).collect())
+        AttributeType::Word(|| <$words>::ALL.iter().map(ToString::to_string).collect())
     };
 }
 
@@ -105,33 +105,36 @@ macro_rules! all_of {
 pub const LOAD_BALANCER_CREATE: Schema = &[
     field("name", NAME),
     field("description", NAME),
-    field("admin_state_up", Kind::Bool),
-    field("vip_address", Kind::Ip),
-    field("vip_port_id", Kind::Uuid),
-    field("vip_subnet_id", Kind::Uuid),
-    field("vip_network_id", Kind::Uuid),
-    field("vip_qos_policy_id", Kind::Uuid),
+    field("admin_state_up", AttributeType::Bool),
+    field("vip_address", AttributeType::Ip),
+    field("vip_port_id", AttributeType::Uuid),
+    field("vip_subnet_id", AttributeType::Uuid),
+    field("vip_network_id", AttributeType::Uuid),
+    field("vip_qos_policy_id", AttributeType::Uuid),
     field("vip_sg_ids", UUIDS).since(29),
-    field("additional_vips", Kind::List(&Kind::Object(ADDITIONAL_VIP))).since(26),
+    field("additional_vips", AttributeType::List(&AttributeType::Object(ADDITIONAL_VIP))).since(26),
     field("project_id", NAME),
     field("tenant_id", NAME),
-    field("listeners", Kind::List(&Kind::Object(LISTENER_NESTED))),
-    field("pools", Kind::List(&Kind::Object(POOL_NESTED))),
-    field("provider", Kind::Text(64)),
+    field("listeners", AttributeType::List(&AttributeType::Object(LISTENER_NESTED))),
+    field("pools", AttributeType::List(&AttributeType::Object(POOL_NESTED))),
+    field("provider", AttributeType::Text(64)),
     field("tags", TEXTS).since(5),
-    field("flavor_id", Kind::Uuid).since(6),
+    field("flavor_id", AttributeType::Uuid).since(6),
     field("availability_zone", NAME).since(14),
 ];
 
-const ADDITIONAL_VIP: Schema =
-    &[field("subnet_id", Kind::Uuid).required(), field("ip_address", Kind::Ip), field("port_id", Kind::Uuid)];
+const ADDITIONAL_VIP: Schema = &[
+    field("subnet_id", AttributeType::Uuid).required(),
+    field("ip_address", AttributeType::Ip),
+    field("port_id", AttributeType::Uuid),
+];
 
 /// Change of a load balancer.
 pub const LOAD_BALANCER_UPDATE: Schema = &[
     field("name", NAME),
     field("description", NAME),
-    field("admin_state_up", Kind::Bool),
-    field("vip_qos_policy_id", Kind::Uuid),
+    field("admin_state_up", AttributeType::Bool),
+    field("vip_qos_policy_id", AttributeType::Uuid),
     field("vip_sg_ids", UUIDS).since(29),
     field("tags", TEXTS).since(5),
 ];
@@ -142,12 +145,12 @@ macro_rules! listener {
             $($more,)*
             field("name", NAME),
             field("description", NAME),
-            field("admin_state_up", Kind::Bool),
+            field("admin_state_up", AttributeType::Bool),
             field("connection_limit", LIMIT),
             field("default_tls_container_ref", NAME),
             field("sni_container_refs", TEXTS),
-            field("default_pool_id", Kind::Uuid),
-            field("insert_headers", Kind::Headers),
+            field("default_pool_id", AttributeType::Uuid),
+            field("insert_headers", AttributeType::Headers),
             field("timeout_client_data", TIMEOUT).since(1),
             field("timeout_member_connect", TIMEOUT).since(1),
             field("timeout_member_data", TIMEOUT).since(1),
@@ -157,23 +160,23 @@ macro_rules! listener {
             field("client_authentication", AUTHENTICATION).since(8),
             field("client_crl_container_ref", NAME).since(8),
             field("allowed_cidrs", CIDRS).since(12),
-            field("tls_ciphers", Kind::Text(2048)).since(15),
-            field("tls_versions", Kind::List(&Kind::Text(32))).since(17),
+            field("tls_ciphers", AttributeType::Text(2048)).since(15),
+            field("tls_versions", AttributeType::List(&AttributeType::Text(32))).since(17),
             field("alpn_protocols", ALPN).since(20),
             field("hsts_max_age", SECONDS).since(27),
-            field("hsts_include_subdomains", Kind::Bool).since(27),
-            field("hsts_preload", Kind::Bool).since(27),
+            field("hsts_include_subdomains", AttributeType::Bool).since(27),
+            field("hsts_preload", AttributeType::Bool).since(27),
         ]
     };
 }
 
 /// Listener to create.
 pub const LISTENER_CREATE: Schema = listener![
-    field("loadbalancer_id", Kind::Uuid).required(),
+    field("loadbalancer_id", AttributeType::Uuid).required(),
     field("protocol", all_of!(ListenerProtocol)).required(),
     field("protocol_port", PORT).required(),
-    field("default_pool", Kind::Object(POOL_NESTED)),
-    field("l7policies", Kind::List(&Kind::Object(&[]))),
+    field("default_pool", AttributeType::Object(POOL_NESTED)),
+    field("l7policies", AttributeType::List(&AttributeType::Object(&[]))),
     field("project_id", NAME),
     field("tenant_id", NAME),
 ];
@@ -181,8 +184,8 @@ pub const LISTENER_CREATE: Schema = listener![
 const LISTENER_NESTED: Schema = listener![
     field("protocol", all_of!(ListenerProtocol)).required(),
     field("protocol_port", PORT).required(),
-    field("default_pool", Kind::Object(POOL_NESTED)),
-    field("l7policies", Kind::List(&Kind::Object(&[]))),
+    field("default_pool", AttributeType::Object(POOL_NESTED)),
+    field("l7policies", AttributeType::List(&AttributeType::Object(&[]))),
 ];
 
 /// Change of a listener.
@@ -194,15 +197,15 @@ macro_rules! pool {
             $($more,)*
             field("name", NAME),
             field("description", NAME),
-            field("admin_state_up", Kind::Bool),
-            field("session_persistence", Kind::Object(PERSISTENCE)),
+            field("admin_state_up", AttributeType::Bool),
+            field("session_persistence", AttributeType::Object(PERSISTENCE)),
             field("tags", TEXTS).since(5),
             field("tls_container_ref", NAME).since(8),
             field("ca_tls_container_ref", NAME).since(8),
             field("crl_container_ref", NAME).since(8),
-            field("tls_enabled", Kind::Bool).since(8),
-            field("tls_ciphers", Kind::Text(2048)).since(15),
-            field("tls_versions", Kind::List(&Kind::Text(32))).since(18),
+            field("tls_enabled", AttributeType::Bool).since(8),
+            field("tls_ciphers", AttributeType::Text(2048)).since(15),
+            field("tls_versions", AttributeType::List(&AttributeType::Text(32))).since(18),
             field("alpn_protocols", ALPN).since(24),
         ]
     };
@@ -210,12 +213,12 @@ macro_rules! pool {
 
 /// Pool to create.
 pub const POOL_CREATE: Schema = pool![
-    field("listener_id", Kind::Uuid),
-    field("loadbalancer_id", Kind::Uuid),
+    field("listener_id", AttributeType::Uuid),
+    field("loadbalancer_id", AttributeType::Uuid),
     field("protocol", all_of!(PoolProtocol)).required(),
     field("lb_algorithm", all_of!(LbAlgorithm)).required(),
-    field("healthmonitor", Kind::Object(MONITOR_NESTED)),
-    field("members", Kind::List(&Kind::Object(MEMBER_CREATE))),
+    field("healthmonitor", AttributeType::Object(MONITOR_NESTED)),
+    field("members", AttributeType::List(&AttributeType::Object(MEMBER_CREATE))),
     field("project_id", NAME),
     field("tenant_id", NAME),
 ];
@@ -223,8 +226,8 @@ pub const POOL_CREATE: Schema = pool![
 const POOL_NESTED: Schema = pool![
     field("protocol", all_of!(PoolProtocol)),
     field("lb_algorithm", all_of!(LbAlgorithm)),
-    field("healthmonitor", Kind::Object(MONITOR_NESTED)),
-    field("members", Kind::List(&Kind::Object(MEMBER_CREATE))),
+    field("healthmonitor", AttributeType::Object(MONITOR_NESTED)),
+    field("members", AttributeType::List(&AttributeType::Object(MEMBER_CREATE))),
 ];
 
 /// Change of a pool.
@@ -232,36 +235,36 @@ pub const POOL_UPDATE: Schema = pool![field("lb_algorithm", all_of!(LbAlgorithm)
 
 const PERSISTENCE: Schema = &[
     field("type", all_of!(PersistenceType)).required(),
-    field("cookie_name", Kind::Cookie),
+    field("cookie_name", AttributeType::Cookie),
     field("persistence_timeout", SECONDS),
-    field("persistence_granularity", Kind::Ip),
+    field("persistence_granularity", AttributeType::Ip),
 ];
 
 /// Member to create.
 pub const MEMBER_CREATE: Schema = &[
     field("name", NAME),
-    field("admin_state_up", Kind::Bool),
-    field("address", Kind::Ip).required(),
+    field("admin_state_up", AttributeType::Bool),
+    field("address", AttributeType::Ip).required(),
     field("protocol_port", PORT).required(),
     field("weight", WEIGHT),
-    field("backup", Kind::Bool).since(1),
-    field("subnet_id", Kind::Uuid),
+    field("backup", AttributeType::Bool).since(1),
+    field("subnet_id", AttributeType::Uuid),
     field("project_id", NAME),
     field("tenant_id", NAME),
     field("monitor_port", PORT),
-    field("monitor_address", Kind::Ip),
+    field("monitor_address", AttributeType::Ip),
     field("tags", TEXTS).since(5),
-    field("request_sriov", Kind::Bool).since(30),
+    field("request_sriov", AttributeType::Bool).since(30),
 ];
 
 /// Change of a member.
 pub const MEMBER_UPDATE: Schema = &[
     field("name", NAME),
-    field("admin_state_up", Kind::Bool),
+    field("admin_state_up", AttributeType::Bool),
     field("weight", WEIGHT),
-    field("backup", Kind::Bool).since(1),
+    field("backup", AttributeType::Bool).since(1),
     field("monitor_port", PORT),
-    field("monitor_address", Kind::Ip),
+    field("monitor_address", AttributeType::Ip),
     field("tags", TEXTS).since(5),
 ];
 
@@ -272,11 +275,11 @@ macro_rules! monitor {
             field("name", NAME),
             field("max_retries_down", RETRIES),
             field("http_method", METHOD),
-            field("url_path", Kind::Path),
-            field("expected_codes", Kind::Codes),
-            field("admin_state_up", Kind::Bool),
+            field("url_path", AttributeType::Path),
+            field("expected_codes", AttributeType::Codes),
+            field("admin_state_up", AttributeType::Bool),
             field("tags", TEXTS).since(5),
-            field("http_version", Kind::HttpVersion).since(10),
+            field("http_version", AttributeType::HttpVersion).since(10),
             field("domain_name", NAME).since(10),
         ]
     };
@@ -284,7 +287,7 @@ macro_rules! monitor {
 
 /// Health monitor to create.
 pub const MONITOR_CREATE: Schema = monitor![
-    field("pool_id", Kind::Uuid).required(),
+    field("pool_id", AttributeType::Uuid).required(),
     field("type", all_of!(MonitorType)).required(),
     field("delay", SECONDS).required(),
     field("timeout", SECONDS).required(),
@@ -330,7 +333,7 @@ macro_rules! required {
     }};
 }
 
-const DATA: Kind = Kind::Text(4096);
+const DATA: AttributeType = AttributeType::Text(4096);
 
 /// Flavor profile to create.
 pub const FLAVOR_PROFILE_CREATE: Schema = required!(profile!("flavor_data"));
@@ -348,26 +351,28 @@ pub const ZONE_PROFILE_UPDATE: Schema = &profile!("availability_zone_data");
 pub const FLAVOR_CREATE: Schema = &[
     field("name", NAME).required(),
     field("description", NAME),
-    field("enabled", Kind::Bool),
-    field("flavor_profile_id", Kind::Uuid).required(),
+    field("enabled", AttributeType::Bool),
+    field("flavor_profile_id", AttributeType::Uuid).required(),
 ];
 
 /// Change of a flavor.
-pub const FLAVOR_UPDATE: Schema = &[field("name", NAME), field("description", NAME), field("enabled", Kind::Bool)];
+pub const FLAVOR_UPDATE: Schema =
+    &[field("name", NAME), field("description", NAME), field("enabled", AttributeType::Bool)];
 
 /// Availability zone to create.
 pub const ZONE_CREATE: Schema = &[
     field("name", NAME).required(),
     field("description", NAME),
-    field("enabled", Kind::Bool),
-    field("availability_zone_profile_id", Kind::Uuid).required(),
+    field("enabled", AttributeType::Bool),
+    field("availability_zone_profile_id", AttributeType::Uuid).required(),
 ];
 
 /// Change of an availability zone.
-pub const ZONE_UPDATE: Schema = &[field("description", NAME), field("enabled", Kind::Bool)];
+pub const ZONE_UPDATE: Schema = &[field("description", NAME), field("enabled", AttributeType::Bool)];
 
 /// Batch of members: the list itself is the envelope.
-pub const MEMBER_BATCH: Schema = &[field("members", Kind::List(&Kind::Object(MEMBER_CREATE))).required()];
+pub const MEMBER_BATCH: Schema =
+    &[field("members", AttributeType::List(&AttributeType::Object(MEMBER_CREATE))).required()];
 
 /// Reads the body `{"<envelope>": {…}}` of a request, by a server whose newest version is 2.`minor`.
 ///
@@ -414,38 +419,38 @@ fn checked_object(name: &str, value: Value, schema: Schema, minor: u8) -> Result
     }
 }
 
-fn checked_value(name: &str, value: Value, kind: Kind, minor: u8) -> Result<Value, ApiError> {
+fn checked_value(name: &str, value: Value, kind: AttributeType, minor: u8) -> Result<Value, ApiError> {
     let refuse = |value: &Value, message: &str| Err(invalid_input(name, shown(value), message));
     match kind {
-        Kind::Int(least, most) => integer(name, &value, least, most),
-        Kind::Bool => {
+        AttributeType::Int(least, most) => integer(name, &value, least, most),
+        AttributeType::Bool => {
             boolean(&value).map_or_else(|| refuse(&value, "Wrong type. Expected a boolean"), |b| Ok(b.into()))
         }
-        Kind::HttpVersion => match number(&value) {
+        AttributeType::HttpVersion => match number(&value) {
             Some(version) if [1.0, 1.1].contains(&version) => Ok(version.into()),
             _ => refuse(&value, "Value should be one of: 1.0, 1.1"),
         },
-        Kind::Object(schema) => checked_object(name, value, schema, minor),
-        Kind::List(&kind) => {
+        AttributeType::Object(schema) => checked_object(name, value, schema, minor),
+        AttributeType::List(&kind) => {
             let Value::Array(values) = value else { return refuse(&value, "Wrong type. Expected a list") };
             let values = values.into_iter().map(|value| checked_value(name, value, kind, minor));
             Ok(Value::Array(values.collect::<Result<_, _>>()?))
         }
-        Kind::Headers => match &value {
+        AttributeType::Headers => match &value {
             Value::Object(headers) if headers.values().all(|value| value.is_string() || value.is_boolean()) => {
                 let texts = headers.iter().map(|(name, value)| (name.clone(), shown(value).into()));
                 Ok(Value::Object(texts.collect()))
             }
             _ => refuse(&value, "Wrong type. Expected an object of texts"),
         },
-        Kind::Text(_)
-        | Kind::Uuid
-        | Kind::Word(_)
-        | Kind::Ip
-        | Kind::Path
-        | Kind::Codes
-        | Kind::Cookie
-        | Kind::Cidr => {
+        AttributeType::Text(_)
+        | AttributeType::Uuid
+        | AttributeType::Word(_)
+        | AttributeType::Ip
+        | AttributeType::Path
+        | AttributeType::Codes
+        | AttributeType::Cookie
+        | AttributeType::Cidr => {
             let Value::String(text) = &value else { return refuse(&value, "Wrong type. Expected a text") };
             match text_fault(text, kind) {
                 Some(fault) => refuse(&value, &fault),
@@ -456,27 +461,27 @@ fn checked_value(name: &str, value: Value, kind: Kind, minor: u8) -> Result<Valu
 }
 
 /// Says what is wrong with a text.
-fn text_fault(text: &str, kind: Kind) -> Option<String> {
+fn text_fault(text: &str, kind: AttributeType) -> Option<String> {
     let unless = |good: bool, message: &str| (!good).then(|| message.to_owned());
     match kind {
-        Kind::Text(most) => (text.chars().count() > most)
+        AttributeType::Text(most) => (text.chars().count() > most)
             .then(|| format!("Value should have a maximum character requirement of {most}")),
-        Kind::Uuid => unless(uuid::Uuid::try_parse(text).is_ok(), "Value should be UUID format"),
-        Kind::Word(words) => {
+        AttributeType::Uuid => unless(uuid::Uuid::try_parse(text).is_ok(), "Value should be UUID format"),
+        AttributeType::Word(words) => {
             let words = words();
             (!words.iter().any(|word| word == text)).then(|| format!("Value should be one of: {}", words.join(", ")))
         }
-        Kind::Ip => unless(text.parse::<IpAddr>().is_ok(), "Value should be IPv4 or IPv6 format"),
-        Kind::Cidr => unless(
+        AttributeType::Ip => unless(text.parse::<IpAddr>().is_ok(), "Value should be IPv4 or IPv6 format"),
+        AttributeType::Cidr => unless(
             text.parse::<IpNet>().is_ok() || text.parse::<IpAddr>().is_ok(),
             "Value should be IPv4 or IPv6 CIDR format",
         ),
-        Kind::Path => unless(
+        AttributeType::Path => unless(
             text.starts_with('/') && !text.contains(|c: char| c.is_whitespace() || c.is_control()),
             "Value must be a valid URL Path string",
         ),
-        Kind::Codes => unless(are_codes(text), "Value should match the pattern of status codes"),
-        Kind::Cookie => unless(
+        AttributeType::Codes => unless(are_codes(text), "Value should match the pattern of status codes"),
+        AttributeType::Cookie => unless(
             !text.is_empty() && text.len() <= 255 && !text.contains(|c: char| c.is_whitespace() || ",;\\".contains(c)),
             "Value should match the pattern ^[^\\s,;\\\\]+$",
         ),

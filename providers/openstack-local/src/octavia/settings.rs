@@ -6,7 +6,7 @@ use openstack_api::octavia::Quota;
 use serde::{Deserialize, Serialize};
 
 use super::rows::Outcome;
-use crate::state::{Row, State};
+use crate::state::{CloudState, Row};
 
 /// Settings: one row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,12 +71,12 @@ impl Row for Settings {
 
 impl Settings {
     /// Returns the settings in force.
-    pub fn of(state: &State) -> Self {
+    pub fn of(state: &CloudState) -> Self {
         state.octavia.settings.get("settings").map_or_else(Self::default, |row| Self::clone(row))
     }
 
     /// Changes the settings.
-    pub fn change(state: &mut State, change: impl FnOnce(&mut Self)) {
+    pub fn change(state: &mut CloudState, change: impl FnOnce(&mut Self)) {
         let mut settings = Self::of(state);
         change(&mut settings);
         state.octavia.settings.put(settings);

@@ -11,12 +11,12 @@ use openstack_api::{
 
 use super::{
     error::{no_such, validation},
-    provider::PortWords,
+    provider_driver::PortNames,
     rows::LoadBalancerRow,
 };
 use crate::{
     neutron::{networks, ports, security_groups, subnets},
-    state::{ApiError, Cx, State},
+    state::{ApiError, CloudState, Cx},
 };
 
 /// Address of a load balancer.
@@ -32,7 +32,7 @@ pub(super) struct Vip {
 }
 
 /// Where the address is to be.
-struct Place {
+struct VipLocation {
     network: String,
     subnet: String,
     address: Option<IpAddr>,
@@ -44,10 +44,10 @@ struct Place {
 /// # Errors
 /// 400 when the place does not exist or does not fit, 409 when the address or the port is in use.
 pub(super) fn allocate(
-    state: &mut State,
+    state: &mut CloudState,
     cx: &Cx,
     create: &LoadBalancerCreate,
-    words: &PortWords,
+    words: &PortNames,
     project: &str,
 ) -> Result<Vip, ApiError> {
     let place = place(state, cx, create)?;
@@ -57,7 +57,7 @@ pub(super) fn allocate(
         return Err(no_such("Security Group", group));
     }
     let port = match &place.port {
-        Some(port) => take_port(state, cx, port, words)?,
+        Some(port) => adopt_port(state, cx, port, words)?,
         None => {
             let first = FixedIpRequest { subnet_id: Some(place.subnet.clone()), ip_address: place.address };
             let request = PortCreate {
@@ -105,7 +105,7 @@ fn address_on(port: &Port, subnet: &str, wanted: Option<IpAddr>) -> Option<IpAdd
 }
 
 /// Reads where the address is to be, and fills in what is not said.
-fn place(state: &State, cx: &Cx, create: &LoadBalancerCreate) -> Result<Place, ApiError> {
+fn place(state: &CloudState, cx: &Cx, create: &LoadBalancerCreate) -> Result<VipLocation, ApiError> {
     // The schema let it through, so it is an address.
     let address = create.vip_address.as_ref().and_then(|address| address.parse().ok());
     if let Some(port) = &create.vip_port_id {
@@ -120,22 +120,22 @@ fn place(state: &State, cx: &Cx, create: &LoadBalancerCreate) -> Result<Place, A
             Some(id) => id.clone(),
             None => choose_subnet(state, network, address)?,
         };
-        return Ok(Place { network: network.clone(), subnet, address, port: None });
+        return Ok(VipLocation { network: network.clone(), subnet, address, port: None });
     }
     let Some(subnet) = &create.vip_subnet_id else {
         return Err(validation("VIP must contain one of: vip_port_id, vip_network_id, vip_subnet_id."));
     };
     let network = subnet_of(state, cx, subnet)?.network_id.clone();
-    Ok(Place { network, subnet: subnet.clone(), address, port: None })
+    Ok(VipLocation { network, subnet: subnet.clone(), address, port: None })
 }
 
 fn place_of_port(
-    state: &State,
+    state: &CloudState,
     cx: &Cx,
     create: &LoadBalancerCreate,
     port: &str,
     address: Option<IpAddr>,
-) -> Result<Place, ApiError> {
+) -> Result<VipLocation, ApiError> {
     let row = ports::get(state, cx, port).map_err(|_| no_such("Port", port))?;
     if !row.device_id.is_empty() {
         let fault = format_args!("Port {port} is already used by device {} ", row.device_id);
@@ -162,15 +162,15 @@ fn place_of_port(
         },
     };
     let (subnet, address) = (fixed.0, Some(fixed.1));
-    Ok(Place { network: row.network_id.clone(), subnet, address, port: Some(port.to_owned()) })
+    Ok(VipLocation { network: row.network_id.clone(), subnet, address, port: Some(port.to_owned()) })
 }
 
-fn subnet_of<'a>(state: &'a State, cx: &Cx, id: &str) -> Result<&'a Subnet, ApiError> {
+fn subnet_of<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a Subnet, ApiError> {
     subnets::get(state, cx, id).map_err(|_| no_such("Subnet", id))
 }
 
 /// Chooses a subnet of a network: the one that holds the address, else the first with IPv4, else the first.
-fn choose_subnet(state: &State, network: &str, address: Option<IpAddr>) -> Result<String, ApiError> {
+fn choose_subnet(state: &CloudState, network: &str, address: Option<IpAddr>) -> Result<String, ApiError> {
     let mut of_network: Vec<&Subnet> =
         state.neutron.subnets.iter().map(|row| &**row).filter(|row| row.network_id == network).collect();
     of_network.sort_by(|a, b| a.standard.created_at.cmp(&b.standard.created_at));
@@ -193,10 +193,10 @@ fn choose_subnet(state: &State, network: &str, address: Option<IpAddr>) -> Resul
 
 /// Further addresses: of other subnets of the same network.
 fn additional(
-    state: &State,
+    state: &CloudState,
     cx: &Cx,
     create: &LoadBalancerCreate,
-    place: &Place,
+    place: &VipLocation,
 ) -> Result<Vec<FixedIpRequest>, ApiError> {
     let mut seen = vec![place.subnet.as_str()];
     let mut more = Vec::new();
@@ -215,7 +215,7 @@ fn additional(
 }
 
 /// Makes a port that was there before the load balancer's.
-fn take_port(state: &mut State, cx: &Cx, port: &str, words: &PortWords) -> Result<Port, ApiError> {
+fn adopt_port(state: &mut CloudState, cx: &Cx, port: &str, words: &PortNames) -> Result<Port, ApiError> {
     let request = PortUpdate {
         device_id: Some(Some(words.device.clone())),
         device_owner: Some(Some(words.owner.to_owned())),
@@ -225,7 +225,7 @@ fn take_port(state: &mut State, cx: &Cx, port: &str, words: &PortWords) -> Resul
 }
 
 /// Gives the address of a load balancer back. A floating IP on it stays, detached; a port that was there before stays.
-pub(super) fn release(state: &mut State, now: Timestamp, row: &LoadBalancerRow) {
+pub(super) fn release(state: &mut CloudState, now: Timestamp, row: &LoadBalancerRow) {
     let Some(port) = &row.body.vip_port_id else { return };
     let cx = service(now);
     let released = if row.owns_port {
@@ -241,11 +241,11 @@ pub(super) fn release(state: &mut State, now: Timestamp, row: &LoadBalancerRow) 
 }
 
 /// Checks that a subnet exists.
-pub(super) fn check_subnet(state: &State, id: &str) -> Result<(), ApiError> {
+pub(super) fn check_subnet(state: &CloudState, id: &str) -> Result<(), ApiError> {
     if state.neutron.subnets.get(id).is_some() { Ok(()) } else { Err(no_such("Subnet", id)) }
 }
 
 /// Returns the network of a subnet's addresses.
-pub(super) fn network_of(state: &State, subnet: &str) -> Option<IpNet> {
+pub(super) fn network_of(state: &CloudState, subnet: &str) -> Option<IpNet> {
     state.neutron.subnets.get(subnet)?.cidr.parse().ok()
 }

@@ -33,7 +33,7 @@ impl FromRequestParts<Arc<Cloud>> for Auth {
 }
 
 /// Looks up who asks, by the token in the header.
-pub(crate) fn caller(parts: &Parts, cloud: &Cloud) -> Result<keystone::Caller, ApiError> {
+pub(crate) fn caller(parts: &Parts, cloud: &Cloud) -> Result<keystone::RequestUser, ApiError> {
     let token = parts.headers.get(AUTH_TOKEN).and_then(|value| value.to_str().ok()).ok_or_else(unauthorized)?;
     let now = cloud.clock.now();
     // A token whose making is not on disk yet cannot be known to anybody.

@@ -125,9 +125,9 @@ pub struct Faults {
 
 /// A request that is not answered.
 #[derive(Debug)]
-pub(super) struct Held(Arc<AtomicUsize>);
+pub(super) struct HungRequest(Arc<AtomicUsize>);
 
-impl Drop for Held {
+impl Drop for HungRequest {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -159,9 +159,9 @@ impl Faults {
     }
 
     /// Counts a request as stuck until the value is dropped.
-    pub(super) fn hold(&self) -> Held {
+    pub(super) fn hang(&self) -> HungRequest {
         self.stuck.fetch_add(1, Ordering::SeqCst);
-        Held(self.stuck.clone())
+        HungRequest(self.stuck.clone())
     }
 
     pub(super) fn take(&self, method: &str, path: &str) -> Option<FaultKind> {

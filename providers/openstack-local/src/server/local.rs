@@ -22,9 +22,9 @@ use crate::{
         KeyContainer, KeySecret, random_secret,
         seed::{self, Passwords},
     },
-    machines::{self, Cluster},
-    octavia::carry,
-    state::{ApiError, State, new_id},
+    octavia::dataplane_sync,
+    servers::{self, Cluster},
+    state::{ApiError, CloudState, new_id},
     store::{Store, StoreError},
 };
 
@@ -144,7 +144,7 @@ impl LocalCloud {
     /// Makes a new cloud in memory. It never waits for a disk, and works under paused time.
     pub fn in_memory(settings: Settings) -> Self {
         let credentials = Credentials::new(&settings);
-        let prepare = |state: &mut State| {
+        let prepare = |state: &mut CloudState| {
             seed::seed(state, &credentials.region, &credentials.seed());
             settings.apply(state);
         };
@@ -215,7 +215,7 @@ impl LocalCloud {
             payload,
         };
         let id = secret.id.clone();
-        let put = |state: &mut State| {
+        let put = |state: &mut CloudState| {
             state.keystone.key_secrets.put(secret);
             Ok(id)
         };
@@ -236,7 +236,7 @@ impl LocalCloud {
             secrets: secrets.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect(),
         };
         let id = container.id.clone();
-        let put = |state: &mut State| {
+        let put = |state: &mut CloudState| {
             let mut ids = container.secrets.values();
             if let Some(missing) = ids.find(|id| state.keystone.key_secrets.get(id).is_none()) {
                 return Err(ApiError::not_found("", format!("Secret {missing} not found.")));
@@ -254,15 +254,15 @@ impl LocalCloud {
 
     /// Carries the traffic of load balancers until cancelled, and ends their changes when they are due. Without it, the
     /// next request ends them, and what is switched on is taken to work.
-    pub async fn carry(&self, cancel: CancellationToken) {
+    pub async fn run_data_plane(&self, cancel: CancellationToken) {
         let plane = DataPlane::default();
-        carry::run(&self.cloud, Some(&plane), cancel).await;
+        dataplane_sync::run(&self.cloud, Some(&plane), cancel).await;
         plane.shutdown().await;
     }
 
     /// Runs the servers that ask for it until cancelled, as [`machines`] says.
     pub async fn run_servers(&self, cancel: CancellationToken) {
-        machines::run(&self.cloud, self.cluster.clone(), cancel).await;
+        servers::run(&self.cloud, self.cluster.clone(), cancel).await;
     }
 
     /// Serves until cancelled; [carries](Self::carry) traffic and [runs](Self::run_servers) servers meanwhile. When this
@@ -271,7 +271,7 @@ impl LocalCloud {
     /// # Errors
     /// The listener fails, or the state cannot be written.
     pub async fn serve(&self, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
-        carry::begin(&self.cloud, true).await.map_err(io::Error::other)?;
+        dataplane_sync::begin(&self.cloud, true).await.map_err(io::Error::other)?;
         // Requests end before the traffic does: until then each says what is there.
         let stop = CancellationToken::new();
         let serve = async {
@@ -279,6 +279,6 @@ impl LocalCloud {
             stop.cancel();
             served
         };
-        tokio::join!(serve, self.carry(stop.clone()), self.run_servers(stop.clone())).0
+        tokio::join!(serve, self.run_data_plane(stop.clone()), self.run_servers(stop.clone())).0
     }
 }

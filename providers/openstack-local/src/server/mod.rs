@@ -5,11 +5,11 @@ mod clock;
 mod errors;
 mod extract;
 mod faults;
-mod frame;
-mod journal;
 pub mod list;
 mod listen;
 mod local;
+mod request_log;
+mod router;
 mod settings;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -23,9 +23,9 @@ pub use self::{
     errors::Shape,
     extract::{Auth, Input, Origin},
     faults::{Fault, FaultKind, Faults},
-    frame::router,
-    journal::{Entry, Journal},
     local::{Credentials, LocalCloud, StartError},
+    request_log::{LoggedRequest, RequestLog},
+    router::router,
     settings::{CatalogForm, Settings},
 };
 pub(crate) use self::{errors::unauthorized, extract::caller};
@@ -39,7 +39,7 @@ pub struct Cloud {
     /// The time.
     pub clock: Clock,
     /// Requests so far.
-    pub journal: Journal,
+    pub journal: RequestLog,
     /// Trouble to make.
     pub faults: Faults,
     settings: RwLock<Arc<Settings>>,
@@ -51,7 +51,7 @@ impl Cloud {
         Self {
             store,
             clock: Clock::new(settings.time),
-            journal: Journal::default(),
+            journal: RequestLog::default(),
             faults: Faults::default(),
             settings: RwLock::new(Arc::new(settings)),
         }

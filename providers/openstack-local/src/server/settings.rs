@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, time::Duration};
 use openstack_api::Secret;
 
 use super::TimeSource;
-use crate::{octavia, state::State};
+use crate::{octavia, state::CloudState};
 
 /// How addresses in the catalog are written. Deployments differ, and clients must read both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Default for Settings {
 
 impl Settings {
     /// Sets what is kept with the state.
-    pub(super) fn apply(&self, state: &mut State) {
+    pub(super) fn apply(&self, state: &mut CloudState) {
         octavia::settings::Settings::change(state, |octavia| {
             octavia.newest_minor = u8::try_from(self.octavia_minor).unwrap_or(u8::MAX);
             octavia.page_max = self.page_size.unwrap_or(1000);

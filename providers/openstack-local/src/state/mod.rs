@@ -1,6 +1,6 @@
 //! Everything the cloud knows, in memory: rows by kind, changed by plain functions, all or nothing.
 //!
-//! A handler of a request is a function of [`State`] and [`Cx`]. The store runs it, writes down what it touched and only
+//! A handler of a request is a function of [`CloudState`] and [`Cx`]. The store runs it, writes down what it touched and only
 //! then lets the answer go; after an error it puts everything back. So no function here thinks of disks or locks.
 
 mod error;
@@ -78,7 +78,7 @@ pub fn encode<R: Row>(row: &R) -> Vec<u8> {
 
 /// Everything.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct CloudState {
     /// Identity: projects, users, credentials, tokens.
     pub keystone: crate::keystone::Tables,
     /// Compute: servers, flavors.
@@ -89,7 +89,7 @@ pub struct State {
     pub octavia: crate::octavia::Tables,
 }
 
-impl State {
+impl CloudState {
     /// Returns the parts, for what concerns all tables.
     pub fn parts(&self) -> [&dyn Tables; 4] {
         [&self.keystone, &self.nova, &self.neutron, &self.octavia]

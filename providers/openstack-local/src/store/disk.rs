@@ -9,7 +9,7 @@ use std::{
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, TableHandle};
 
 use super::StoreError;
-use crate::state::{State, Tables};
+use crate::state::{CloudState, Tables};
 
 /// Form of what is written. It rises when an older version must not read it.
 const FORMAT: u64 = 1;
@@ -107,9 +107,9 @@ impl Disk {
     }
 
     /// Reads everything.
-    pub(super) fn load(&self) -> Result<State, StoreError> {
+    pub(super) fn load(&self) -> Result<CloudState, StoreError> {
         let transaction = self.database.begin_read().map_err(|error| self.failed(&error))?;
-        let mut state = State::default();
+        let mut state = CloudState::default();
         for handle in transaction.list_tables().map_err(|error| self.failed(&error))? {
             let name = handle.name().to_owned();
             if name == FORMAT_TABLE.name() {
@@ -126,7 +126,7 @@ impl Disk {
         Ok(state)
     }
 
-    fn load_row(&self, state: &mut State, table: &str, key: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    fn load_row(&self, state: &mut CloudState, table: &str, key: &str, bytes: &[u8]) -> Result<(), StoreError> {
         for part in state.parts_mut() {
             if part.load(table, bytes).map_err(|error| self.corrupt(&format!("{table} {key}"), &error))? {
                 return Ok(());

@@ -20,26 +20,26 @@ use self::{
     disk::{Disk, Files, Write},
     writer::{Job, Writer},
 };
-use crate::state::{ApiError, State, Tables};
+use crate::state::{ApiError, CloudState, Tables};
 
 /// The state, with its copy on disk where it has one.
 #[derive(Debug)]
 pub struct Store {
-    shared: std::sync::Arc<Shared>,
+    shared: std::sync::Arc<SharedStore>,
     /// Ends when the sender in `shared` is gone.
     writer: Option<thread::JoinHandle<()>>,
 }
 
 /// What requests and the writing thread share.
 #[derive(Debug)]
-struct Shared {
-    inner: RwLock<Inner>,
+struct SharedStore {
+    inner: RwLock<StoreInner>,
     progress: watch::Sender<Progress>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    state: State,
+struct StoreInner {
+    state: CloudState,
     /// Number of the last change.
     sequence: u64,
     /// How often the state was put back to what the disk has.
@@ -55,7 +55,7 @@ struct Inner {
 struct Progress {
     /// Changes up to this one are on disk, or were refused.
     settled: u64,
-    /// As in [`Inner`].
+    /// As in [`StoreInner`].
     generation: u64,
 }
 
@@ -80,11 +80,11 @@ impl Store {
     }
 
     /// Like [`in_memory`](Self::in_memory), with what `prepare` puts there.
-    pub fn in_memory_with(prepare: impl FnOnce(&mut State)) -> Self {
-        let mut state = State::default();
+    pub fn in_memory_with(prepare: impl FnOnce(&mut CloudState)) -> Self {
+        let mut state = CloudState::default();
         prepare(&mut state);
         state.parts_mut().into_iter().for_each(Tables::commit);
-        Self { shared: std::sync::Arc::new(Shared::new(state, None)), writer: None }
+        Self { shared: std::sync::Arc::new(SharedStore::new(state, None)), writer: None }
     }
 
     /// Opens the store in a directory, which is made when missing, and reads everything.
@@ -96,18 +96,18 @@ impl Store {
     }
 
     /// Like [`open`](Self::open), with what `prepare` changes. That is on disk, too, when the store is returned.
-    pub fn open_with(dir: &Path, prepare: impl FnOnce(&mut State)) -> Result<Self, StoreError> {
+    pub fn open_with(dir: &Path, prepare: impl FnOnce(&mut CloudState)) -> Result<Self, StoreError> {
         Self::on(Box::new(Files::new(dir)?), prepare)
     }
 
-    fn on(files: Box<dyn disk::Open>, prepare: impl FnOnce(&mut State)) -> Result<Self, StoreError> {
+    fn on(files: Box<dyn disk::Open>, prepare: impl FnOnce(&mut CloudState)) -> Result<Self, StoreError> {
         let disk = Disk::open(&*files)?;
         let mut state = disk.load()?;
         prepare(&mut state);
         disk.write(vec![touched(&state)])?;
         state.parts_mut().into_iter().for_each(Tables::commit);
         let (jobs, queue) = std::sync::mpsc::channel();
-        let shared = std::sync::Arc::new(Shared::new(state, Some(jobs)));
+        let shared = std::sync::Arc::new(SharedStore::new(state, Some(jobs)));
         let writer = Writer::new(files, disk, shared.clone(), queue);
         let thread = thread::Builder::new().name("store".to_owned()).spawn(move || writer.run());
         Ok(Self { shared, writer: Some(thread.map_err(StoreError::Thread)?) })
@@ -117,19 +117,19 @@ impl Store {
     ///
     /// # Errors
     /// Those of `read`; 503 when the disk fails.
-    pub async fn read<T>(&self, read: impl FnOnce(&State) -> Result<T, ApiError>) -> Result<T, ApiError> {
+    pub async fn read<T>(&self, read: impl FnOnce(&CloudState) -> Result<T, ApiError>) -> Result<T, ApiError> {
         let (result, seen) = {
             let inner = self.shared.inner.read();
             inner.check()?;
-            (read(&inner.state), inner.seen())
+            (read(&inner.state), inner.current_progress())
         };
-        self.settled(seen).await?;
+        self.wait_until_written(seen).await?;
         result
     }
 
     /// Reads the state at once, also what is not on disk yet, and may never be when the disk fails: for what does not leave
     /// the process.
-    pub fn peek<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+    pub fn peek<T>(&self, read: impl FnOnce(&CloudState) -> T) -> T {
         read(&self.shared.inner.read().state)
     }
 
@@ -140,7 +140,7 @@ impl Store {
     ///
     /// # Cancellation
     /// The change is made even when the call is dropped while it waits for the disk.
-    pub async fn change<T>(&self, change: impl FnOnce(&mut State) -> Result<T, ApiError>) -> Result<T, ApiError> {
+    pub async fn change<T>(&self, change: impl FnOnce(&mut CloudState) -> Result<T, ApiError>) -> Result<T, ApiError> {
         let (result, seen, done) = self.run(change)?;
         match done {
             Some(done) => match done.await {
@@ -148,7 +148,7 @@ impl Store {
                 Err(_) => return Err(unavailable("the store is closing")),
             },
             // A refusal or an answer without a change says something about the state, too.
-            None => self.settled(seen).await?,
+            None => self.wait_until_written(seen).await?,
         }
         result
     }
@@ -161,7 +161,7 @@ impl Store {
     #[expect(clippy::type_complexity, reason = "the three things a change leaves behind, used once")]
     fn run<T>(
         &self,
-        change: impl FnOnce(&mut State) -> Result<T, ApiError>,
+        change: impl FnOnce(&mut CloudState) -> Result<T, ApiError>,
     ) -> Result<(Result<T, ApiError>, Progress, Option<oneshot::Receiver<Result<(), String>>>), ApiError> {
         let mut inner = self.shared.inner.write();
         inner.check()?;
@@ -170,28 +170,28 @@ impl Store {
         let result = change(guard.state);
         if result.is_err() {
             drop(guard);
-            return Ok((result, inner.seen(), None));
+            return Ok((result, inner.current_progress(), None));
         }
         guard.armed = false;
         drop(guard);
         let writes = touched(&inner.state);
         inner.state.parts_mut().into_iter().for_each(Tables::commit);
         if writes.is_empty() {
-            return Ok((result, inner.seen(), None));
+            return Ok((result, inner.current_progress(), None));
         }
         inner.sequence += 1;
         let Some(jobs) = &inner.jobs else {
             self.shared.progress.send_modify(|progress| progress.settled = inner.sequence);
-            return Ok((result, inner.seen(), None));
+            return Ok((result, inner.current_progress(), None));
         };
         let (tell, done) = oneshot::channel();
         // The writer lives as long as the sender, unless it panicked; then `tell` is dropped, and the change fails.
         drop(jobs.send(Job { sequence: inner.sequence, writes, tell }));
-        Ok((result, inner.seen(), Some(done)))
+        Ok((result, inner.current_progress(), Some(done)))
     }
 
     /// Waits until what was seen is on disk.
-    async fn settled(&self, seen: Progress) -> Result<(), ApiError> {
+    async fn wait_until_written(&self, seen: Progress) -> Result<(), ApiError> {
         let mut progress = self.shared.progress.subscribe();
         let now = progress.wait_for(|now| now.settled >= seen.settled || now.generation != seen.generation).await;
         match now {
@@ -211,15 +211,15 @@ impl Drop for Store {
     }
 }
 
-impl Shared {
-    fn new(state: State, jobs: Option<std::sync::mpsc::Sender<Job>>) -> Self {
-        let inner = Inner { state, sequence: 0, generation: 0, broken: None, jobs };
+impl SharedStore {
+    fn new(state: CloudState, jobs: Option<std::sync::mpsc::Sender<Job>>) -> Self {
+        let inner = StoreInner { state, sequence: 0, generation: 0, broken: None, jobs };
         Self { inner: RwLock::new(inner), progress: watch::Sender::new(Progress::default()) }
     }
 }
 
-impl Inner {
-    fn seen(&self) -> Progress {
+impl StoreInner {
+    fn current_progress(&self) -> Progress {
         Progress { settled: self.sequence, generation: self.generation }
     }
 
@@ -230,7 +230,7 @@ impl Inner {
 
 /// Puts the state back unless told not to: after an error, and after a panic.
 struct Undo<'a> {
-    state: &'a mut State,
+    state: &'a mut CloudState,
     armed: bool,
 }
 
@@ -242,7 +242,7 @@ impl Drop for Undo<'_> {
     }
 }
 
-fn touched(state: &State) -> Vec<Write> {
+fn touched(state: &CloudState) -> Vec<Write> {
     let mut writes = Vec::new();
     for part in state.parts() {
         part.each_touched(&mut |table, key, bytes| writes.push(Write { table, key: key.to_owned(), bytes }));

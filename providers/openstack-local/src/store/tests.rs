@@ -15,7 +15,7 @@ fn region(id: &str, description: &str) -> Region {
     Region { id: id.to_owned(), description: description.to_owned() }
 }
 
-fn put(id: &str, description: &str) -> impl FnOnce(&mut State) -> Result<(), ApiError> {
+fn put(id: &str, description: &str) -> impl FnOnce(&mut CloudState) -> Result<(), ApiError> {
     let row = region(id, description);
     move |state| {
         state.keystone.regions.put(row);
@@ -66,7 +66,7 @@ async fn a_change_that_panics_leaves_nothing_behind() {
     let store = Arc::new(Store::in_memory());
     let panicking = store.clone();
     let task = tokio::spawn(async move {
-        let change = |state: &mut State| -> Result<(), ApiError> {
+        let change = |state: &mut CloudState| -> Result<(), ApiError> {
             state.keystone.regions.put(region("a", ""));
             panic!("as asked")
         };

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Shared,
+    SharedStore,
     disk::{Disk, Open, Write},
 };
 
@@ -32,12 +32,12 @@ pub(super) struct Writer {
     files: Box<dyn Open>,
     /// `None` while the disk fails.
     disk: Option<Disk>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedStore>,
     queue: mpsc::Receiver<Job>,
 }
 
 impl Writer {
-    pub(super) fn new(files: Box<dyn Open>, disk: Disk, shared: Arc<Shared>, queue: mpsc::Receiver<Job>) -> Self {
+    pub(super) fn new(files: Box<dyn Open>, disk: Disk, shared: Arc<SharedStore>, queue: mpsc::Receiver<Job>) -> Self {
         Self { files, disk: Some(disk), shared, queue }
     }
 

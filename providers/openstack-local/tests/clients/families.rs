@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::rig::{Namer, Rig, ask, binary_header, client, text_header, udp};
+use crate::rig::{Fixture, Namer, ask, binary_header, client, text_header, udp};
 
 const SIX: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
@@ -11,7 +11,7 @@ pub(crate) async fn datagrams_pass_between_address_families() {
         let a = Namer::at("a", node.parse().unwrap()).await;
         let mut config = udp(&[&a]);
         config.vip = vip.parse().unwrap();
-        let rig = Rig::new(config).await;
+        let rig = Fixture::new(config).await;
         assert_eq!(ask(&client(&rig).await, vip).await, format!("a{vip}"));
     }
 }

@@ -8,7 +8,7 @@ mod families;
 mod openstack;
 mod process;
 #[allow(dead_code, reason = "the data plane's own tests use the rest")]
-#[path = "../../src/dataplane/tests/rig.rs"]
+#[path = "../../src/dataplane/tests/fixture.rs"]
 mod rig;
 
 use std::{process::ExitCode, sync::Arc};

@@ -10,7 +10,7 @@ use serde::{
 
 /// A body with what is asked for under a key, and `<key>_links` beside it.
 #[derive(Debug)]
-pub(super) struct Opened<T> {
+pub(super) struct Unwrapped<T> {
     pub value: T,
     /// The link to the next page.
     pub next: Option<String>,
@@ -20,9 +20,12 @@ pub(super) struct Opened<T> {
 ///
 /// # Errors
 /// It is not JSON, was cut short, lacks the key, or has something else under it.
-pub(super) fn open<T: DeserializeOwned>(body: &[u8], key: &'static str) -> Result<Opened<T>, serde_json::Error> {
+pub(super) fn unwrap_envelope<T: DeserializeOwned>(
+    body: &[u8],
+    key: &'static str,
+) -> Result<Unwrapped<T>, serde_json::Error> {
     if key.is_empty() {
-        return Ok(Opened { value: serde_json::from_slice(body)?, next: None });
+        return Ok(Unwrapped { value: serde_json::from_slice(body)?, next: None });
     }
     let mut reader = serde_json::Deserializer::from_slice(body);
     let opened = Envelope { key, value: PhantomData }.deserialize(&mut reader)?;
@@ -44,7 +47,7 @@ struct Envelope<T> {
 }
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Envelope<T> {
-    type Value = Opened<T>;
+    type Value = Unwrapped<T>;
 
     fn deserialize<D: de::Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
         reader.deserialize_map(self)
@@ -52,7 +55,7 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Envelope<T> {
 }
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Envelope<T> {
-    type Value = Opened<T>;
+    type Value = Unwrapped<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "an object with `{}`", self.key)
@@ -72,7 +75,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Envelope<T> {
             }
         }
         let value = value.ok_or_else(|| de::Error::missing_field(self.key))?;
-        Ok(Opened { value, next })
+        Ok(Unwrapped { value, next })
     }
 }
 
@@ -98,7 +101,9 @@ mod tests {
     use super::*;
 
     fn ids(body: &str) -> Result<(Vec<u32>, Option<String>), String> {
-        open::<Vec<u32>>(body.as_bytes(), "ids").map(|o| (o.value, o.next)).map_err(|error| error.to_string())
+        unwrap_envelope::<Vec<u32>>(body.as_bytes(), "ids")
+            .map(|o| (o.value, o.next))
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use ccm_core::{
     provider::CloudError,
-    secrets::{hide, hide_credentials},
+    redact::{redact, redact_credentials},
 };
 use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
@@ -12,44 +12,44 @@ use serde_json::Value;
 use super::{Call, TransportError};
 
 /// Longest part of a service's message that is repeated.
-const LONGEST_MESSAGE: usize = 500;
+const MAX_MESSAGE_LENGTH: usize = 500;
 /// The words of a web server that knows no such path: nothing is said about an object.
 const UNKNOWN_PATH: &str = "The resource could not be found.";
 
 /// A request that failed. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct OsError {
+pub struct OpenStackError {
     /// What was asked.
     pub call: Call,
     /// Method and path, without query.
     pub target: Arc<str>,
     /// What happened.
-    pub fault: Fault,
+    pub cause: ErrorCause,
 }
 
 /// What happened to a request.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub enum ErrorCause {
     /// The service refused, in its own form.
-    Answer(Arc<Answer>),
+    Response(Arc<ErrorResponse>),
     /// The answer is none of the service's: a proxy's page, a body that was cut, other JSON than expected. Whether the object
     /// is there or the change was made is in doubt.
-    Doubt(Doubt),
+    UnreliableResponse(UnreliableResponse),
     /// No complete answer came.
-    Unanswered(Arc<TransportError>),
+    NoResponse(Arc<TransportError>),
     /// There is no token, or no endpoint in the catalog.
     Session(Arc<SessionError>),
     /// Our own budget keeps it back for so long; the cloud did not see it.
-    Budget(Duration),
+    RateLimited(Duration),
     /// It was not to be sent: no right to write, or the operation was cancelled.
-    Refused(CloudError),
+    NotSent(CloudError),
     /// It cannot be sent as it is.
     Input(Box<str>),
 }
 
 /// A service's refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ErrorResponse {
     /// Status.
     pub status: StatusCode,
     /// The service's own name for it: `PortNotFound`, `itemNotFound`, `Unauthorized`; Octavia's `Client` or `Server`.
@@ -64,7 +64,7 @@ pub struct Answer {
 
 /// An answer that proves nothing.
 #[derive(Clone, Debug)]
-pub struct Doubt {
+pub struct UnreliableResponse {
     /// Status.
     pub status: StatusCode,
     /// What is wrong with the answer.
@@ -105,20 +105,20 @@ pub enum SessionError {
     Credentials(Box<str>),
 }
 
-impl OsError {
+impl OpenStackError {
     /// Makes an error of a request that has no address yet.
-    pub(super) fn new(call: Call, fault: Fault) -> Self {
-        Self { call, target: call.name().into(), fault }
+    pub(super) fn new(call: Call, cause: ErrorCause) -> Self {
+        Self { call, target: call.name().into(), cause }
     }
 
     /// Makes an answer that proves nothing.
-    pub(super) fn doubt(call: Call, target: &Arc<str>, status: StatusCode, reason: impl Into<Box<str>>) -> Self {
-        let doubt = Doubt { status, reason: reason.into(), retry_after: None };
-        Self { call, target: target.clone(), fault: Fault::Doubt(doubt) }
+    pub(super) fn unreliable(call: Call, target: &Arc<str>, status: StatusCode, reason: impl Into<Box<str>>) -> Self {
+        let doubt = UnreliableResponse { status, reason: reason.into(), retry_after: None };
+        Self { call, target: target.clone(), cause: ErrorCause::UnreliableResponse(doubt) }
     }
 
     /// Reads the answer to a request that was refused, in which these secrets stood: some services repeat requests.
-    pub(super) fn refused(
+    pub(super) fn from_response(
         call: Call,
         target: &Arc<str>,
         status: StatusCode,
@@ -126,80 +126,90 @@ impl OsError {
         body: &[u8],
         secrets: &[&str],
     ) -> Self {
-        let words = |text: &str| shortened(&hide_credentials(&hide(text, secrets)));
+        let words = |text: &str| shortened(&redact_credentials(&redact(text, secrets)));
         let retry_after = retry_after(headers);
-        let fault = match own_words(body) {
-            Some((kind, message)) => Fault::Answer(Arc::new(Answer {
+        let cause = match service_message(body) {
+            Some((kind, message)) => ErrorCause::Response(Arc::new(ErrorResponse {
                 status,
                 // A word by which refusals are told apart, unless it is a title that repeats the request.
-                kind: if is_word(&kind) && !secrets.contains(&&*kind) { kind.into() } else { words(&kind).into() },
+                kind: if is_error_code(&kind) && !secrets.contains(&&*kind) {
+                    kind.into()
+                } else {
+                    words(&kind).into()
+                },
                 message: words(&message).into(),
                 retry_after,
                 request_id: request_id(headers),
             })),
-            None => Fault::Doubt(Doubt { status, reason: words(&foreign(headers, body)).into(), retry_after }),
+            None => ErrorCause::UnreliableResponse(UnreliableResponse {
+                status,
+                reason: words(&describe_foreign(headers, body)).into(),
+                retry_after,
+            }),
         };
-        Self { call, target: target.clone(), fault }
+        Self { call, target: target.clone(), cause }
     }
 
     /// Returns the service's refusal, if it is one.
-    pub fn answer(&self) -> Option<&Answer> {
-        match &self.fault {
-            Fault::Answer(answer) => Some(answer),
+    pub fn response(&self) -> Option<&ErrorResponse> {
+        match &self.cause {
+            ErrorCause::Response(answer) => Some(answer),
             _ => None,
         }
     }
 
     /// Returns the status of the answer, whoever gave it.
     pub fn status(&self) -> Option<StatusCode> {
-        match &self.fault {
-            Fault::Answer(answer) => Some(answer.status),
-            Fault::Doubt(doubt) => Some(doubt.status),
+        match &self.cause {
+            ErrorCause::Response(answer) => Some(answer.status),
+            ErrorCause::UnreliableResponse(doubt) => Some(doubt.status),
             _ => None,
         }
     }
 
     /// Returns the service's own name for the refusal; empty for any other error.
     pub fn kind(&self) -> &str {
-        self.answer().map_or("", |answer| &answer.kind)
+        self.response().map_or("", |answer| &answer.kind)
     }
 
     /// Returns how long the cloud wants to be left alone.
     pub fn retry_after(&self) -> Option<Duration> {
-        match &self.fault {
-            Fault::Answer(answer) => answer.retry_after,
-            Fault::Doubt(doubt) => doubt.retry_after,
-            Fault::Session(error) => match &**error {
+        match &self.cause {
+            ErrorCause::Response(answer) => answer.retry_after,
+            ErrorCause::UnreliableResponse(doubt) => doubt.retry_after,
+            ErrorCause::Session(error) => match &**error {
                 SessionError::Unavailable { retry_after, .. } => *retry_after,
                 _ => None,
             },
-            Fault::Budget(after) => Some(*after),
+            ErrorCause::RateLimited(after) => Some(*after),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for OsError {
+impl fmt::Display for OpenStackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.call.service(), self.target)?;
-        match &self.fault {
-            Fault::Answer(answer) => {
+        match &self.cause {
+            ErrorCause::Response(answer) => {
                 write!(f, ": {} ({} {})", answer.message, answer.status.as_u16(), answer.kind)
             }
-            Fault::Doubt(doubt) => write!(f, ": {} (status {})", doubt.reason, doubt.status.as_u16()),
-            Fault::Unanswered(_) | Fault::Session(_) | Fault::Refused(_) => Ok(()),
-            Fault::Budget(after) => write!(f, ": kept back for {after:?}, since the budget of requests is used up"),
-            Fault::Input(words) => write!(f, ": {words}"),
+            ErrorCause::UnreliableResponse(doubt) => write!(f, ": {} (status {})", doubt.reason, doubt.status.as_u16()),
+            ErrorCause::NoResponse(_) | ErrorCause::Session(_) | ErrorCause::NotSent(_) => Ok(()),
+            ErrorCause::RateLimited(after) => {
+                write!(f, ": kept back for {after:?}, since the budget of requests is used up")
+            }
+            ErrorCause::Input(words) => write!(f, ": {words}"),
         }
     }
 }
 
-impl std::error::Error for OsError {
+impl std::error::Error for OpenStackError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.fault {
-            Fault::Unanswered(error) => Some(&**error),
-            Fault::Session(error) => Some(&**error),
-            Fault::Refused(error) => Some(error),
+        match &self.cause {
+            ErrorCause::NoResponse(error) => Some(&**error),
+            ErrorCause::Session(error) => Some(&**error),
+            ErrorCause::NotSent(error) => Some(error),
             _ => None,
         }
     }
@@ -207,7 +217,7 @@ impl std::error::Error for OsError {
 
 /// Reads the form of any of the services: `{"NeutronError": {"type", "message"}}`, `{"itemNotFound": {"code", "message"}}`,
 /// `{"error": {"title", "message"}}`, `{"faultcode", "faultstring"}`, and Barbican's `{"code", "title", "description"}`.
-fn own_words(body: &[u8]) -> Option<(String, String)> {
+fn service_message(body: &[u8]) -> Option<(String, String)> {
     let Ok(Value::Object(map)) = serde_json::from_slice(body) else { return None };
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     if let Some(message) = text(map.get("faultstring")) {
@@ -235,7 +245,7 @@ fn own_words(body: &[u8]) -> Option<(String, String)> {
 }
 
 /// Says what an answer is that is not of the service.
-fn foreign(headers: &HeaderMap, body: &[u8]) -> String {
+fn describe_foreign(headers: &HeaderMap, body: &[u8]) -> String {
     let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("no type");
     format!("the answer is not the service's: {} bytes of {}", body.len(), shortened(content))
 }
@@ -250,20 +260,20 @@ pub(super) fn request_id(headers: &HeaderMap) -> Option<Box<str>> {
     id.to_str().ok().map(Into::into)
 }
 
-fn is_word(text: &str) -> bool {
+fn is_error_code(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_MESSAGE) {
+    match text.char_indices().nth(MAX_MESSAGE_LENGTH) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-impl Answer {
+impl ErrorResponse {
     /// Tells whether it is about an object that is not there, and not about a path that is not.
-    pub(super) fn is_absence(&self) -> bool {
+    pub(super) fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
             && self.kind.as_ref() != "HTTPNotFound"
             && self.message.trim() != UNKNOWN_PATH

@@ -19,9 +19,9 @@ use super::{
 use crate::config::{Cloud, Tls, stamp};
 
 /// How often the files of TLS are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest answer: a thousand servers are a few megabytes.
-const LONGEST_ANSWER: usize = 64 << 20;
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 /// Longest time for a connection, of the time of a request.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -49,25 +49,25 @@ pub struct Https {
     tls: Tls,
     timeout: Duration,
     agent: String,
-    look: Duration,
+    check_interval: Duration,
     /// Longest answer, in bytes.
-    longest: usize,
-    state: Mutex<State>,
+    max_response_bytes: usize,
+    state: Mutex<LoadedClients>,
 }
 
-type Stamps = Vec<Option<(SystemTime, u64, PathBuf)>>;
+type FileVersions = Vec<Option<(SystemTime, u64, PathBuf)>>;
 
 #[derive(Debug)]
-struct State {
-    stamps: Stamps,
+struct LoadedClients {
+    file_versions: FileVersions,
     clients: Clients,
-    looked: Instant,
+    checked_at: Instant,
 }
 
 /// One by the proxies of the environment, and one without.
 #[derive(Clone, Debug)]
 struct Clients {
-    usual: reqwest::Client,
+    proxied: reqwest::Client,
     direct: reqwest::Client,
 }
 
@@ -75,13 +75,13 @@ impl Clients {
     fn new(tls: &Tls, agent: &str, timeout: Duration) -> Result<Self, HttpsError> {
         let made = || builder(tls, agent, timeout);
         let built = |builder: reqwest::ClientBuilder| builder.build().map_err(HttpsError::Client);
-        Ok(Self { usual: built(made()?)?, direct: built(made()?.no_proxy())? })
+        Ok(Self { proxied: built(made()?)?, direct: built(made()?.no_proxy())? })
     }
 
     fn of(&self, uri: &http::Uri) -> &reqwest::Client {
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let loopback = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-        if loopback { &self.direct } else { &self.usual }
+        if loopback { &self.direct } else { &self.proxied }
     }
 }
 
@@ -99,30 +99,37 @@ impl Https {
         let (agent, timeout) = (parts.join(" "), cloud.request_timeout);
         let stamps = stamps(&cloud.tls);
         let clients = Clients::new(&cloud.tls, &agent, timeout)?;
-        let state = Mutex::new(State { stamps, clients, looked: Instant::now() });
-        Ok(Self { tls: cloud.tls.clone(), timeout, agent, look: LOOK, longest: LONGEST_ANSWER, state })
+        let state = Mutex::new(LoadedClients { file_versions: stamps, clients, checked_at: Instant::now() });
+        Ok(Self {
+            tls: cloud.tls.clone(),
+            timeout,
+            agent,
+            check_interval: CHECK_INTERVAL,
+            max_response_bytes: MAX_RESPONSE_BYTES,
+            state,
+        })
     }
 
     #[cfg(test)]
-    pub(super) fn with_longest(mut self, longest: usize) -> Self {
-        self.longest = longest;
+    pub(super) fn with_max_response_bytes(mut self, longest: usize) -> Self {
+        self.max_response_bytes = longest;
         self
     }
 
     #[cfg(test)]
-    pub(super) fn looking_always(mut self) -> Self {
-        self.look = Duration::ZERO;
+    pub(super) fn with_constant_checks(mut self) -> Self {
+        self.check_interval = Duration::ZERO;
         self
     }
 
     /// The clients with what the files hold now. Files that cannot be used, half-written perhaps, leave the last ones.
     fn current(&self) -> Clients {
         let mut state = self.state.lock();
-        if state.looked.elapsed() >= self.look {
-            state.looked = Instant::now();
+        if state.checked_at.elapsed() >= self.check_interval {
+            state.checked_at = Instant::now();
             let now = stamps(&self.tls);
-            if now != state.stamps {
-                state.stamps = now;
+            if now != state.file_versions {
+                state.file_versions = now;
                 match Clients::new(&self.tls, &self.agent, self.timeout) {
                     Ok(clients) => {
                         tracing::info!("files of TLS changed: new connections use them");
@@ -139,7 +146,7 @@ impl Https {
     }
 }
 
-fn stamps(tls: &Tls) -> Stamps {
+fn stamps(tls: &Tls) -> FileVersions {
     tls::files(tls).into_iter().map(stamp).collect()
 }
 
@@ -157,7 +164,7 @@ fn builder(tls: &Tls, agent: &str, timeout: Duration) -> Result<reqwest::ClientB
 impl Transport for Https {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
         let origin = origin(request.uri());
-        let lost = |error: reqwest::Error| lost(&origin, self.timeout, error);
+        let lost = |error: reqwest::Error| transport_error(&origin, self.timeout, error);
         let clients = self.current();
         let client = clients.of(request.uri());
         let request = reqwest::Request::try_from(request).map_err(lost)?;
@@ -167,8 +174,8 @@ impl Transport for Https {
         *head.headers_mut() = response.headers().clone();
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > self.longest {
-                let message = format!("the answer of {origin} is longer than {} bytes", self.longest);
+            if body.len() + chunk.len() > self.max_response_bytes {
+                let message = format!("the answer of {origin} is longer than {} bytes", self.max_response_bytes);
                 return Err(TransportError { message, maybe_sent: true, source: None });
             }
             body.extend_from_slice(&chunk);
@@ -183,7 +190,7 @@ fn origin(uri: &http::Uri) -> String {
     format!("{}://{}{port}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default())
 }
 
-fn lost(origin: &str, timeout: Duration, error: reqwest::Error) -> TransportError {
+fn transport_error(origin: &str, timeout: Duration, error: reqwest::Error) -> TransportError {
     let connected = !error.is_connect() && !error.is_builder();
     let message = match (connected, error.is_timeout()) {
         (true, true) => format!("{origin} did not answer within {timeout:?}"),

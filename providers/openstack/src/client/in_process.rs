@@ -16,10 +16,10 @@ use crate::config::{Auth, Cloud, Domain, Identity, Scope, Settings, User};
 /// The host by which the local cloud is called here.
 pub(crate) const HOST: &str = "cloud.test";
 
-type Answer = Result<Response<Bytes>, TransportError>;
+type TransportResult = Result<Response<Bytes>, TransportError>;
 
 /// Requests go to the router of a local cloud.
-pub(crate) struct InProcess(Box<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Answer> + Send + Sync>);
+pub(crate) struct InProcess(Box<dyn Fn(Request<Bytes>) -> BoxFuture<'static, TransportResult> + Send + Sync>);
 
 impl InProcess {
     pub(crate) fn new(cloud: &LocalCloud) -> Arc<Self> {
@@ -45,7 +45,7 @@ impl InProcess {
 
 #[async_trait]
 impl Transport for InProcess {
-    async fn send(&self, request: Request<Bytes>) -> Answer {
+    async fn send(&self, request: Request<Bytes>) -> TransportResult {
         (self.0)(request).await
     }
 }

@@ -36,7 +36,7 @@ impl ApiMetrics {
     }
 
     /// Counts one attempt.
-    pub(super) fn attempt(&self, call: Call, started: Instant, failed: bool) {
+    pub(super) fn record_attempt(&self, call: Call, started: Instant, failed: bool) {
         let request = [call.name()];
         self.duration.with_label_values(&request).observe(started.elapsed().as_secs_f64());
         self.total.with_label_values(&request).inc();

@@ -5,12 +5,12 @@
 //! `{"servers": […]}`, `post` wraps its body likewise.
 
 mod body;
-mod budget;
 mod call;
-mod classify;
 mod error;
+mod error_kind;
 mod https;
 mod metrics;
+mod rate_limit;
 mod request;
 mod retry;
 mod send;
@@ -21,7 +21,7 @@ mod transport;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ccm_core::provider::{CloudError, Mutation, Op, Reply};
+use ccm_core::provider::{CloudError, Mutation, MutationResponse, Op};
 use http::Method;
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -29,14 +29,14 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use self::{
     body::Wrapped,
-    budget::Budgets,
     metrics::ApiMetrics,
-    send::{Outgoing, Received},
+    rate_limit::RateLimiters,
+    send::{OutgoingRequest, ServiceResponse},
 };
 pub use self::{
     call::{Call, Class, Service},
-    classify::{Meaning, reason},
-    error::{Answer, Doubt, Fault, OsError, SessionError},
+    error::{ErrorCause, ErrorResponse, OpenStackError, SessionError, UnreliableResponse},
+    error_kind::{ErrorClass, reason},
     https::{Https, HttpsError},
     request::Request,
     session::{Credentials, Microversion, OctaviaVersion, Session},
@@ -47,7 +47,7 @@ use crate::config::{Limits, Settings};
 
 /// Longest walk through pages: 1,000 pages of 1,000 are more than any project holds, so that a service whose pages never end
 /// is an error and no loop.
-const MOST_PAGES: usize = 1000;
+const MAX_PAGES: usize = 1000;
 
 /// A further page of a list: the query that asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct NextPage(String);
 pub struct Client {
     transport: Arc<dyn Transport>,
     session: Arc<Session>,
-    budgets: Option<Arc<Budgets>>,
+    rate_limiters: Option<Arc<RateLimiters>>,
     metrics: ApiMetrics,
 }
 
@@ -67,24 +67,24 @@ impl Client {
     pub fn new(settings: &Settings, credentials: Arc<dyn Credentials>, transport: Arc<dyn Transport>) -> Self {
         let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
         let session = Session::new(&settings.cloud, credentials, transport.clone(), metrics.clone());
-        let budgets = Some(Arc::new(Budgets::new(&settings.limits)));
-        Self { transport, session: Arc::new(session), budgets, metrics }
+        let rate_limiters = Some(Arc::new(RateLimiters::new(&settings.limits)));
+        Self { transport, session: Arc::new(session), rate_limiters, metrics }
     }
 
     /// Makes a client with the credentials of the settings, and gets its first token.
     ///
     /// # Errors
     /// No token.
-    pub async fn connect(settings: &Settings, transport: Arc<dyn Transport>) -> Result<Self, OsError> {
+    pub async fn connect(settings: &Settings, transport: Arc<dyn Transport>) -> Result<Self, OpenStackError> {
         let client = Self::new(settings, Arc::new(settings.cloud.auth.clone()), transport);
-        client.session.sign_in().await?;
+        client.session.authenticate().await?;
         Ok(client)
     }
 
     /// Sets other budgets; `None` is none.
     #[must_use]
     pub fn with_limits(mut self, limits: Option<&Limits>) -> Self {
-        self.budgets = limits.map(|limits| Arc::new(Budgets::new(limits)));
+        self.rate_limiters = limits.map(|limits| Arc::new(RateLimiters::new(limits)));
         self
     }
 
@@ -110,8 +110,8 @@ impl Client {
     ///
     /// # Errors
     /// The service's answer, after quick retries where they help.
-    pub async fn get<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<T, OsError> {
-        let received = self.read(op, &Outgoing::new(request, Method::GET, Bytes::new())).await?;
+    pub async fn get<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<T, OpenStackError> {
+        let received = self.read(op, &OutgoingRequest::new(request, Method::GET, Bytes::new())).await?;
         Ok(received.open::<T>()?.value)
     }
 
@@ -119,7 +119,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`get`](Self::get), if any page is missing: there is no half list. Pages that never end are an error as well.
-    pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OsError> {
+    pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OpenStackError> {
         let (mut items, mut pages, mut at) = (Vec::new(), 0, None);
         loop {
             let (received, found, next) = self.page(op, request, at).await?;
@@ -128,8 +128,8 @@ impl Client {
                 return Ok(items);
             }
             pages += 1;
-            if pages == MOST_PAGES {
-                return Err(received.doubt(&format!("the list has more than {MOST_PAGES} pages")));
+            if pages == MAX_PAGES {
+                return Err(received.unreliable(&format!("the list has more than {MAX_PAGES} pages")));
             }
             at = next;
         }
@@ -144,7 +144,7 @@ impl Client {
         op: &Op,
         request: &Request<'_>,
         at: Option<NextPage>,
-    ) -> Result<(Vec<T>, Option<NextPage>), OsError> {
+    ) -> Result<(Vec<T>, Option<NextPage>), OpenStackError> {
         let (_, found, next) = self.page(op, request, at).await?;
         Ok((found, next))
     }
@@ -154,14 +154,14 @@ impl Client {
         op: &Op,
         request: &Request<'_>,
         at: Option<NextPage>,
-    ) -> Result<(Received, Vec<T>, Option<NextPage>), OsError> {
-        let mut out = Outgoing::new(request, Method::GET, Bytes::new());
+    ) -> Result<(ServiceResponse, Vec<T>, Option<NextPage>), OpenStackError> {
+        let mut out = OutgoingRequest::new(request, Method::GET, Bytes::new());
         out.page = at.map(|NextPage(query)| query);
         let received = self.read(op, &out).await?;
         let opened = received.open::<Vec<T>>()?;
         let next = opened.next.map(|link| received.page(&link, request.query)).transpose()?;
         if next.is_some() && next == out.page {
-            return Err(received.doubt("the next page is the same page"));
+            return Err(received.unreliable("the next page is the same page"));
         }
         Ok((received, opened.value, next.map(NextPage)))
     }
@@ -176,8 +176,8 @@ impl Client {
         op: &Op,
         request: &Request<'_>,
         body: &(impl Serialize + Sync),
-    ) -> Result<T, OsError> {
-        let out = Outgoing::new(request, Method::POST, wrap(request.call, body)?);
+    ) -> Result<T, OpenStackError> {
+        let out = OutgoingRequest::new(request, Method::POST, wrap(request.call, body)?);
         Ok(self.write(op, &out).await?.open::<T>()?.value)
     }
 
@@ -190,8 +190,8 @@ impl Client {
         op: &Op,
         request: &Request<'_>,
         body: &(impl Serialize + Sync),
-    ) -> Result<T, OsError> {
-        let out = Outgoing::new(request, Method::PUT, wrap(request.call, body)?);
+    ) -> Result<T, OpenStackError> {
+        let out = OutgoingRequest::new(request, Method::PUT, wrap(request.call, body)?);
         Ok(self.write(op, &out).await?.open::<T>()?.value)
     }
 
@@ -199,22 +199,22 @@ impl Client {
     ///
     /// # Errors
     /// As [`post`](Self::post).
-    pub async fn put_only(
+    pub async fn put_no_content(
         &self,
         op: &Op,
         request: &Request<'_>,
         body: &(impl Serialize + Sync),
-    ) -> Result<(), OsError> {
-        let out = Outgoing::new(request, Method::PUT, wrap(request.call, body)?);
+    ) -> Result<(), OpenStackError> {
+        let out = OutgoingRequest::new(request, Method::PUT, wrap(request.call, body)?);
         self.write(op, &out).await?.close()
     }
 
     /// Deletes an object.
     ///
     /// # Errors
-    /// As [`post`](Self::post); [`OsError::is_not_found`] tells that it is gone already.
-    pub async fn delete(&self, op: &Op, request: &Request<'_>) -> Result<(), OsError> {
-        let out = Outgoing::new(request, Method::DELETE, Bytes::new());
+    /// As [`post`](Self::post); [`OpenStackError::is_not_found`] tells that it is gone already.
+    pub async fn delete(&self, op: &Op, request: &Request<'_>) -> Result<(), OpenStackError> {
+        let out = OutgoingRequest::new(request, Method::DELETE, Bytes::new());
         self.write(op, &out).await?.close()
     }
 
@@ -228,57 +228,58 @@ impl Client {
         request: &Request<'_>,
         objects: &[Box<str>],
         body: &(impl Serialize + Sync),
-    ) -> Result<Vec<T>, OsError> {
-        let out = Outgoing::new(request, Method::POST, wrap(request.call, body)?);
-        let _turn = self.turn(op, request.call).await?;
+    ) -> Result<Vec<T>, OpenStackError> {
+        let out = OutgoingRequest::new(request, Method::POST, wrap(request.call, body)?);
+        let _turn = self.acquire(op, request.call).await?;
         let mutations = objects.iter().map(|object| mutation(request, object)).collect();
-        let failure: Mutex<Option<OsError>> = Mutex::new(None);
+        let failure: Mutex<Option<OpenStackError>> = Mutex::new(None);
         let sent = async {
             let items = self.attempt(&out).await.and_then(|received| Ok(received.open::<Vec<T>>()?.value));
             let items = items.map_err(|error| {
                 *failure.lock() = Some(error.clone());
                 CloudError::from(error)
             })?;
-            Ok(Reply::new(items.into_iter().map(Ok).collect()))
+            Ok(MutationResponse::new(items.into_iter().map(Ok).collect()))
         };
         let results = op.mutate_batch(mutations, sent).await;
         let failure = failure.into_inner();
         let results: Result<Vec<T>, CloudError> = results.into_iter().collect();
-        results.map_err(|error| failure.unwrap_or_else(|| OsError::new(request.call, Fault::Refused(error))))
+        results
+            .map_err(|error| failure.unwrap_or_else(|| OpenStackError::new(request.call, ErrorCause::NotSent(error))))
     }
 
-    async fn read(&self, op: &Op, out: &Outgoing<'_>) -> Result<Received, OsError> {
+    async fn read(&self, op: &Op, out: &OutgoingRequest<'_>) -> Result<ServiceResponse, OpenStackError> {
         debug_assert_eq!(out.request.call.class(), Class::Read, "{:?}", out.request.call);
         let sent = async {
             let mut attempts = 0;
             Ok(loop {
-                match self.in_turn(op, out).await {
+                match self.attempt_when_allowed(op, out).await {
                     Ok(received) => break Ok(received),
                     Err((error, began)) => {
-                        if let Err(error) = self.again(op, &mut attempts, began, error).await {
+                        if let Err(error) = self.wait_to_retry(op, &mut attempts, began, error).await {
                             break Err(error);
                         }
                     }
                 }
             })
         };
-        op.run(sent).await.map_err(|error| OsError::new(out.request.call, Fault::Refused(error)))?
+        op.run(sent).await.map_err(|error| OpenStackError::new(out.request.call, ErrorCause::NotSent(error)))?
     }
 
-    async fn write(&self, op: &Op, out: &Outgoing<'_>) -> Result<Received, OsError> {
+    async fn write(&self, op: &Op, out: &OutgoingRequest<'_>) -> Result<ServiceResponse, OpenStackError> {
         let request = out.request;
         debug_assert_eq!(request.call.class(), Class::Write, "{:?}", request.call);
         let mut attempts = 0;
         loop {
-            let turn = self.turn(op, request.call).await?;
-            let failure: Mutex<Option<OsError>> = Mutex::new(None);
+            let turn = self.acquire(op, request.call).await?;
+            let failure: Mutex<Option<OpenStackError>> = Mutex::new(None);
             let sent = async {
                 let received = self.attempt(out).await.map_err(|error| {
                     *failure.lock() = Some(error.clone());
                     CloudError::from(error)
                 })?;
                 let id = received.request_id();
-                let reply = Reply::new(received);
+                let reply = MutationResponse::new(received);
                 Ok(match id {
                     Some(id) => reply.with_request_id(id),
                     None => reply,
@@ -290,9 +291,9 @@ impl Client {
             let error = match (result, failure.into_inner()) {
                 (Ok(received), _) => return Ok(received),
                 (Err(_), Some(error)) => error,
-                (Err(refused), None) => OsError::new(request.call, Fault::Refused(refused)),
+                (Err(refused), None) => OpenStackError::new(request.call, ErrorCause::NotSent(refused)),
             };
-            self.again(op, &mut attempts, began, error).await?;
+            self.wait_to_retry(op, &mut attempts, began, error).await?;
         }
     }
 }
@@ -305,12 +306,12 @@ impl std::fmt::Debug for Client {
 
 fn mutation(request: &Request<'_>, object: &str) -> Mutation {
     let mutation = Mutation::new(request.call.name(), object);
-    if request.why.is_empty() { mutation } else { mutation.because(request.why) }
+    if request.detail.is_empty() { mutation } else { mutation.with_detail(request.detail) }
 }
 
-fn wrap(call: Call, body: &impl Serialize) -> Result<Bytes, OsError> {
+fn wrap(call: Call, body: &impl Serialize) -> Result<Bytes, OpenStackError> {
     let written = serde_json::to_vec(&Wrapped { key: call.key(), body });
-    written.map(Bytes::from).map_err(|error| OsError::new(call, Fault::Input(error.to_string().into())))
+    written.map(Bytes::from).map_err(|error| OpenStackError::new(call, ErrorCause::Input(error.to_string().into())))
 }
 
 #[cfg(test)]

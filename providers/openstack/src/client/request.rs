@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use super::{Call, Fault, OsError};
+use super::{Call, ErrorCause, OpenStackError};
 
 /// Which request, on what, and why.
 ///
@@ -18,14 +18,14 @@ pub struct Request<'a> {
     pub(super) query: &'a [(&'a str, &'a str)],
     pub(super) revision: Option<u64>,
     pub(super) object: Option<&'a str>,
-    pub(super) why: &'a str,
+    pub(super) detail: &'a str,
 }
 
 impl<'a> Request<'a> {
     /// Makes a request. The path is below the service's version and in segments, such as `["pools", id, "members"]`, each
     /// escaped: what people write into annotations cannot lead elsewhere.
     pub fn new(call: Call, path: &'a [&'a str]) -> Self {
-        Self { call, path, query: &[], revision: None, object: None, why: "" }
+        Self { call, path, query: &[], revision: None, object: None, detail: "" }
     }
 
     /// Sets the query; names may be repeated.
@@ -51,8 +51,8 @@ impl<'a> Request<'a> {
 
     /// Adds what only the caller knows about the reason of a change.
     #[must_use]
-    pub fn because(mut self, why: &'a str) -> Self {
-        self.why = why;
+    pub fn with_detail(mut self, why: &'a str) -> Self {
+        self.detail = why;
         self
     }
 
@@ -64,15 +64,17 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// A segment that would lead elsewhere: empty, or of dots.
-    pub(super) fn url(&self, base: &Url) -> Result<Url, OsError> {
+    pub(super) fn url(&self, base: &Url) -> Result<Url, OpenStackError> {
         if let Some(bad) = self.path.iter().find(|segment| segment.is_empty() || matches!(**segment, "." | "..")) {
             let words = format!("{bad:?} cannot be part of the path {}", self.path.join("/"));
-            return Err(OsError::new(self.call, Fault::Input(words.into())));
+            return Err(OpenStackError::new(self.call, ErrorCause::Input(words.into())));
         }
         let mut url = base.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => segments.pop_if_empty().extend(self.path),
-            Err(()) => return Err(OsError::new(self.call, Fault::Input(format!("{base} has no path").into()))),
+            Err(()) => {
+                return Err(OpenStackError::new(self.call, ErrorCause::Input(format!("{base} has no path").into())));
+            }
         };
         url.set_query(None);
         if !self.query.is_empty() {

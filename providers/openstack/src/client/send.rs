@@ -11,15 +11,15 @@ use tokio::{sync::SemaphorePermit, time::Instant};
 use url::{Url, form_urlencoded};
 
 use super::{
-    Call, Client, Fault, Meaning, OsError, Request,
-    body::{self, Opened},
+    Call, Client, ErrorCause, ErrorClass, OpenStackError, Request,
+    body::{self, Unwrapped},
     error::request_id,
     retry,
-    session::Signed,
+    session::ScopedToken,
 };
 
 /// A request with its method and body.
-pub(super) struct Outgoing<'a> {
+pub(super) struct OutgoingRequest<'a> {
     pub request: &'a Request<'a>,
     pub method: Method,
     pub body: Bytes,
@@ -27,12 +27,12 @@ pub(super) struct Outgoing<'a> {
     pub page: Option<String>,
 }
 
-impl<'a> Outgoing<'a> {
+impl<'a> OutgoingRequest<'a> {
     pub(super) fn new(request: &'a Request<'a>, method: Method, body: Bytes) -> Self {
         Self { request, method, body, page: None }
     }
 
-    fn url(&self, base: &Url) -> Result<Url, OsError> {
+    fn url(&self, base: &Url) -> Result<Url, OpenStackError> {
         let mut url = self.request.url(base)?;
         if let Some(query) = &self.page {
             url.set_query(Some(query));
@@ -40,7 +40,12 @@ impl<'a> Outgoing<'a> {
         Ok(url)
     }
 
-    fn http(&self, url: &Url, signed: &Signed, headers: &HeaderMap) -> Result<http::Request<Bytes>, OsError> {
+    fn http(
+        &self,
+        url: &Url,
+        signed: &ScopedToken,
+        headers: &HeaderMap,
+    ) -> Result<http::Request<Bytes>, OpenStackError> {
         let mut http = http::Request::builder().method(self.method.clone()).uri(url.as_str());
         http = http.header(AUTH_TOKEN, signed.token()).header(header::ACCEPT, "application/json");
         if !self.body.is_empty() {
@@ -52,47 +57,48 @@ impl<'a> Outgoing<'a> {
         for (name, value) in headers {
             http = http.header(name, value);
         }
-        let refused = |error: http::Error| OsError::new(self.request.call, Fault::Input(error.to_string().into()));
+        let refused =
+            |error: http::Error| OpenStackError::new(self.request.call, ErrorCause::Input(error.to_string().into()));
         http.body(self.body.clone()).map_err(refused)
     }
 }
 
 /// An answer that is none of an error.
 #[derive(Debug)]
-pub(super) struct Received {
+pub(super) struct ServiceResponse {
     call: Call,
     target: Arc<str>,
     response: Response<Bytes>,
 }
 
-impl Received {
+impl ServiceResponse {
     /// Reads what is in the envelope.
     ///
     /// # Errors
-    /// [`Fault::Doubt`].
-    pub(super) fn open<T: DeserializeOwned>(&self) -> Result<Opened<T>, OsError> {
-        let opened = body::open(self.response.body(), self.call.key());
-        opened.map_err(|error| self.doubt(&format!("the answer cannot be read: {error}")))
+    /// [`Fault::UnreliableResponse`].
+    pub(super) fn open<T: DeserializeOwned>(&self) -> Result<Unwrapped<T>, OpenStackError> {
+        let opened = body::unwrap_envelope(self.response.body(), self.call.key());
+        opened.map_err(|error| self.unreliable(&format!("the answer cannot be read: {error}")))
     }
 
     /// Checks an answer in which nothing is to be read: a page of a proxy says nothing about the request.
     ///
     /// # Errors
-    /// [`Fault::Doubt`].
-    pub(super) fn close(&self) -> Result<(), OsError> {
+    /// [`Fault::UnreliableResponse`].
+    pub(super) fn close(&self) -> Result<(), OpenStackError> {
         let body = self.response.body();
         match body.is_empty() || serde_json::from_slice::<IgnoredAny>(body).is_ok() {
             true => Ok(()),
-            false => Err(self.doubt("the answer is not the service's")),
+            false => Err(self.unreliable("the answer is not the service's")),
         }
     }
 
     /// Returns the query of a link to another page. The rest of a link is not followed: behind a proxy it often names another
     /// scheme, host or path, where the token must not go. Octavia's links lack the filters of the list, which are added.
-    pub(super) fn page(&self, link: &str, own: &[(&str, &str)]) -> Result<String, OsError> {
+    pub(super) fn page(&self, link: &str, own: &[(&str, &str)]) -> Result<String, OpenStackError> {
         let query = link.split('#').next().and_then(|link| link.split_once('?')).map(|(_, query)| query);
         let Some(query) = query.filter(|query| !query.is_empty()) else {
-            return Err(self.doubt("the link to the next page names no page"));
+            return Err(self.unreliable("the link to the next page names no page"));
         };
         let named: BTreeSet<_> = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name).collect();
         let missing: Vec<_> = own.iter().filter(|(name, _)| !named.contains(*name)).collect();
@@ -102,8 +108,8 @@ impl Received {
         Ok(form_urlencoded::Serializer::new(query.to_owned()).extend_pairs(missing).finish())
     }
 
-    pub(super) fn doubt(&self, reason: &str) -> OsError {
-        OsError::doubt(self.call, &self.target, self.response.status(), reason)
+    pub(super) fn unreliable(&self, reason: &str) -> OpenStackError {
+        OpenStackError::unreliable(self.call, &self.target, self.response.status(), reason)
     }
 
     pub(super) fn request_id(&self) -> Option<Box<str>> {
@@ -113,15 +119,19 @@ impl Received {
 
 impl Client {
     /// Waits for the turn of a request, which lasts until the permit is dropped.
-    pub(super) async fn turn(&self, op: &Op, call: Call) -> Result<Option<SemaphorePermit<'_>>, OsError> {
-        let Some(budgets) = &self.budgets else { return Ok(None) };
-        let turn = budgets.turn(op, call.service(), call.class()).await;
-        turn.map(Some).map_err(|wait| OsError::new(call, Fault::Budget(wait)))
+    pub(super) async fn acquire(&self, op: &Op, call: Call) -> Result<Option<SemaphorePermit<'_>>, OpenStackError> {
+        let Some(budgets) = &self.rate_limiters else { return Ok(None) };
+        let turn = budgets.acquire(op, call.service(), call.class()).await;
+        turn.map(Some).map_err(|wait| OpenStackError::new(call, ErrorCause::RateLimited(wait)))
     }
 
     /// One attempt in its turn; an error comes with when the attempt began.
-    pub(super) async fn in_turn(&self, op: &Op, out: &Outgoing<'_>) -> Result<Received, (OsError, Instant)> {
-        let turn = self.turn(op, out.request.call).await.map_err(|error| (error, Instant::now()))?;
+    pub(super) async fn attempt_when_allowed(
+        &self,
+        op: &Op,
+        out: &OutgoingRequest<'_>,
+    ) -> Result<ServiceResponse, (OpenStackError, Instant)> {
+        let turn = self.acquire(op, out.request.call).await.map_err(|error| (error, Instant::now()))?;
         let began = Instant::now();
         let result = self.attempt(out).await.map_err(|error| (error, began));
         drop(turn);
@@ -129,22 +139,22 @@ impl Client {
     }
 
     /// Waits before a request whose attempt began then is sent again; gives its error back where that does not help.
-    pub(super) async fn again(
+    pub(super) async fn wait_to_retry(
         &self,
         op: &Op,
         attempts: &mut u32,
         began: Instant,
-        error: OsError,
-    ) -> Result<(), OsError> {
+        error: OpenStackError,
+    ) -> Result<(), OpenStackError> {
         *attempts += 1;
-        let throttled = error.meaning() == Meaning::Throttled && error.turn_after().is_none();
-        if let (true, Some(budgets)) = (throttled, &self.budgets) {
-            budgets.throttled(error.call.service(), error.call.class());
+        let throttled = error.class() == ErrorClass::Throttled && error.rate_limit_delay().is_none();
+        if let (true, Some(budgets)) = (throttled, &self.rate_limiters) {
+            budgets.halve_rate(error.call.service(), error.call.class());
         }
-        if *attempts >= retry::ATTEMPTS || !retry::helps(error.call.class(), began.elapsed(), &error) {
+        if *attempts >= retry::ATTEMPTS || !retry::should_retry(error.call.class(), began.elapsed(), &error) {
             return Err(error);
         }
-        let wait = retry::wait(*attempts, rand::random(), error.retry_after());
+        let wait = retry::delay(*attempts, rand::random(), error.retry_after());
         if !op.sleep(wait).await {
             return Err(error);
         }
@@ -153,55 +163,59 @@ impl Client {
     }
 
     /// Sends a request; when its token is refused, once more with a new one.
-    pub(super) async fn attempt(&self, out: &Outgoing<'_>) -> Result<Received, OsError> {
+    pub(super) async fn attempt(&self, out: &OutgoingRequest<'_>) -> Result<ServiceResponse, OpenStackError> {
         let call = out.request.call;
-        let no_way = |error: OsError| OsError { call, ..error };
+        let no_way = |error: OpenStackError| OpenStackError { call, ..error };
         let signed = self.session.current().await.map_err(no_way)?;
         let first = self.send(out, &signed).await?;
         let (target, response, used) = if first.1.status() == StatusCode::UNAUTHORIZED {
             tracing::debug!(request = call.name(), "the token is not accepted");
-            let renewed = self.session.renewed(&signed, call.service()).await.map_err(no_way)?;
+            let renewed = self.session.renew_rejected(&signed, call.service()).await.map_err(no_way)?;
             let second = self.send(out, &renewed).await?;
             if second.1.status() == StatusCode::UNAUTHORIZED {
-                self.session.refused(call.service());
+                self.session.record_rejection(call.service());
             }
             (second.0, second.1, renewed)
         } else {
             (first.0, first.1, signed)
         };
         match response.status() {
-            status if status.is_success() => Ok(Received { call, target, response }),
+            status if status.is_success() => Ok(ServiceResponse { call, target, response }),
             status if status.is_redirection() => {
                 let words =
                     "the answer is a redirection, which is not followed: set the service's own address in the catalog";
-                Err(OsError::doubt(call, &target, status, words))
+                Err(OpenStackError::unreliable(call, &target, status, words))
             }
             status => {
                 let secrets = [used.token().to_str().unwrap_or_default()];
-                Err(OsError::refused(call, &target, status, response.headers(), response.body(), &secrets))
+                Err(OpenStackError::from_response(call, &target, status, response.headers(), response.body(), &secrets))
             }
         }
     }
 
-    async fn send(&self, out: &Outgoing<'_>, signed: &Signed) -> Result<(Arc<str>, Response<Bytes>), OsError> {
+    async fn send(
+        &self,
+        out: &OutgoingRequest<'_>,
+        signed: &ScopedToken,
+    ) -> Result<(Arc<str>, Response<Bytes>), OpenStackError> {
         let call = out.request.call;
-        let (base, headers) = self.session.way(call, signed).await?;
+        let (base, headers) = self.session.endpoint_for(call, signed).await?;
         let url = out.url(&base)?;
-        let target: Arc<str> = format!("{} {}", out.method, shown(&url)).into();
+        let target: Arc<str> = format!("{} {}", out.method, display_url(&url)).into();
         let http = out.http(&url, signed, &headers)?;
         let began = Instant::now();
         let sent = self.transport.send(http).await;
         let failed = sent.as_ref().map_or(true, |response| response.status().as_u16() >= 400);
-        self.metrics.attempt(call, began, failed);
+        self.metrics.record_attempt(call, began, failed);
         match sent {
             Ok(response) => Ok((target, response)),
-            Err(error) => Err(OsError { call, target, fault: Fault::Unanswered(Arc::new(error)) }),
+            Err(error) => Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) }),
         }
     }
 }
 
 /// A URL without user, password and query.
-pub(super) fn shown(url: &Url) -> String {
+pub(super) fn display_url(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{host}{port}{}", url.scheme(), url.path())

@@ -10,7 +10,7 @@ mod trouble;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use ccm_core::{error::chain, provider::ErrorKind, runtime::gate::WriteGate};
+use ccm_core::{error::chain, provider::ErrorKind, runtime::write_gate::WriteGate};
 use http::{Response, StatusCode};
 use openstack_api::neutron::Network;
 use openstack_local::server::{Fault as Trouble, FaultKind, LocalCloud, Settings as CloudSettings};
@@ -36,16 +36,16 @@ async fn client(cloud: &LocalCloud) -> Client {
 }
 
 const NETWORKS: Request<'static> =
-    Request { call: Call::NetworkList, path: &["networks"], query: &[], revision: None, object: None, why: "" };
+    Request { call: Call::NetworkList, path: &["networks"], query: &[], revision: None, object: None, detail: "" };
 
-async fn networks(client: &Client) -> Result<Vec<Network>, OsError> {
+async fn networks(client: &Client) -> Result<Vec<Network>, OpenStackError> {
     client.get_all(&op(), &NETWORKS).await
 }
 
-async fn create(client: &Client, op: &Op) -> Result<Value, OsError> {
+async fn create(client: &Client, op: &Op) -> Result<Value, OpenStackError> {
     let body = json!({"name": "n", "description": ""});
     client
-        .post(op, &Request::new(Call::SecurityGroupCreate, &["security-groups"]).object("n").because("test"), &body)
+        .post(op, &Request::new(Call::SecurityGroupCreate, &["security-groups"]).object("n").with_detail("test"), &body)
         .await
 }
 

@@ -57,7 +57,7 @@ pub(super) fn config(tls: &Tls) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = if tls.insecure {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anything(provider)))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
     } else {
         builder.with_root_certificates(roots(tls.ca_file.as_deref())?)
     };
@@ -122,9 +122,9 @@ fn client(pair: &ClientPair) -> Result<(Vec<CertificateDer<'static>>, PrivateKey
 
 /// Takes any certificate: `tls-insecure`. That the server has its key is still checked.
 #[derive(Debug)]
-struct Anything(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anything {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

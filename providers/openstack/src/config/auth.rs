@@ -1,39 +1,39 @@
 //! Who we are: which of the keys count, and whether they are enough.
 
-use ccm_core::config::keys::Spot;
+use ccm_core::config::gcfg_keys::ConfigValue;
 use openstack_api::Secret;
 use url::Url;
 
 use super::{
     Auth, Domain, Identity, Scope, User,
-    check::{Report, text},
-    keys::{Global, Hidden},
+    keys::{Global, SecretValue},
+    validate::{ValidationReport, text},
 };
 
 const SECTION: &str = "Global";
 
 /// Checks the credentials. `None` only with a mistake.
-pub(super) fn check(raw: &Global, report: &mut Report) -> Option<Auth> {
+pub(super) fn check(raw: &Global, report: &mut ValidationReport) -> Option<Auth> {
     let url = url(raw, report);
     let (identity, scope) = (identity(raw, report), scope(raw, report));
     Some(Auth { url: url?, identity: identity?, scope: scope? })
 }
 
-fn url(raw: &Global, report: &mut Report) -> Option<Url> {
+fn url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
     let Some(written) = text(&raw.auth_url) else {
-        report.refuse(SECTION, &raw.auth_url, "is missing: it must name Keystone");
+        report.add_error(SECTION, &raw.auth_url, "is missing: it must name Keystone");
         return None;
     };
     let url = Url::parse(written).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     // Not with the URL itself, in which a password may stand.
     let plain = url.filter(|url| url.username().is_empty() && url.password().is_none());
     if plain.is_none() {
-        report.refuse(SECTION, &raw.auth_url, "is not a URL of the form https://host:port/v3");
+        report.add_error(SECTION, &raw.auth_url, "is not a URL of the form https://host:port/v3");
     }
     plain
 }
 
-fn secret(spot: &Spot<Hidden>) -> Option<Secret> {
+fn secret(spot: &ConfigValue<SecretValue>) -> Option<Secret> {
     Some(spot.value.0.clone()).filter(|secret| !secret.is_empty())
 }
 
@@ -43,7 +43,7 @@ fn by_credential(raw: &Global) -> bool {
     texts.into_iter().any(|spot| text(spot).is_some()) || secret(&raw.credential_secret).is_some()
 }
 
-fn identity(raw: &Global, report: &mut Report) -> Option<Identity> {
+fn identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
     let trust = text(&raw.trust_id).is_some();
     if !trust && by_credential(raw) {
         return credential(raw, report);
@@ -54,29 +54,29 @@ fn identity(raw: &Global, report: &mut Report) -> Option<Identity> {
     if trust && let Some(id) = text(&raw.trustee_id) {
         let password = secret(&raw.trustee_password).or_else(|| secret(&raw.password));
         if password.is_none() {
-            report.refuse(SECTION, &raw.trustee_password, "is missing: trustee-id needs a password");
+            report.add_error(SECTION, &raw.trustee_password, "is missing: trustee-id needs a password");
         }
         return Some(Identity::Password { user: User::Id(id.into()), password: password? });
     }
     let user = user(raw, report);
     let password = Some(&raw.trustee_password).filter(|_| trust).and_then(secret).or_else(|| secret(&raw.password));
     if password.is_none() {
-        report.refuse(SECTION, &raw.password, "is missing: there is no password, application credential or token");
+        report.add_error(SECTION, &raw.password, "is missing: there is no password, application credential or token");
     }
     Some(Identity::Password { user: user?, password: password? })
 }
 
-fn credential(raw: &Global, report: &mut Report) -> Option<Identity> {
+fn credential(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
     let secret = secret(&raw.credential_secret);
     if secret.is_none() {
-        report.refuse(SECTION, &raw.credential_secret, "is missing: an application credential needs its secret");
+        report.add_error(SECTION, &raw.credential_secret, "is missing: an application credential needs its secret");
     }
     if let Some(id) = text(&raw.credential_id) {
         return Some(Identity::Credential { id: id.into(), secret: secret? });
     }
     let Some(name) = text(&raw.credential_name) else {
         let words = "is missing: an application credential needs its ID, or its name and user";
-        report.refuse(SECTION, &raw.credential_id, words);
+        report.add_error(SECTION, &raw.credential_id, words);
         return None;
     };
     let user = user(raw, report);
@@ -84,31 +84,31 @@ fn credential(raw: &Global, report: &mut Report) -> Option<Identity> {
 }
 
 /// Either by ID or by name in a domain.
-fn user(raw: &Global, report: &mut Report) -> Option<User> {
+fn user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
     let own = domain(&raw.user_domain_id, &raw.user_domain_name);
     match (text(&raw.user_id), text(&raw.username)) {
         (Some(_), Some(_)) => {
-            report.refuse(SECTION, &raw.username, "must not be set together with user-id");
+            report.add_error(SECTION, &raw.username, "must not be set together with user-id");
             None
         }
         (None, None) => {
-            report.refuse(SECTION, &raw.username, "is missing: exactly one of username and user-id is needed");
+            report.add_error(SECTION, &raw.username, "is missing: exactly one of username and user-id is needed");
             None
         }
         (Some(_), None) if own.is_some() => {
             let spot = if text(&raw.user_domain_id).is_some() { &raw.user_domain_id } else { &raw.user_domain_name };
-            report.refuse(SECTION, spot, "must not be set together with user-id, which needs no domain");
+            report.add_error(SECTION, spot, "must not be set together with user-id, which needs no domain");
             None
         }
         (Some(id), None) => Some(User::Id(id.into())),
         (None, Some(_)) if text(&raw.user_domain_id).is_some() && text(&raw.user_domain_name).is_some() => {
-            report.refuse(SECTION, &raw.user_domain_name, "must not be set together with user-domain-id");
+            report.add_error(SECTION, &raw.user_domain_name, "must not be set together with user-domain-id");
             None
         }
         (None, Some(name)) => {
             let Some(domain) = own.or_else(|| general(raw)) else {
                 let words = "needs a domain: user-domain-id, user-domain-name, domain-id or domain-name";
-                report.refuse(SECTION, &raw.username, words);
+                report.add_error(SECTION, &raw.username, words);
                 return None;
             };
             Some(User::Name { name: name.into(), domain })
@@ -116,7 +116,7 @@ fn user(raw: &Global, report: &mut Report) -> Option<User> {
     }
 }
 
-fn scope(raw: &Global, report: &mut Report) -> Option<Scope> {
+fn scope(raw: &Global, report: &mut ValidationReport) -> Option<Scope> {
     if let Some(trust) = text(&raw.trust_id) {
         return Some(Scope::Trust(trust.into()));
     }
@@ -130,14 +130,14 @@ fn scope(raw: &Global, report: &mut Report) -> Option<Scope> {
         let domain = domain(&raw.tenant_domain_id, &raw.tenant_domain_name).or_else(|| general(raw));
         if domain.is_none() {
             let words = "needs a domain: tenant-domain-id, tenant-domain-name, domain-id or domain-name";
-            report.refuse(SECTION, &raw.tenant_name, words);
+            report.add_error(SECTION, &raw.tenant_name, words);
         }
         return Some(Scope::ProjectName { name: name.into(), domain: domain? });
     }
     match general(raw) {
         Some(domain) => Some(Scope::Domain(domain)),
         None if secret(&raw.token).is_some() => {
-            report.refuse(SECTION, &raw.token, "needs a project or a domain: a bare token cannot be renewed");
+            report.add_error(SECTION, &raw.token, "needs a project or a domain: a bare token cannot be renewed");
             None
         }
         None => Some(Scope::Default),
@@ -150,6 +150,6 @@ fn general(raw: &Global) -> Option<Domain> {
 }
 
 /// By ID where there is one.
-fn domain(id: &Spot<String>, name: &Spot<String>) -> Option<Domain> {
+fn domain(id: &ConfigValue<String>, name: &ConfigValue<String>) -> Option<Domain> {
     text(id).map(|id| Domain::Id(id.into())).or_else(|| text(name).map(|name| Domain::Name(name.into())))
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ccm_core::config::gcfg::Mistake;
+use ccm_core::config::gcfg::ConfigIssue;
 
 /// Everything that is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +24,13 @@ pub enum ConfigErrors {
         /// The file, if the text is from one.
         file: Option<PathBuf>,
         /// At least one.
-        mistakes: Vec<Mistake>,
+        mistakes: Vec<ConfigIssue>,
     },
 }
 
 impl ConfigErrors {
     /// Returns the mistakes in the text.
-    pub fn mistakes(&self) -> &[Mistake] {
+    pub fn issues(&self) -> &[ConfigIssue] {
         match self {
             Self::NoFile | Self::Unreadable { .. } => &[],
             Self::Invalid { mistakes, .. } => mistakes,
@@ -38,7 +38,7 @@ impl ConfigErrors {
     }
 }
 
-fn lines(file: Option<&Path>, mistakes: &[Mistake]) -> String {
+fn lines(file: Option<&Path>, mistakes: &[ConfigIssue]) -> String {
     let file = file.map(|file| format!(" {}", file.display())).unwrap_or_default();
     let lines: Vec<String> = mistakes.iter().map(|mistake| format!("cloud config{file}: {mistake}")).collect();
     lines.join("\n")

@@ -5,26 +5,26 @@
 use std::time::Duration;
 
 use ccm_core::{
-    config::keys::{Kind, some},
+    config::gcfg_keys::{ConfigType, required},
     config_keys,
 };
 use openstack_api::Secret;
 
 /// Text that is not shown.
 #[derive(Clone, Debug)]
-pub(crate) struct Hidden(pub(crate) Secret);
+pub(crate) struct SecretValue(pub(crate) Secret);
 
-impl Default for Hidden {
+impl Default for SecretValue {
     fn default() -> Self {
         Self(Secret::from(""))
     }
 }
 
-impl Kind for Hidden {
+impl ConfigType for SecretValue {
     const NAME: &str = "secret";
 
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
-        self.0 = Secret::from(some(value)?);
+        self.0 = Secret::from(required(value)?);
         Ok(())
     }
 }
@@ -35,7 +35,7 @@ config_keys! {
         upstream auth_url: String = "auth-url" "" "Keystone, with `/v3` or without. Required."
         upstream username: String = "username" "" "User by name, in `user-domain-*` or `domain-*`. Either this or `user-id`."
         upstream user_id: String = "user-id" "" "User by ID."
-        upstream password: Hidden = "password" "" "Password of the user."
+        upstream password: SecretValue = "password" "" "Password of the user."
         upstream domain_id: String = "domain-id" "" "Domain by ID for user and project where they name none. Without a project it is what the token is good for."
         upstream domain_name: String = "domain-name" "" "The same by name; the ID wins."
         upstream user_domain_id: String = "user-domain-id" "" "Domain of the user, by ID."
@@ -46,11 +46,11 @@ config_keys! {
         upstream tenant_domain_name: String = "tenant-domain-name" "" "Domain of the project, by name; the ID wins."
         upstream trust_id: String = "trust-id" "" "Trust that the token is good for; projects and domains do not count then."
         upstream trustee_id: String = "trustee-id" "" "With `trust-id`: user by ID, in place of the user above."
-        upstream trustee_password: Hidden = "trustee-password" "" "With `trust-id`: password, in place of the one above."
+        upstream trustee_password: SecretValue = "trustee-password" "" "With `trust-id`: password, in place of the one above."
         upstream credential_id: String = "application-credential-id" "" "Application credential by ID. With one, projects do not count: it has its own."
         upstream credential_name: String = "application-credential-name" "" "Application credential by name; needs its user as well."
-        upstream credential_secret: Hidden = "application-credential-secret" "" "Secret of the application credential."
-        upstream token: Hidden = "token" "" "A token in place of user and password, exchanged for one that is good for the project. It cannot be renewed for longer than it lives."
+        upstream credential_secret: SecretValue = "application-credential-secret" "" "Secret of the application credential."
+        upstream token: SecretValue = "token" "" "A token in place of user and password, exchanged for one that is good for the project. It cannot be renewed for longer than it lives."
         upstream region: String = "region" "" "Region of the catalog's endpoints, of the nodes' label, and of provider IDs with a region."
         upstream endpoint_type: String = "os-endpoint-type" "public" "Which endpoints of the catalog are used: `public`, `internal` or `admin`."
         upstream ca_file: String = "ca-file" "" "Authorities (PEM) in place of the system's. Read again when it changes."

@@ -3,15 +3,15 @@
 //! [`Settings`] is what everything else reads: complete, checked, nothing left to interpret.
 
 mod auth;
-mod balancers;
-mod check;
-mod clouds;
+mod clouds_yaml;
+mod credentials;
+mod effective;
 mod environment;
 mod error;
 mod keys;
-mod reload;
+mod load_balancer;
 mod settings;
-mod show;
+mod validate;
 
 use std::{
     collections::BTreeMap,
@@ -20,19 +20,22 @@ use std::{
 
 use ccm_core::config::{
     gcfg::{self, Section},
-    keys::Key,
+    gcfg_keys::ConfigKey,
 };
 
-pub(crate) use self::reload::stamp;
-pub use self::{balancers::selector, environment::Environment, error::ConfigErrors, reload::Reloaded, settings::*};
-use self::{
-    check::Report,
-    keys::{Class, Global, LoadBalancer as LoadBalancerKeys, Metadata, Networking as NetworkingKeys, Requests, Route},
+pub(crate) use self::credentials::stamp;
+pub use self::{
+    credentials::ReloadingCredentials, environment::Environment, error::ConfigErrors, load_balancer::selector,
+    settings::*,
 };
-pub use ccm_core::config::gcfg::Mistake;
+use self::{
+    keys::{Class, Global, LoadBalancer as LoadBalancerKeys, Metadata, Networking as NetworkingKeys, Requests, Route},
+    validate::ValidationReport,
+};
+pub use ccm_core::config::gcfg::ConfigIssue;
 
 /// Sections for other programs that read the same file, as upstream's chart writes them.
-const OTHERS: [&str; 1] = ["BlockStorage"];
+const OTHER_PROGRAMS_SECTIONS: [&str; 1] = ["BlockStorage"];
 
 /// Reads a file, and `clouds.yaml` where it says so.
 ///
@@ -46,7 +49,7 @@ pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Settings, 
         Err(error) => {
             let valid = error.utf8_error().valid_up_to();
             let line = error.as_bytes()[..valid].split(|byte| *byte == b'\n').count();
-            Err(vec![Mistake::syntax(line, "illegal UTF-8 encoding")])
+            Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
         }
     };
     let mut settings = parsed.map_err(|mistakes| ConfigErrors::Invalid { file: Some(file.to_owned()), mistakes })?;
@@ -69,51 +72,51 @@ pub(crate) struct Raw {
     pub(crate) networking: NetworkingKeys,
     pub(crate) route: Route,
     pub(crate) metadata: Metadata,
-    pub(crate) balancers: LoadBalancerKeys,
+    pub(crate) load_balancer: LoadBalancerKeys,
     pub(crate) classes: BTreeMap<String, Class>,
     pub(crate) requests: Requests,
     /// Files that were read beside it.
     pub(crate) sources: Vec<PathBuf>,
 }
 
-fn read(text: &str, environment: &Environment) -> Result<Settings, Vec<Mistake>> {
-    let mut report = Report::default();
+fn read(text: &str, environment: &Environment) -> Result<Settings, Vec<ConfigIssue>> {
+    let mut report = ValidationReport::default();
     let raw = raw(text, environment, &mut report);
-    let settings = check::settings(&raw, environment, &mut report);
-    report.mistakes.sort_by_key(|mistake| mistake.line);
+    let settings = validate::settings(&raw, environment, &mut report);
+    report.errors.sort_by_key(|mistake| mistake.line);
     report.warnings.sort_by_key(|mistake| mistake.line);
     match settings {
-        Some(settings) if report.mistakes.is_empty() => Ok(Settings { warnings: report.warnings, ..settings }),
-        _ => Err(report.mistakes),
+        Some(settings) if report.errors.is_empty() => Ok(Settings { warnings: report.warnings, ..settings }),
+        _ => Err(report.errors),
     }
 }
 
 /// Reads the values of all keys, with those of `clouds.yaml`.
-fn raw(text: &str, environment: &Environment, report: &mut Report) -> Raw {
+fn raw(text: &str, environment: &Environment, report: &mut ValidationReport) -> Raw {
     let document = gcfg::parse(text);
-    report.mistakes.extend(document.mistakes);
+    report.errors.extend(document.issues);
     let mut raw = Raw::default();
     for section in &document.sections {
         let is = |name: &str| section.name.eq_ignore_ascii_case(name) && section.sub.is_none();
         match &section.sub {
             Some(sub) if section.name.eq_ignore_ascii_case("LoadBalancerClass") => {
-                take(section, Class::KEYS, raw.classes.entry(sub.clone()).or_default(), report);
+                apply_keys(section, Class::KEYS, raw.classes.entry(sub.clone()).or_default(), report);
             }
-            _ if is("Global") => take(section, Global::KEYS, &mut raw.global, report),
-            _ if is("Networking") => take(section, NetworkingKeys::KEYS, &mut raw.networking, report),
-            _ if is("Route") => take(section, Route::KEYS, &mut raw.route, report),
-            _ if is("Metadata") => take(section, Metadata::KEYS, &mut raw.metadata, report),
-            _ if is("LoadBalancer") => take(section, LoadBalancerKeys::KEYS, &mut raw.balancers, report),
-            _ if is("Requests") => take(section, Requests::KEYS, &mut raw.requests, report),
-            _ if OTHERS.iter().any(|other| is(other)) => {}
+            _ if is("Global") => apply_keys(section, Global::KEYS, &mut raw.global, report),
+            _ if is("Networking") => apply_keys(section, NetworkingKeys::KEYS, &mut raw.networking, report),
+            _ if is("Route") => apply_keys(section, Route::KEYS, &mut raw.route, report),
+            _ if is("Metadata") => apply_keys(section, Metadata::KEYS, &mut raw.metadata, report),
+            _ if is("LoadBalancer") => apply_keys(section, LoadBalancerKeys::KEYS, &mut raw.load_balancer, report),
+            _ if is("Requests") => apply_keys(section, Requests::KEYS, &mut raw.requests, report),
+            _ if OTHER_PROGRAMS_SECTIONS.iter().any(|other| is(other)) => {}
             _ => {
                 let place = title(section);
-                report.warnings.push(Mistake::at(section.line, place, "unknown section, which has no effect"));
+                report.warnings.push(ConfigIssue::at(section.line, place, "unknown section, which has no effect"));
             }
         }
     }
     if raw.global.use_clouds.value {
-        clouds::merge(&mut raw, environment, report);
+        clouds_yaml::merge(&mut raw, environment, report);
     }
     raw
 }
@@ -124,15 +127,15 @@ fn title(section: &Section) -> String {
     sub.as_ref().map_or_else(|| format!("[{name}]"), |sub| format!("[{name} {sub:?}]"))
 }
 
-fn take<T>(section: &Section, keys: &[Key<T>], into: &mut T, report: &mut Report) {
+fn apply_keys<T>(section: &Section, keys: &[ConfigKey<T>], into: &mut T, report: &mut ValidationReport) {
     for entry in &section.entries {
         let key = keys.iter().find(|key| key.name.eq_ignore_ascii_case(&entry.key));
         let name = key.map_or(entry.key.as_str(), |key| key.name);
         let place = || format!("{} {name}", title(section));
-        match key.map(|key| key.take(into, entry.line, entry.value.as_deref())) {
+        match key.map(|key| key.apply(into, entry.line, entry.value.as_deref())) {
             Some(Ok(())) => {}
-            Some(Err(why)) => report.mistakes.push(Mistake::at(entry.line, place(), why)),
-            None => report.warnings.push(Mistake::at(entry.line, place(), "unknown key, which has no effect")),
+            Some(Err(why)) => report.errors.push(ConfigIssue::at(entry.line, place(), why)),
+            None => report.warnings.push(ConfigIssue::at(entry.line, place(), "unknown key, which has no effect")),
         }
     }
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use openstack_api::Secret;
 use url::Url;
 
-use super::Mistake;
+use super::ConfigIssue;
 
 /// The configuration of the provider, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Settings {
     /// Files that were read: when one changes, credentials may have.
     pub sources: Vec<PathBuf>,
     /// What the file says without effect: to be told once.
-    pub warnings: Vec<Mistake>,
+    pub warnings: Vec<ConfigIssue>,
 }
 
 impl Settings {

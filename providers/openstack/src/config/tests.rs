@@ -1,6 +1,6 @@
 use std::{fmt::Write as _, time::Duration};
 
-use ccm_core::config::keys::Key;
+use ccm_core::config::gcfg_keys::ConfigKey;
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn good(text: &str) -> Settings {
 fn bad(text: &str) -> Vec<String> {
     match parse(text, &nowhere()) {
         Ok(settings) => panic!("{text}: accepted: {settings:?}"),
-        Err(errors) => errors.mistakes().iter().map(ToString::to_string).collect(),
+        Err(errors) => errors.issues().iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -383,7 +383,7 @@ fn no_secret_is_shown() {
     let mistakes =
         bad("[Global]\nauth-url=https://u:hunter2@keystone/v3\npassword=\"hunter2\ntoken=hunter2\nuse-clouds=\n");
     assert!(!mistakes.concat().contains("hunter2"), "{mistakes:?}");
-    let mut report = Report::default();
+    let mut report = ValidationReport::default();
     let raw = raw("[Global]\npassword=hunter2\n", &nowhere(), &mut report);
     assert!(!format!("{raw:?}").contains("hunter2"));
 }
@@ -430,7 +430,7 @@ fn reference() -> String {
     page
 }
 
-fn table<T>(page: &mut String, title: &str, keys: &[Key<T>]) {
+fn table<T>(page: &mut String, title: &str, keys: &[ConfigKey<T>]) {
     write!(page, "\n## {title}\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|\n").unwrap();
     for key in keys {
         let default = if key.default.is_empty() { String::new() } else { format!("`{}`", key.default) };
@@ -449,7 +449,7 @@ fn debug_shows_no_secret_of_any_key() {
     let secret = |key: &str| format!("s3cret-{key}");
     let lines: Vec<String> = keys.iter().map(|key| format!("{key} = {}\n", secret(key))).collect();
     let lines = lines.concat();
-    let raw = raw(&with(&lines), &nowhere(), &mut Report::default());
+    let raw = raw(&with(&lines), &nowhere(), &mut ValidationReport::default());
     let mut shown = vec![format!("{raw:?}")];
     for (name, more) in [
         ("password", "password = s3cret-password\n"),

@@ -2,7 +2,7 @@
 
 #[path = "../../tests/cluster/conformance/skipped.rs"]
 mod skipped;
-#[path = "../../tests/cluster/conformance/stage/mod.rs"]
+#[path = "../../tests/cluster/conformance/adapter/mod.rs"]
 pub(crate) mod stage;
 
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use ccm_testkit::conformance::{Report, check_instances, check_load_balancers, ch
 use openstack_local::server::{LocalCloud, Settings as CloudSettings};
 
 use self::stage::{
-    OURS, Stage,
-    ground::{Ground, Site},
+    OURS, OpenStackAdapter,
+    cloud::{CloudBackend, Site},
 };
 use ccm_testkit::suite::sized;
 
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct Memory(pub(crate) fn(&mut CloudSettings));
 
 #[async_trait]
-impl Ground for Memory {
+impl CloudBackend for Memory {
     async fn start(&self) -> anyhow::Result<Site> {
         let mut settings = CloudSettings::default();
         (self.0)(&mut settings);
@@ -40,8 +40,8 @@ impl Ground for Memory {
     }
 }
 
-async fn stage(cloud: fn(&mut CloudSettings), config: fn(&mut Settings)) -> Stage {
-    Stage::new(Arc::new(Memory(cloud)), config).await.unwrap()
+async fn stage(cloud: fn(&mut CloudSettings), config: fn(&mut Settings)) -> OpenStackAdapter {
+    OpenStackAdapter::new(Arc::new(Memory(cloud)), config).await.unwrap()
 }
 
 fn all_kept(suite: &str, report: Report) {

@@ -4,12 +4,12 @@
 //! load balancers carry traffic. The controllers are the real ones: they reach the API server through a kubeconfig over
 //! TLS and the cloud through a cloud.conf over HTTP, as in a cluster.
 
+mod addresses;
+mod environment;
+mod http_client;
 mod nodes;
 mod operator;
-mod place;
 mod services;
-mod stage;
-mod web;
 
 use std::{
     ffi::OsString,
@@ -23,14 +23,14 @@ use std::{
 use anyhow::{Context, bail};
 use ccm_core::{
     config::{self, Config, Invocation},
-    runtime::manager::{Exit, Manager},
+    runtime::manager::{Manager, ManagerExit},
 };
 use ccm_testkit::apiserver::{ApiServer, Options};
 use clap::Args;
 use ipnet::Ipv4Net;
 use openstack_local::{
-    machines::Kubernetes,
     server::{LocalCloud, Settings, TimeSource},
+    servers::Kubernetes,
 };
 use tokio::{
     net::TcpListener,
@@ -38,11 +38,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{operator::Operator, place::Place, stage::Stage};
+use self::{addresses::DemoAddresses, environment::DemoEnvironment, operator::Operator};
 use crate::{cli, config::Environment, manager};
 
 /// Most nodes: all of them listen in this process.
-const MOST: i64 = 50;
+const MAX_NODES: i64 = 50;
 /// How long a load balancer is in a PENDING state after each change.
 const PENDING: Duration = Duration::from_millis(500);
 /// User of the local cloud, with no special rights.
@@ -52,19 +52,19 @@ const USER: &str = "demo";
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Servers, each a node.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=MOST))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=MAX_NODES))]
     pub nodes: u16,
     /// End when everything has happened, instead of at Ctrl-C: code 0 if it did, another one with the reason if not.
     #[arg(long)]
     pub once: bool,
     /// Network of servers and load balancers, inside 127.0.0.0/8 and at least a /24.
-    #[arg(long, value_name = "CIDR", default_value = "127.77.0.0/24", value_parser = place::network)]
+    #[arg(long, value_name = "CIDR", default_value = "127.77.0.0/24", value_parser = addresses::network)]
     pub network: Ipv4Net,
     /// Port of the Service.
     #[arg(long, default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
     /// Address and port of the local cloud, on loopback. Port 0: a free one.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = place::loopback)]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = addresses::loopback)]
     pub listen: SocketAddr,
 }
 
@@ -75,7 +75,7 @@ pub struct DemoArgs {
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     // Caught before anything is started, so that Ctrl-C always cleans up.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let place = Place::new(args.network, args.nodes, args.port);
+    let place = DemoAddresses::new(args.network, args.nodes, args.port);
     place.check().await?;
     let folder = tempfile::Builder::new().prefix("ccm-openstack-demo-").tempdir().context("cannot create a folder")?;
     let listener = TcpListener::bind(args.listen).await;
@@ -91,7 +91,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let cloud = LocalCloud::in_memory(settings).with_cluster(Arc::new(cluster));
     let exports = cloud.credentials().exports(USER, &address.to_string()).context("the user of the local cloud")?;
     Files::write(&files.openrc, &exports)?;
-    introduce(&files, &serving.url(), address);
+    print_introduction(&files, &serving.url(), address);
 
     let (quit, cloud_stop) = (CancellationToken::new(), CancellationToken::new());
     let demo = Demo { once: args.once, place, server, cloud: cloud.clone(), address, files };
@@ -100,7 +100,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let result = loop {
         tokio::select! {
             result = &mut work => break result,
-            ended = &mut local => break Err(the_cloud_ended(ended)),
+            ended = &mut local => break Err(cloud_stopped(ended)),
             _ = term.recv() => quit.cancel(),
             _ = int.recv() => quit.cancel(),
         }
@@ -117,7 +117,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
 /// What was started.
 struct Demo {
     once: bool,
-    place: Place,
+    place: DemoAddresses,
     server: ApiServer,
     cloud: LocalCloud,
     /// Where the cloud listens.
@@ -130,10 +130,10 @@ impl Demo {
     /// when `quit` is set.
     async fn work(&self, quit: CancellationToken) -> anyhow::Result<()> {
         let prepare = async {
-            let operator = Operator::sign_in(&self.cloud, USER, self.address).await?;
+            let operator = Operator::authenticate(&self.cloud, USER, self.address).await?;
             let ground = operator.prepare(&self.place).await?;
             Files::write(&self.files.cloud_conf, &cloud_conf(&self.cloud, self.address, &ground)?)?;
-            say(&format!("cloud.conf           {}\n", self.files.cloud_conf.display()));
+            print(&format!("cloud.conf           {}\n", self.files.cloud_conf.display()));
             anyhow::Ok((operator, ground))
         };
         let Some(prepared) = quit.run_until_cancelled(prepare).await else { return Ok(()) };
@@ -142,11 +142,11 @@ impl Demo {
         let mut controllers = Box::pin(run_controllers(&self.files, stop.clone()));
         let client = self.server.client_builder().user_agent("demo").build();
         let Self { place, server, cloud, .. } = self;
-        let stage = Stage { client, server, cloud, operator, ground, place };
+        let stage = DemoEnvironment { client, server, cloud, operator, resources: ground, addresses: place };
         let show = async {
-            play(&stage).await?;
+            run_scenes(&stage).await?;
             if !self.once {
-                services::leave_one(&stage, &self.files).await?;
+                services::recreate(&stage, &self.files).await?;
                 std::future::pending::<()>().await;
             }
             anyhow::Ok(())
@@ -164,7 +164,7 @@ impl Demo {
     }
 }
 
-fn the_cloud_ended(ended: std::io::Result<()>) -> anyhow::Error {
+fn cloud_stopped(ended: std::io::Result<()>) -> anyhow::Error {
     match ended {
         Ok(()) => anyhow::anyhow!("the local cloud ended"),
         Err(error) => anyhow::Error::from(error).context("the local cloud failed"),
@@ -193,19 +193,19 @@ impl Files {
     }
 }
 
-fn introduce(files: &Files, server: &str, cloud: SocketAddr) {
-    say(&format!("embedded API server  {server}"));
-    say(&format!("kubeconfig           {}", files.kubeconfig.display()));
-    say(&format!("local cloud          http://{cloud}/identity/v3"));
-    say(&format!("credentials          {}", files.openrc.display()));
-    say("in another terminal  (kubectl, and pip install python-openstackclient python-octaviaclient)");
-    say(&format!("  kubectl --kubeconfig {} get nodes,services -o wide", files.kubeconfig.display()));
-    say(&format!("  . {}; openstack server list; openstack loadbalancer status show …", files.openrc.display()));
+fn print_introduction(files: &Files, server: &str, cloud: SocketAddr) {
+    print(&format!("embedded API server  {server}"));
+    print(&format!("kubeconfig           {}", files.kubeconfig.display()));
+    print(&format!("local cloud          http://{cloud}/identity/v3"));
+    print(&format!("credentials          {}", files.openrc.display()));
+    print("in another terminal  (kubectl, and pip install python-openstackclient python-octaviaclient)");
+    print(&format!("  kubectl --kubeconfig {} get nodes,services -o wide", files.kubeconfig.display()));
+    print(&format!("  . {}; openstack server list; openstack loadbalancer status show …", files.openrc.display()));
 }
 
 /// The cloud.conf for the controllers. Addresses of load balancers are those of the network itself, which is loopback:
 /// nothing leads to a floating IP here.
-fn cloud_conf(cloud: &LocalCloud, address: SocketAddr, ground: &operator::Ground) -> anyhow::Result<String> {
+fn cloud_conf(cloud: &LocalCloud, address: SocketAddr, ground: &operator::CloudResources) -> anyhow::Result<String> {
     let password = cloud.credentials().password(USER).context("the user of the local cloud")?.expose();
     let region = &cloud.credentials().region;
     let (router, subnet) = (&ground.router, &ground.subnet);
@@ -247,18 +247,18 @@ async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Resu
         () = stop.cancelled() => return Ok(()),
     };
     match Manager::from_config(manager::product(), *config, provider).await?.run(stop).await? {
-        Exit::Stopped | Exit::Compared(_) => Ok(()),
-        Exit::LeadershipLost(why) => bail!("leadership lost: {why}"),
+        ManagerExit::Stopped | ManagerExit::Compared(_) => Ok(()),
+        ManagerExit::LeadershipLost(why) => bail!("leadership lost: {why}"),
     }
 }
 
 /// Plays all scenes.
-async fn play(stage: &Stage<'_>) -> anyhow::Result<()> {
+async fn run_scenes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     nodes::join(stage).await?;
     nodes::routes(stage).await?;
     let web = services::create(stage).await?;
-    if stage.place.nodes.len() == 1 {
-        say("there is one node only: no other could take over, so that none is stopped\n");
+    if stage.addresses.nodes.len() == 1 {
+        print("there is one node only: no other could take over, so that none is stopped\n");
     } else {
         services::stop_a_backend(stage, &web).await?;
         nodes::lose_a_server(stage, &web).await?;
@@ -267,6 +267,6 @@ async fn play(stage: &Stage<'_>) -> anyhow::Result<()> {
 }
 
 /// Writes a line for the person watching; a closed pipe is no reason to fail.
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

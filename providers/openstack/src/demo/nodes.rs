@@ -5,17 +5,17 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, api::ListParams};
 use tokio::time::Instant;
 
-use super::{say, services::Web, stage::Stage};
+use super::{environment::DemoEnvironment, print, services::WebService};
 
 /// Label that initialisation sets last, together with taking the taint away.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Makes servers, and shows their nodes as they are initialised.
-pub(super) async fn join(stage: &Stage<'_>) -> anyhow::Result<()> {
-    let (api, wanted) = (stage.nodes(), stage.place.nodes.len());
-    say(&format!("{wanted} servers are made in Nova; each is a kubelet and a web server in this process"));
-    stage.count_anew();
-    stage.operator.make_servers(&stage.ground, stage.place).await?;
+pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
+    let (api, wanted) = (stage.nodes(), stage.addresses.nodes.len());
+    print(&format!("{wanted} servers are made in Nova; each is a kubelet and a web server in this process"));
+    stage.reset_counts();
+    stage.operator.make_servers(&stage.resources, stage.addresses).await?;
     let start = Instant::now();
     let nodes = stage
         .wait_for("cloud-node controller", async || {
@@ -25,20 +25,20 @@ pub(super) async fn join(stage: &Stage<'_>) -> anyhow::Result<()> {
         })
         .await?;
     for node in &nodes {
-        say(&format!("  {}", describe(node)));
+        print(&format!("  {}", describe(node)));
     }
-    say(&format!("all {wanted} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
-    stage.say_counts();
+    print(&format!("all {wanted} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
+    stage.print_counts();
     Ok(())
 }
 
 /// Waits until every node has a pod CIDR, and a route of the router leads there.
-pub(super) async fn routes(stage: &Stage<'_>) -> anyhow::Result<()> {
-    let wanted = stage.place.nodes.len();
+pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
+    let wanted = stage.addresses.nodes.len();
     let routes = stage
         .wait_for("node-IPAM and a route controller", async || {
             let routes = stage.cloud.cloud().store.peek(|state| {
-                let router = state.neutron.routers.get(&stage.ground.router);
+                let router = state.neutron.routers.get(&stage.resources.router);
                 router.map(|router| router.routes.clone()).unwrap_or_default()
             });
             let missing = format!("{} of {wanted} nodes have a route", routes.len());
@@ -50,18 +50,18 @@ pub(super) async fn routes(stage: &Stage<'_>) -> anyhow::Result<()> {
         let route = routes.iter().find(|route| route.destination == cidr);
         ensure!(route.is_some(), "no route leads to the pod CIDR {cidr:?} of {}", node.name_any());
         let via = route.map(|route| route.nexthop.clone()).unwrap_or_default();
-        say(&format!("  route {cidr} via {via}, {}", node.name_any()));
+        print(&format!("  route {cidr} via {via}, {}", node.name_any()));
     }
-    say(&format!("all {wanted} nodes have a pod CIDR, and the router has a route to it\n"));
+    print(&format!("all {wanted} nodes have a pod CIDR, and the router has a route to it\n"));
     Ok(())
 }
 
 /// Deletes the last server and waits until nothing speaks of its node any more.
-pub(super) async fn lose_a_server(stage: &Stage<'_>, web: &Web) -> anyhow::Result<()> {
-    let Some(((victim, address), others)) = stage.place.nodes.split_last() else { return Ok(()) };
-    say(&format!("openstack server delete {victim}"));
+pub(super) async fn lose_a_server(stage: &DemoEnvironment<'_>, web: &WebService) -> anyhow::Result<()> {
+    let Some(((victim, address), others)) = stage.addresses.nodes.split_last() else { return Ok(()) };
+    print(&format!("openstack server delete {victim}"));
     stage.operator.delete(victim).await?;
-    stage.count_anew();
+    stage.reset_counts();
     let (start, api) = (Instant::now(), stage.nodes());
     stage
         .wait_for("node-lifecycle controller", async || {
@@ -70,7 +70,7 @@ pub(super) async fn lose_a_server(stage: &Stage<'_>, web: &Web) -> anyhow::Resul
         })
         .await?;
     let took = start.elapsed().as_secs_f64();
-    say(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
+    print(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
     let address = address.to_string();
     stage
         .wait_for("service and a route controller", async || {
@@ -89,8 +89,8 @@ pub(super) async fn lose_a_server(stage: &Stage<'_>, web: &Web) -> anyhow::Resul
     let others: Vec<_> = others.iter().map(|(name, _)| name.clone()).collect();
     stage.curl(web.address, &others).await?;
     let took = start.elapsed().as_secs_f64();
-    say(&format!("  no pool and no route leads to {victim} any more after {took:.1} s"));
-    stage.say_counts();
+    print(&format!("  no pool and no route leads to {victim} any more after {took:.1} s"));
+    stage.print_counts();
     Ok(())
 }
 

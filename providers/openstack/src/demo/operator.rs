@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
-use openstack_local::{machines::NODE, server::LocalCloud};
+use openstack_local::{server::LocalCloud, servers::NODE};
 use serde_json::{Value, json};
 
-use super::place::Place;
+use super::addresses::DemoAddresses;
 use crate::{
     client::{Https, Transport as _},
     config::{Auth, Cloud, Domain, Identity, Scope, User},
@@ -19,7 +19,7 @@ const FLAVOR: &str = "2";
 
 /// What the controllers are configured with.
 #[derive(Clone, Debug)]
-pub(super) struct Ground {
+pub(super) struct CloudResources {
     network: String,
     pub(super) subnet: String,
     pub(super) router: String,
@@ -34,7 +34,7 @@ pub(super) struct Operator {
 
 impl Operator {
     /// Gets a token for a user of the local cloud.
-    pub(super) async fn sign_in(cloud: &LocalCloud, user: &str, address: SocketAddr) -> anyhow::Result<Self> {
+    pub(super) async fn authenticate(cloud: &LocalCloud, user: &str, address: SocketAddr) -> anyhow::Result<Self> {
         let password = cloud.credentials().password(user).context("the user is there")?;
         let base = format!("http://{address}");
         let domain = Domain::Id("default".into());
@@ -53,16 +53,16 @@ impl Operator {
             "identity": {"methods": ["password"],
                 "password": {"user": {"name": user, "domain": default, "password": password.expose()}}},
             "scope": {"project": {"name": user, "domain": default}}}});
-        let (headers, _) = operator.ask(Method::POST, "/identity/v3/auth/tokens", Some(body)).await?;
+        let (headers, _) = operator.send(Method::POST, "/identity/v3/auth/tokens", Some(body)).await?;
         let token = headers.get("x-subject-token").and_then(|token| token.to_str().ok());
         token.context("an answer without a token")?.clone_into(&mut operator.token);
         Ok(operator)
     }
 
     /// Makes a network with a subnet, and a router on it.
-    pub(super) async fn prepare(&self, place: &Place) -> anyhow::Result<Ground> {
+    pub(super) async fn prepare(&self, place: &DemoAddresses) -> anyhow::Result<CloudResources> {
         let network = self.make("/network/v2.0/networks", "network", json!({"name": "nodes"})).await?;
-        let (start, end) = place.balancers;
+        let (start, end) = place.load_balancers;
         let subnet = json!({
             "name": "nodes", "network_id": network, "ip_version": 4, "cidr": place.network.to_string(),
             "allocation_pools": [{"start": start.to_string(), "end": end.to_string()}],
@@ -71,12 +71,12 @@ impl Operator {
         let router = self.make("/network/v2.0/routers", "router", json!({"name": "nodes"})).await?;
         let interface = json!({"subnet_id": subnet});
         let path = format!("/network/v2.0/routers/{router}/add_router_interface");
-        self.ask(Method::PUT, &path, Some(interface)).await?;
-        Ok(Ground { network, subnet, router })
+        self.send(Method::PUT, &path, Some(interface)).await?;
+        Ok(CloudResources { network, subnet, router })
     }
 
     /// Makes the servers, each a node.
-    pub(super) async fn make_servers(&self, ground: &Ground, place: &Place) -> anyhow::Result<()> {
+    pub(super) async fn make_servers(&self, ground: &CloudResources, place: &DemoAddresses) -> anyhow::Result<()> {
         for (name, address) in &place.nodes {
             let server = json!({
                 "name": name, "flavorRef": FLAVOR, "metadata": {NODE: "true"},
@@ -88,30 +88,30 @@ impl Operator {
     }
 
     /// Does something to a server: `os-stop`, `os-start`.
-    pub(super) async fn act(&self, server: &str, action: &str) -> anyhow::Result<()> {
+    pub(super) async fn server_action(&self, server: &str, action: &str) -> anyhow::Result<()> {
         let path = format!("/compute/v2.1/servers/{}/action", self.id(server).await?);
-        self.ask(Method::POST, &path, Some(json!({action: null}))).await.map(drop)
+        self.send(Method::POST, &path, Some(json!({action: null}))).await.map(drop)
     }
 
     /// Deletes a server.
     pub(super) async fn delete(&self, server: &str) -> anyhow::Result<()> {
         let path = format!("/compute/v2.1/servers/{}", self.id(server).await?);
-        self.ask(Method::DELETE, &path, None).await.map(drop)
+        self.send(Method::DELETE, &path, None).await.map(drop)
     }
 
     async fn id(&self, server: &str) -> anyhow::Result<String> {
         let path = format!("/compute/v2.1/servers?name=%5E{server}%24");
-        let (_, found) = self.ask(Method::GET, &path, None).await?;
+        let (_, found) = self.send(Method::GET, &path, None).await?;
         Ok(found["servers"][0]["id"].as_str().with_context(|| format!("there is no server {server}"))?.to_owned())
     }
 
     /// Makes something and returns its identifier.
     async fn make(&self, path: &str, kind: &str, body: Value) -> anyhow::Result<String> {
-        let (_, made) = self.ask(Method::POST, path, Some(json!({kind: body}))).await?;
+        let (_, made) = self.send(Method::POST, path, Some(json!({kind: body}))).await?;
         Ok(made[kind]["id"].as_str().with_context(|| format!("no {kind} in {made}"))?.to_owned())
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<(HeaderMap, Value)> {
+    async fn send(&self, method: Method, path: &str, body: Option<Value>) -> anyhow::Result<(HeaderMap, Value)> {
         let what = format!("{method} {path}");
         let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         let request = request.header("content-type", "application/json").header("x-auth-token", &self.token);

@@ -9,7 +9,7 @@ use openstack_api::octavia::OperatingStatus;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Files, say, stage::Stage, web};
+use super::{Files, environment::DemoEnvironment, http_client, print};
 
 /// Taint of nodes whose server is stopped.
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -18,7 +18,7 @@ const NAME: &str = "web";
 
 /// The Service as it is served.
 #[derive(Debug)]
-pub(super) struct Web {
+pub(super) struct WebService {
     /// Where `curl` goes.
     pub(super) address: SocketAddr,
     /// Where nodes answer.
@@ -26,21 +26,21 @@ pub(super) struct Web {
 }
 
 /// Creates the Service, waits for its address, and asks who answers there.
-pub(super) async fn create(stage: &Stage<'_>) -> anyhow::Result<Web> {
-    say("a Service of type LoadBalancer is created");
-    stage.count_anew();
+pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<WebService> {
+    print("a Service of type LoadBalancer is created");
+    stage.reset_counts();
     let start = Instant::now();
     let web = make(stage).await?;
     let took = start.elapsed().as_secs_f64();
-    say(&format!("  {NAME}  LoadBalancer  {}  node port {}  after {took:.1} s", web.address, web.node_port));
-    let nodes: Vec<_> = stage.place.nodes.iter().map(|(name, _)| name.clone()).collect();
+    print(&format!("  {NAME}  LoadBalancer  {}  node port {}  after {took:.1} s", web.address, web.node_port));
+    let nodes: Vec<_> = stage.addresses.nodes.iter().map(|(name, _)| name.clone()).collect();
     stage.curl(web.address, &nodes).await?;
-    stage.say_counts();
+    stage.print_counts();
     Ok(web)
 }
 
-async fn make(stage: &Stage<'_>) -> anyhow::Result<Web> {
-    let (api, port) = (stage.services(), stage.place.port);
+async fn make(stage: &DemoEnvironment<'_>) -> anyhow::Result<WebService> {
+    let (api, port) = (stage.services(), stage.addresses.port);
     let service = serde_json::from_value(json!({
         "metadata": {"name": NAME},
         "spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": port, "protocol": "TCP"}]},
@@ -54,45 +54,49 @@ async fn make(stage: &Stage<'_>) -> anyhow::Result<Web> {
         .await
 }
 
-fn served(service: &Service, port: u16) -> Option<Web> {
+fn served(service: &Service, port: u16) -> Option<WebService> {
     let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?;
     let address: IpAddr = ingress.first()?.ip.as_ref()?.parse().ok()?;
     let node_port = service.spec.as_ref()?.ports.as_ref()?.first()?.node_port?;
-    Some(Web { address: SocketAddr::new(address, port), node_port: u16::try_from(node_port).ok()? })
+    Some(WebService { address: SocketAddr::new(address, port), node_port: u16::try_from(node_port).ok()? })
 }
 
 /// Stops a server, shows that traffic goes elsewhere, and starts it again.
-pub(super) async fn stop_a_backend(stage: &Stage<'_>, web: &Web) -> anyhow::Result<()> {
-    let (victim, address) = stage.place.nodes.first().context("there are nodes")?;
+pub(super) async fn stop_a_backend(stage: &DemoEnvironment<'_>, web: &WebService) -> anyhow::Result<()> {
+    let (victim, address) = stage.addresses.nodes.first().context("there are nodes")?;
     let backend = SocketAddr::new(IpAddr::V4(*address), web.node_port);
-    let all: Vec<_> = stage.place.nodes.iter().map(|(name, _)| name.clone()).collect();
-    say(&format!("openstack server stop {victim}"));
-    stage.operator.act(victim, "os-stop").await?;
-    stage.count_anew();
+    let all: Vec<_> = stage.addresses.nodes.iter().map(|(name, _)| name.clone()).collect();
+    print(&format!("openstack server stop {victim}"));
+    stage.operator.server_action(victim, "os-stop").await?;
+    stage.reset_counts();
     stage
         .wait_for("server that ends with its power", async || {
-            let open = web::is_open(backend).await;
+            let open = http_client::is_open(backend).await;
             Ok(if open { Err(format!("{backend} is still open")) } else { Ok(()) })
         })
         .await?;
-    say(&format!("  nobody listens at {backend} any more"));
+    print(&format!("  nobody listens at {backend} any more"));
     stage.curl(web.address, &all[1..]).await?;
     member_is(stage, *address, &OperatingStatus::Error).await?;
-    say(&format!("  Octavia's health monitor has taken the member {address} out"));
+    print(&format!("  Octavia's health monitor has taken the member {address} out"));
     tainted(stage, victim, true).await?;
-    say(&format!("  Node {victim} has the taint {SHUTDOWN}"));
-    stage.say_counts();
-    say(&format!("openstack server start {victim}"));
-    stage.operator.act(victim, "os-start").await?;
-    stage.count_anew();
+    print(&format!("  Node {victim} has the taint {SHUTDOWN}"));
+    stage.print_counts();
+    print(&format!("openstack server start {victim}"));
+    stage.operator.server_action(victim, "os-start").await?;
+    stage.reset_counts();
     stage.curl(web.address, &all).await?;
     tainted(stage, victim, false).await?;
-    say(&format!("  Node {victim} has lost the taint"));
-    stage.say_counts();
+    print(&format!("  Node {victim} has lost the taint"));
+    stage.print_counts();
     Ok(())
 }
 
-async fn member_is(stage: &Stage<'_>, address: std::net::Ipv4Addr, status: &OperatingStatus) -> anyhow::Result<()> {
+async fn member_is(
+    stage: &DemoEnvironment<'_>,
+    address: std::net::Ipv4Addr,
+    status: &OperatingStatus,
+) -> anyhow::Result<()> {
     let address = address.to_string();
     stage
         .wait_for("health monitor", async || {
@@ -105,7 +109,7 @@ async fn member_is(stage: &Stage<'_>, address: std::net::Ipv4Addr, status: &Oper
         .await
 }
 
-async fn tainted(stage: &Stage<'_>, node: &str, wanted: bool) -> anyhow::Result<()> {
+async fn tainted(stage: &DemoEnvironment<'_>, node: &str, wanted: bool) -> anyhow::Result<()> {
     let api = stage.nodes();
     stage
         .wait_for("node-lifecycle controller", async || {
@@ -118,10 +122,10 @@ async fn tainted(stage: &Stage<'_>, node: &str, wanted: bool) -> anyhow::Result<
 }
 
 /// Deletes the Service and sees that its address closes and nothing is left.
-pub(super) async fn delete(stage: &Stage<'_>, web: &Web) -> anyhow::Result<()> {
+pub(super) async fn delete(stage: &DemoEnvironment<'_>, web: &WebService) -> anyhow::Result<()> {
     let api = stage.services();
-    say(&format!("the Service {NAME} is deleted"));
-    stage.count_anew();
+    print(&format!("the Service {NAME} is deleted"));
+    stage.reset_counts();
     let start = Instant::now();
     api.delete(NAME, &DeleteParams::default()).await?;
     stage
@@ -133,30 +137,33 @@ pub(super) async fn delete(stage: &Stage<'_>, web: &Web) -> anyhow::Result<()> {
     stage
         .wait_for("local cloud that closes addresses", async || {
             let left = stage.cloud.cloud().store.peek(|state| state.octavia.load_balancers.len());
-            let open = web::is_open(web.address).await;
+            let open = http_client::is_open(web.address).await;
             let missing = format!("{left} load balancers are left, {} is open: {open}", web.address);
             Ok(if left == 0 && !open { Ok(()) } else { Err(missing) })
         })
         .await?;
     let took = start.elapsed().as_secs_f64();
-    say(&format!("  nobody listens at {} any more, and Octavia has no load balancer, after {took:.1} s", web.address));
-    stage.say_counts();
+    print(&format!(
+        "  nobody listens at {} any more, and Octavia has no load balancer, after {took:.1} s",
+        web.address
+    ));
+    stage.print_counts();
     Ok(())
 }
 
 /// Creates the Service once more for whoever looks on, and says what to try.
-pub(super) async fn leave_one(stage: &Stage<'_>, files: &Files) -> anyhow::Result<()> {
+pub(super) async fn recreate(stage: &DemoEnvironment<'_>, files: &Files) -> anyhow::Result<()> {
     let web = make(stage).await?;
     let (kubectl, openrc) = (format!("kubectl --kubeconfig {}", files.kubeconfig.display()), files.openrc.display());
-    let node = stage.place.nodes.first().map_or("node-0", |(name, _)| name);
-    say("The Service is there again. In another terminal:");
-    say(&format!("  for i in 1 2 3 4 5 6; do curl --noproxy '*' http://{}/; done", web.address));
-    say(&format!(
+    let node = stage.addresses.nodes.first().map_or("node-0", |(name, _)| name);
+    print("The Service is there again. In another terminal:");
+    print(&format!("  for i in 1 2 3 4 5 6; do curl --noproxy '*' http://{}/; done", web.address));
+    print(&format!(
         "  . {openrc}; openstack server stop {node}      # and curl again, then: openstack server start {node}"
     ));
-    say("  openstack loadbalancer list; openstack loadbalancer member list …");
-    say(&format!("  {kubectl} describe service {NAME}"));
-    say(&format!("  {kubectl} delete service {NAME}      # and curl again"));
-    say("The controllers go on until Ctrl-C.");
+    print("  openstack loadbalancer list; openstack loadbalancer member list …");
+    print(&format!("  {kubectl} describe service {NAME}"));
+    print(&format!("  {kubectl} delete service {NAME}      # and curl again"));
+    print("The controllers go on until Ctrl-C.");
     Ok(())
 }

@@ -6,15 +6,15 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudProvider as _, Need, NodeQuery, Presence},
+    provider::{CloudProvider as _, InstanceQuery, InstanceStatus, MetadataScope},
 };
-use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
+use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
 use openstack_local::{nova, server::Settings as CloudSettings};
 
 use super::{
+    cloud::{ExploredCloud, Kept, applies, op},
     explore,
-    planted::Bug,
-    world::{Kept, World, applies, op},
+    mutants::Bug,
 };
 
 /// How often something is asked for until it must be answered.
@@ -24,7 +24,7 @@ struct Case {
     name: &'static str,
     /// Nodes that are there, beside one that is stopped and one whose server is gone.
     nodes: usize,
-    need: Need,
+    need: MetadataScope,
     /// By name, as the kubelet registers them.
     new: bool,
     /// The process begins amid the faults.
@@ -41,13 +41,13 @@ fn cases() -> [Case; 7] {
     };
     let pages = |settings: &mut CloudSettings| settings.page_size = Some(3);
     [
-        case("adopt few nodes", 1, Need::Initialize, true, false),
-        case("adopt many nodes", 5, Need::Initialize, true, false),
-        Case { cloud: pages, ..case("adopt page by page", 5, Need::Initialize, true, false) },
-        case("follow few nodes", 1, Need::Power, false, false),
-        case("follow addresses", 5, Need::Addresses, false, false),
-        case("follow power", 5, Need::Power, false, false),
-        case("start and adopt", 1, Need::Initialize, true, true),
+        case("adopt few nodes", 1, MetadataScope::All, true, false),
+        case("adopt many nodes", 5, MetadataScope::All, true, false),
+        Case { cloud: pages, ..case("adopt page by page", 5, MetadataScope::All, true, false) },
+        case("follow few nodes", 1, MetadataScope::PowerState, false, false),
+        case("follow addresses", 5, MetadataScope::Addresses, false, false),
+        case("follow power", 5, MetadataScope::PowerState, false, false),
+        case("start and adopt", 1, MetadataScope::All, true, true),
     ]
 }
 
@@ -68,17 +68,17 @@ impl Scenario for Case {
         self.name.to_owned()
     }
 
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         applies(kind, call)
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         self.go(journey).await.map_err(|error| format!("{error:#}"))
     }
 }
 
 impl Case {
-    async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
+    async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {
         let world = self.kept.take(journey, self.world(journey)).await?.planted(self.bug);
         let mut process = if self.start { None } else { Some(world.process().await?) };
         journey.count(true);
@@ -101,7 +101,7 @@ impl Case {
                     anyhow::ensure!(found.len() == open.len(), "{} answers to {} questions", found.len(), open.len());
                     for (n, answer) in open.into_iter().zip(found) {
                         let Ok(presence) = answer else { continue };
-                        let absent = presence == Presence::NotFound;
+                        let absent = presence == InstanceStatus::NotFound;
                         anyhow::ensure!(absent == (n > self.nodes), "node {n} is said to be {presence:?}");
                         anyhow::ensure!(
                             self.tells(&presence, &world.nodes[n]),
@@ -124,17 +124,17 @@ impl Case {
     }
 
     /// Whether an answer has the addresses that it is to tell.
-    fn tells(&self, presence: &Presence, node: &NodeView) -> bool {
+    fn tells(&self, presence: &InstanceStatus, node: &NodeView) -> bool {
         match presence {
-            Presence::Found { meta, .. } if self.need != Need::Power => {
+            InstanceStatus::Found { meta, .. } if self.need != MetadataScope::PowerState => {
                 node.addresses.iter().all(|address| meta.addresses.contains(address))
             }
             _ => true,
         }
     }
 
-    async fn world(&self, journey: &Arc<Journey>) -> anyhow::Result<World> {
-        let mut world = World::new(journey, self.cloud, |_| {}, self.nodes + 2).await?;
+    async fn world(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<ExploredCloud> {
+        let mut world = ExploredCloud::new(journey, self.cloud, |_| {}, self.nodes + 2).await?;
         let (stopped, gone) = (server(&world.nodes[self.nodes]), server(&world.nodes[self.nodes + 1]));
         let change = world.site.change(|state, cx| {
             nova::servers::set_status(state, &stopped, "SHUTOFF", None)?;
@@ -145,9 +145,9 @@ impl Case {
         Ok(world)
     }
 
-    fn query(&self, node: &NodeView) -> NodeQuery {
+    fn query(&self, node: &NodeView) -> InstanceQuery {
         let node = if self.new { NodeView::named(&node.name) } else { node.clone() };
-        NodeQuery { node: Arc::new(node), need: self.need, max_age: Duration::ZERO }
+        InstanceQuery { node: Arc::new(node), scope: self.need, max_age: Duration::ZERO }
     }
 }
 
@@ -157,6 +157,6 @@ fn server(node: &NodeView) -> String {
 }
 
 /// Shows an answer without what differs from run to run.
-fn shown(presence: &Presence, node: &NodeView) -> String {
+fn shown(presence: &InstanceStatus, node: &NodeView) -> String {
     format!("{presence:?}").replace(&server(node), "<server>")
 }

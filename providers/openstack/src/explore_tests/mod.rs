@@ -1,12 +1,12 @@
 //! A fault of every kind at every request: what the provider is asked for is reached in the end, as if nothing had been, with
 //! nothing left behind, nothing of others changed, and nothing out of service meanwhile that is to stay.
 
-mod balancers;
+mod cloud;
 mod hunt;
 mod instances;
-mod planted;
+mod load_balancers;
+mod mutants;
 mod routes;
-mod world;
 
 use ccm_testkit::explore::{Effort, Environment, Explorer, Scenario};
 

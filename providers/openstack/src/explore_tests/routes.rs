@@ -5,14 +5,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use async_trait::async_trait;
 use ccm_core::provider::{CloudProvider as _, Route, RouteChange};
-use ccm_testkit::explore::{Call, Journey, Kind, Scenario};
+use ccm_testkit::explore::{Call, FaultKind, Scenario, ScenarioRun};
 use ipnet::IpNet;
 use openstack_local::server::Settings as CloudSettings;
 
 use super::{
+    cloud::{ExploredCloud, Kept, applies, op},
     explore,
-    planted::Bug,
-    world::{Kept, World, applies, op},
+    mutants::Bug,
 };
 use crate::provider::OpenStackProvider;
 
@@ -86,18 +86,19 @@ impl Scenario for Case {
         self.name.to_owned()
     }
 
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         applies(kind, call)
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         self.go(journey).await.map_err(|error| format!("{error:#}"))
     }
 }
 
 impl Case {
-    async fn go(&self, journey: &Arc<Journey>) -> anyhow::Result<String> {
-        let world = self.kept.take(journey, World::new(journey, self.cloud, |_| {}, 3)).await?.planted(self.bug);
+    async fn go(&self, journey: &Arc<ScenarioRun>) -> anyhow::Result<String> {
+        let world =
+            self.kept.take(journey, ExploredCloud::new(journey, self.cloud, |_| {}, 3)).await?.planted(self.bug);
         let mut process = Some(world.process().await?);
         settle(&world, &mut process, self.before).await?;
         let stays: Vec<(&str, usize)> = self.before.iter().filter(|route| self.then.contains(route)).copied().collect();
@@ -126,14 +127,18 @@ impl Case {
     }
 }
 
-fn hop(world: &World, net: &str, node: usize) -> String {
+fn hop(world: &ExploredCloud, net: &str, node: usize) -> String {
     let six = net.contains(':');
     let mut addresses = world.nodes[node].addresses.iter().map(|address| address.address.to_string());
     addresses.find(|address| address.contains(':') == six).unwrap_or_default()
 }
 
 /// Lists and changes until the table is as wanted, as the framework does.
-async fn settle(world: &World, process: &mut Option<Arc<OpenStackProvider>>, table: Table) -> anyhow::Result<()> {
+async fn settle(
+    world: &ExploredCloud,
+    process: &mut Option<Arc<OpenStackProvider>>,
+    table: Table,
+) -> anyhow::Result<()> {
     let mut last = String::new();
     for _ in 0..MOST_ROUNDS {
         let provider = match process {
@@ -143,9 +148,9 @@ async fn settle(world: &World, process: &mut Option<Arc<OpenStackProvider>>, tab
         match world.journey().alive(turn(world, &provider, table)).await {
             None => *process = None,
             Some(turn) => match turn? {
-                Turn::Done => return Ok(()),
-                Turn::Changed => {}
-                Turn::Failed(error, after) => {
+                RouteStep::Done => return Ok(()),
+                RouteStep::Changed => {}
+                RouteStep::Failed(error, after) => {
                     last = error;
                     tokio::time::sleep(after).await;
                 }
@@ -156,7 +161,7 @@ async fn settle(world: &World, process: &mut Option<Arc<OpenStackProvider>>, tab
     anyhow::bail!("not done after {MOST_ROUNDS} rounds, the last error: {last}")
 }
 
-enum Turn {
+enum RouteStep {
     /// The table is as wanted.
     Done,
     /// Something was changed, which is to be seen.
@@ -164,10 +169,10 @@ enum Turn {
     Failed(String, Duration),
 }
 
-async fn turn(world: &World, provider: &OpenStackProvider, table: Table) -> anyhow::Result<Turn> {
+async fn turn(world: &ExploredCloud, provider: &OpenStackProvider, table: Table) -> anyhow::Result<RouteStep> {
     let routes = provider.routes().context("there are routes")?;
     let failed = |error: &ccm_core::provider::CloudError| {
-        Turn::Failed(error.chain(), error.retry_after().unwrap_or(Duration::from_secs(5)))
+        RouteStep::Failed(error.chain(), error.retry_after().unwrap_or(Duration::from_secs(5)))
     };
     let listed = match routes.list(&op(Duration::ZERO), &world.nodes).await {
         Ok(listed) => listed,
@@ -186,8 +191,8 @@ async fn turn(world: &World, provider: &OpenStackProvider, table: Table) -> anyh
     let surplus = listed.iter().filter(|route| !wanted.contains(&route.destination));
     changes.extend(surplus.cloned().map(RouteChange::Delete));
     if changes.is_empty() {
-        return Ok(Turn::Done);
+        return Ok(RouteStep::Done);
     }
     let answers = routes.apply(&op(Duration::ZERO), &changes).await;
-    Ok(answers.iter().find_map(|answer| answer.as_ref().err()).map_or(Turn::Changed, failed))
+    Ok(answers.iter().find_map(|answer| answer.as_ref().err()).map_or(RouteStep::Changed, failed))
 }

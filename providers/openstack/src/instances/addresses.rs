@@ -5,7 +5,7 @@ use std::{cmp::Reverse, net::IpAddr};
 use ccm_core::k8s::{AddressType, NodeAddress};
 use ipnet::IpNet;
 
-use super::machine::{Machine, NetworkAddress, Nic};
+use super::server::{NetworkAddress, NovaServer, ServerPort};
 
 /// Which addresses a Node shows, and in which order: section `[Networking]` of `cloud.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,16 +16,21 @@ pub struct AddressRules {
     pub public: Vec<String>,
     /// Networks whose addresses are internal, and no others; every network where empty (`internal-network-name`).
     pub internal: Vec<String>,
-    /// Networks whose addresses come first, most wanted first (`address-sort-order`).
-    pub order: Vec<IpNet>,
+    /// Networks whose addresses come first, most wanted first (`address-sort-sort_order`).
+    pub sort_order: Vec<IpNet>,
 }
 
 /// Addresses of a server; `sub_ports` are fixed addresses of trunks' sub-ports.
 ///
 /// Fixed addresses of active ports first, then the access addresses and the host name, then what Nova shows by network
 /// name; an address on a network that `rules` call public is external, one on a network that is neither is left out.
-pub fn of(machine: &Machine, nics: &[Nic], sub_ports: &[NetworkAddress], rules: &AddressRules) -> Vec<NodeAddress> {
-    let mut list = List { rules, found: Vec::new() };
+pub fn of(
+    machine: &NovaServer,
+    nics: &[ServerPort],
+    sub_ports: &[NetworkAddress],
+    rules: &AddressRules,
+) -> Vec<NodeAddress> {
+    let mut list = AddressList { rules, found: Vec::new() };
     for address in nics.iter().filter(|nic| nic.active).flat_map(|nic| &nic.fixed) {
         list.add(AddressType::InternalIp, address);
     }
@@ -41,21 +46,21 @@ pub fn of(machine: &Machine, nics: &[Nic], sub_ports: &[NetworkAddress], rules: 
         list.add_on(network, address, *floating);
     }
     let mut found = list.found;
-    if !rules.order.is_empty() {
-        sort(&mut found, &rules.order);
+    if !rules.sort_order.is_empty() {
+        sort(&mut found, &rules.sort_order);
     }
     found
 }
 
-struct List<'a> {
+struct AddressList<'a> {
     rules: &'a AddressRules,
     found: Vec<NodeAddress>,
 }
 
-impl List<'_> {
+impl AddressList<'_> {
     /// Adds an address unless its family is switched off.
     fn add(&mut self, kind: AddressType, address: &str) {
-        if !self.hides(address) {
+        if !self.is_hidden(address) {
             self.put(NodeAddress::new(kind, address));
         }
     }
@@ -63,16 +68,16 @@ impl List<'_> {
     /// Adds, moves or takes out an address as the rules of its network say.
     fn add_on(&mut self, network: &str, address: &str, floating: bool) {
         let is = |names: &[String]| names.iter().any(|name| name == network);
-        if self.hides(address) {
+        if self.is_hidden(address) {
         } else if floating {
             self.add(AddressType::ExternalIp, address);
         } else if is(&self.rules.public) {
-            self.take_out(address);
+            self.remove(address);
             self.add(AddressType::ExternalIp, address);
         } else if self.rules.internal.is_empty() || is(&self.rules.internal) {
             self.add(AddressType::InternalIp, address);
         } else {
-            self.take_out(address);
+            self.remove(address);
         }
     }
 
@@ -82,16 +87,16 @@ impl List<'_> {
         }
     }
 
-    fn take_out(&mut self, address: &str) {
+    fn remove(&mut self, address: &str) {
         self.found.retain(|known| &*known.address != address);
     }
 
-    fn hides(&self, address: &str) -> bool {
+    fn is_hidden(&self, address: &str) -> bool {
         self.rules.no_ipv6 && address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6())
     }
 }
 
-/// Reads `address-sort-order`: networks by comma or space. What is none is given back as well, to be told.
+/// Reads `address-sort-sort_order`: networks by comma or space. What is none is given back as well, to be told.
 pub fn parse_order(text: &str) -> (Vec<IpNet>, Vec<&str>) {
     let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
     let (mut networks, mut wrong) = (Vec::new(), Vec::new());

@@ -8,19 +8,19 @@ fn on(network: &str, address: &str) -> NetworkAddress {
 }
 
 /// The server of the catalogue: access addresses, and `networks` beside `private`.
-fn server(networks: &[NetworkAddress]) -> Machine {
+fn server(networks: &[NetworkAddress]) -> NovaServer {
     let floating = NetworkAddress { floating: true, ..on("private", "50.56.176.36") };
     let private = [on("private", "10.0.0.32"), floating, on("private", "10.0.0.31")];
-    Machine {
+    NovaServer {
         access_v4: Some("50.56.176.99".into()),
         access_v6: Some(V6_PUBLIC.into()),
         networks: private.iter().chain(networks).cloned().collect(),
-        ..Machine::default()
+        ..NovaServer::default()
     }
 }
 
-fn nic(addresses: &[&str]) -> Nic {
-    Nic { active: true, fixed: addresses.iter().map(|a| (*a).into()).collect(), ..Nic::default() }
+fn nic(addresses: &[&str]) -> ServerPort {
+    ServerPort { active: true, fixed: addresses.iter().map(|a| (*a).into()).collect(), ..ServerPort::default() }
 }
 
 fn rules(public: &[&str], internal: &[&str]) -> AddressRules {
@@ -39,7 +39,7 @@ fn public(network: &str) -> [NetworkAddress; 2] {
 // N01
 #[test]
 fn ports_then_access_then_host_name_then_networks() {
-    let machine = Machine { hostname: Some("a1-yinvcez57-0".into()), ..server(&public("public")) };
+    let machine = NovaServer { hostname: Some("a1-yinvcez57-0".into()), ..server(&public("public")) };
     let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules(&["public"], &[]));
     assert_eq!(
         shown(&found),
@@ -78,7 +78,7 @@ fn another_name_of_the_public_network_counts_alike() {
 // N03
 #[test]
 fn an_address_of_a_port_on_a_public_network_is_external_only() {
-    let machine = Machine {
+    let machine = NovaServer {
         networks: [
             on("private", "10.0.0.32"),
             on("private", "10.0.0.31"),
@@ -152,10 +152,10 @@ fn without_ipv6_only_ipv4_is_shown() {
 // N07
 #[test]
 fn the_wanted_order_comes_last_of_all() {
-    let machine = Machine { hostname: Some("a1".into()), ..server(&public("public")) };
+    let machine = NovaServer { hostname: Some("a1".into()), ..server(&public("public")) };
     let (order, wrong) = parse_order("10.0.0.0/8, 50.56.176.0/24, 2001:4800::/32");
     assert!(wrong.is_empty());
-    let rules = AddressRules { order, ..rules(&["public"], &[]) };
+    let rules = AddressRules { sort_order: order, ..rules(&["public"], &[]) };
     let found = of(&machine, &[nic(&["10.0.0.32", "10.0.0.31"])], &[], &rules);
     assert_eq!(
         shown(&found),
@@ -174,8 +174,8 @@ fn the_wanted_order_comes_last_of_all() {
 
 #[test]
 fn ports_that_are_not_active_count_by_what_nova_shows() {
-    let idle = Nic { active: false, ..nic(&["10.0.0.9"]) };
-    assert!(of(&Machine::default(), &[idle], &[], &AddressRules::default()).is_empty());
+    let idle = ServerPort { active: false, ..nic(&["10.0.0.9"]) };
+    assert!(of(&NovaServer::default(), &[idle], &[], &AddressRules::default()).is_empty());
 }
 
 #[test]

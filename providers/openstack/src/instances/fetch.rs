@@ -11,12 +11,12 @@ use openstack_api::{
     nova::{Flavor, Server},
 };
 
-use super::machine::{self, Machine, NetworkAddress, Nic};
-use crate::client::{Call, Client, OsError, Request};
+use super::server::{self, NetworkAddress, NovaServer, ServerPort};
+use crate::client::{Call, Client, OpenStackError, Request};
 
 /// Most servers whose ports are asked for by name; for more, all ports of the project are listed. 50 UUIDs make a URL of
 /// 2.5 kB, well below what web servers take.
-const MOST_DEVICES: usize = 50;
+const MAX_DEVICES: usize = 50;
 
 /// Fields of ports that are read; a port has many more.
 const PORT_FIELDS: [(&str, &str); 5] = [
@@ -36,29 +36,29 @@ pub(super) struct Fetch<'a> {
 
 /// A complete listing of the project's servers.
 pub(super) struct Listing {
-    pub machines: Vec<Machine>,
+    pub machines: Vec<NovaServer>,
     /// IDs of servers whose cells do not answer: they are there, and nothing else is known about them.
-    pub hidden: BTreeSet<String>,
+    pub unknown_cell_ids: BTreeSet<String>,
 }
 
 /// A server by its ID.
-pub(super) enum Row {
+pub(super) enum ServerRow {
     /// Nova says that there is none.
-    Absent,
+    NotFound,
     /// Its cell does not answer.
-    Hidden,
+    CellDown,
     /// Here it is.
-    Known(Machine),
+    Found(NovaServer),
 }
 
 impl Fetch<'_> {
     /// Lists every server of the project.
-    pub(super) async fn list(&self) -> Result<Listing, OsError> {
+    pub(super) async fn list(&self) -> Result<Listing, OpenStackError> {
         self.servers(&[]).await
     }
 
     /// Lists the servers with exactly this name.
-    pub(super) async fn named(&self, name: &str) -> Result<Listing, OsError> {
+    pub(super) async fn named(&self, name: &str) -> Result<Listing, OpenStackError> {
         let pattern = format!("^{}$", regex::escape(name));
         let mut found = self.servers(&[("name", pattern.as_str())]).await?;
         // Nova matches by the rules of its database, which may not know case.
@@ -66,50 +66,50 @@ impl Fetch<'_> {
         Ok(found)
     }
 
-    async fn servers(&self, query: &[(&str, &str)]) -> Result<Listing, OsError> {
+    async fn servers(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
         let rows: Vec<Server> = self.client.get_all(self.op, &request).await?;
         let (mut machines, mut hidden) = (Vec::with_capacity(rows.len()), BTreeSet::new());
         for row in rows {
             let id = row.id.clone();
-            match Machine::of(row, self.strings) {
+            match NovaServer::of(row, self.strings) {
                 Some(machine) => machines.push(machine),
                 None => drop(hidden.insert(id)),
             }
         }
-        Ok(Listing { machines, hidden })
+        Ok(Listing { machines, unknown_cell_ids: hidden })
     }
 
     /// Asks for one server by its ID.
-    pub(super) async fn by_id(&self, id: &str) -> Result<Row, OsError> {
+    pub(super) async fn by_id(&self, id: &str) -> Result<ServerRow, OpenStackError> {
         let path = ["servers", id];
         let request = Request::new(Call::ServerGet, &path);
         match self.client.get::<Server>(self.op, &request).await {
-            Ok(server) => Ok(Machine::of(server, self.strings).map_or(Row::Hidden, Row::Known)),
-            Err(error) if error.is_not_found() => Ok(Row::Absent),
+            Ok(server) => Ok(NovaServer::of(server, self.strings).map_or(ServerRow::CellDown, ServerRow::Found)),
+            Err(error) if error.is_not_found() => Ok(ServerRow::NotFound),
             Err(error) => Err(error),
         }
     }
 
     /// Lists the ports of servers; those of others may be among them.
-    pub(super) async fn nics(&self, servers: &[Arc<str>]) -> Result<BTreeMap<String, Vec<Nic>>, OsError> {
+    pub(super) async fn nics(&self, servers: &[Arc<str>]) -> Result<BTreeMap<String, Vec<ServerPort>>, OpenStackError> {
         let mut query = Vec::from(PORT_FIELDS);
-        if servers.len() <= MOST_DEVICES {
+        if servers.len() <= MAX_DEVICES {
             query.extend(servers.iter().map(|id| ("device_id", &**id)));
         }
         let request = Request::new(Call::PortList, &["ports"]).query(&query);
         let ports: Vec<Port> = self.client.get_all(self.op, &request).await?;
-        Ok(machine::by_server(ports))
+        Ok(server::by_server(ports))
     }
 
     /// Finds the fixed addresses of trunks' sub-ports, by port.
     pub(super) async fn sub_ports(
         &self,
         ids: &BTreeSet<&str>,
-    ) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OsError> {
+    ) -> Result<BTreeMap<String, Vec<NetworkAddress>>, OpenStackError> {
         let mut ports: Vec<Port> = Vec::new();
         let ids: Vec<_> = ids.iter().map(|id| ("id", *id)).collect();
-        for some in ids.chunks(MOST_DEVICES) {
+        for some in ids.chunks(MAX_DEVICES) {
             ports.extend(
                 self.client.get_all::<Port>(self.op, &Request::new(Call::PortList, &["ports"]).query(some)).await?,
             );
@@ -117,7 +117,7 @@ impl Fetch<'_> {
         let networks: BTreeSet<&str> = ports.iter().map(|port| port.network_id.as_str()).collect();
         let networks: Vec<_> = networks.into_iter().map(|id| ("id", id)).collect();
         let mut names: BTreeMap<String, Arc<str>> = BTreeMap::new();
-        for some in networks.chunks(MOST_DEVICES) {
+        for some in networks.chunks(MAX_DEVICES) {
             let request = Request::new(Call::NetworkList, &["networks"]).query(some);
             let rows: Vec<Network> = self.client.get_all(self.op, &request).await?;
             names.extend(rows.into_iter().map(|row| (row.id, self.strings.intern(&row.name))));
@@ -136,7 +136,7 @@ impl Fetch<'_> {
     }
 
     /// Asks for the name of a flavor; `None` when it is gone or hidden.
-    pub(super) async fn flavor(&self, id: &str) -> Result<Option<Arc<str>>, OsError> {
+    pub(super) async fn flavor(&self, id: &str) -> Result<Option<Arc<str>>, OpenStackError> {
         match self.client.get::<Flavor>(self.op, &Request::new(Call::FlavorGet, &["flavors", id])).await {
             Ok(flavor) => Ok(Some(self.strings.intern(&flavor.name))),
             Err(error) if error.is_not_found() => Ok(None),

@@ -1,7 +1,7 @@
 //! Names of the cloud, as values of labels.
 
 /// Most characters in the value of a label.
-const MOST: usize = 63;
+const MAX_LABEL_VALUE: usize = 63;
 
 /// Makes a zone's name fit for a label: each run of other characters becomes one `-`, ends are letters or digits.
 pub fn zone(name: &str) -> String {
@@ -15,7 +15,7 @@ pub fn zone(name: &str) -> String {
         }
     }
     let value = value.replace(REPLACED, "-");
-    let cut: String = trim(&value).chars().take(MOST).collect();
+    let cut: String = trim(&value).chars().take(MAX_LABEL_VALUE).collect();
     trim(&cut).to_owned()
 }
 

@@ -8,11 +8,11 @@
 //! one whose provider ID names another region, where nobody was asked.
 
 pub mod addresses;
+mod cache;
 mod fetch;
 pub mod labels;
-pub mod machine;
 pub mod plan;
-mod store;
+pub mod server;
 #[cfg(test)]
 mod tests;
 
@@ -26,13 +26,15 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeView, is_label_value},
-    provider::{BatchLimits, CloudError, InstanceMetadata, Instances, Need, NodeQuery, Op, Presence},
+    provider::{
+        BatchLimits, CloudError, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope, Op,
+    },
 };
 
-pub use self::store::{Interfaces, Known, ServerStore, Target};
+pub use self::cache::{ServerCache, ServerLookup, ServerPorts, ServerTarget};
 use self::{
     addresses::AddressRules,
-    machine::{Flavor, Machine},
+    server::{Flavor, NovaServer},
 };
 use crate::provider_id::ProviderId;
 
@@ -55,36 +57,36 @@ pub struct InstanceSettings {
 /// Instances of Nova.
 pub struct NovaInstances {
     settings: InstanceSettings,
-    store: Arc<ServerStore>,
+    server_cache: Arc<ServerCache>,
 }
 
-type Found = HashMap<Target, Known>;
+type ServerLookups = HashMap<ServerTarget, ServerLookup>;
 
 impl NovaInstances {
     /// Makes the capability.
-    pub fn new(settings: InstanceSettings, store: Arc<ServerStore>) -> Self {
-        Self { settings, store }
+    pub fn new(settings: InstanceSettings, server_cache: Arc<ServerCache>) -> Self {
+        Self { settings, server_cache }
     }
 
     /// Says which server a Node is.
-    fn target(&self, node: &NodeView) -> Result<Target, CloudError> {
-        let Some(text) = node.provider_id.as_deref() else { return Ok(Target::Name(node.name.clone())) };
+    fn target(&self, node: &NodeView) -> Result<ServerTarget, CloudError> {
+        let Some(text) = node.provider_id.as_deref() else { return Ok(ServerTarget::Name(node.name.clone())) };
         let id = ProviderId::parse(text)?;
         match id.region {
             Some(region) if region != self.settings.region => Err(CloudError::invalid_input(format!(
                 "ProviderID {text:?} names the region {region:?}, and this process asks {:?} alone",
                 self.settings.region
             ))),
-            _ => Ok(Target::Id(id.server.into())),
+            _ => Ok(ServerTarget::Id(id.server.into())),
         }
     }
 
     async fn metadata(
         &self,
         op: &Op,
-        need: Need,
-        machine: &Machine,
-        nics: &Interfaces,
+        need: MetadataScope,
+        machine: &NovaServer,
+        nics: &ServerPorts,
     ) -> Result<InstanceMetadata, CloudError> {
         let addresses = addresses::of(machine, &nics.nics, &nics.sub_ports, &self.settings.addresses);
         let region = &self.settings.region;
@@ -94,7 +96,7 @@ impl NovaInstances {
         };
         let meta =
             InstanceMetadata { provider_id: Some(id.to_string().into()), addresses, ..InstanceMetadata::default() };
-        if need != Need::Initialize {
+        if need != MetadataScope::All {
             return Ok(meta);
         }
         let zone = machine.zone.as_deref().map(labels::zone).filter(|zone| !zone.is_empty());
@@ -109,32 +111,32 @@ impl NovaInstances {
     }
 
     /// Returns the flavor's name, or its ID where the name is no value of a label or cannot be known any more.
-    async fn instance_type(&self, op: &Op, machine: &Machine) -> Result<Option<Box<str>>, CloudError> {
+    async fn instance_type(&self, op: &Op, machine: &NovaServer) -> Result<Option<Box<str>>, CloudError> {
         let (name, id) = match &machine.flavor {
             Flavor::Name(name) => (Some(name.clone()), None),
-            Flavor::Id(id) => (self.store.flavor(op, id).await?, Some(id.clone())),
+            Flavor::Id(id) => (self.server_cache.flavor(op, id).await?, Some(id.clone())),
             Flavor::Unknown => (None, None),
         };
         Ok([name, id].into_iter().flatten().find(|text| is_label_value(text)).map(|text| (*text).into()))
     }
 
-    async fn answer(
+    async fn instance_status(
         &self,
         op: &Op,
-        query: &NodeQuery,
-        found: &Found,
-        interfaces: &Result<HashMap<Arc<str>, Arc<Interfaces>>, CloudError>,
-    ) -> Result<Presence, CloudError> {
+        query: &InstanceQuery,
+        found: &ServerLookups,
+        interfaces: &Result<HashMap<Arc<str>, Arc<ServerPorts>>, CloudError>,
+    ) -> Result<InstanceStatus, CloudError> {
         let lost = || CloudError::transient(format!("there is no answer for node {}", query.node.name));
         let known = found.get(&self.target(&query.node)?).ok_or_else(lost)?;
-        let Some(machine) = known.clone()? else { return Ok(Presence::NotFound) };
-        let power = machine::power(&machine.status);
-        if query.need == Need::Power {
-            return Ok(Presence::Found { power, meta: InstanceMetadata::default() });
+        let Some(machine) = known.clone()? else { return Ok(InstanceStatus::NotFound) };
+        let power = server::power(&machine.status);
+        if query.scope == MetadataScope::PowerState {
+            return Ok(InstanceStatus::Found { power_state: power, meta: InstanceMetadata::default() });
         }
         let nics = interfaces.as_ref().map_err(Clone::clone)?.get(&machine.id).ok_or_else(lost)?;
-        let meta = self.metadata(op, query.need, &machine, nics).await?;
-        Ok(Presence::Found { power, meta })
+        let meta = self.metadata(op, query.scope, &machine, nics).await?;
+        Ok(InstanceStatus::Found { power_state: power, meta })
     }
 }
 
@@ -147,17 +149,22 @@ impl Instances for NovaInstances {
         BatchLimits { max_batch: BATCH, max_in_flight: IN_FLIGHT, ..BatchLimits::default() }
     }
 
-    async fn describe(&self, op: &Op, queries: &[NodeQuery]) -> Result<Vec<Result<Presence, CloudError>>, CloudError> {
-        let mut questions: BTreeMap<Target, Duration> = BTreeMap::new();
+    async fn describe(
+        &self,
+        op: &Op,
+        queries: &[InstanceQuery],
+    ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
+        let mut questions: BTreeMap<ServerTarget, Duration> = BTreeMap::new();
         for query in queries {
-            let age = if query.need == Need::Power { query.max_age.min(POWER_AGE) } else { query.max_age };
+            let age =
+                if query.scope == MetadataScope::PowerState { query.max_age.min(POWER_AGE) } else { query.max_age };
             if let Ok(target) = self.target(&query.node) {
                 questions.entry(target).and_modify(|known| *known = age.min(*known)).or_insert(age);
             }
         }
-        let found = self.store.find(op, &questions).await?;
+        let found = self.server_cache.find(op, &questions).await?;
         let mut servers: BTreeMap<Arc<str>, Duration> = BTreeMap::new();
-        for query in queries.iter().filter(|query| query.need != Need::Power) {
+        for query in queries.iter().filter(|query| query.scope != MetadataScope::PowerState) {
             let machine = self.target(&query.node).ok().and_then(|target| found.get(&target)?.as_ref().ok()?.as_ref());
             if let Some(machine) = machine {
                 let age = query.max_age;
@@ -166,11 +173,11 @@ impl Instances for NovaInstances {
         }
         let interfaces = match servers.is_empty() {
             true => Ok(HashMap::new()),
-            false => self.store.interfaces(op, &servers).await.map_err(CloudError::from),
+            false => self.server_cache.interfaces(op, &servers).await.map_err(CloudError::from),
         };
         let mut answers = Vec::with_capacity(queries.len());
         for query in queries {
-            answers.push(self.answer(op, query, &found, &interfaces).await);
+            answers.push(self.instance_status(op, query, &found, &interfaces).await);
         }
         Ok(answers)
     }

@@ -2,7 +2,7 @@
 
 use ccm_core::{
     k8s::AddressType,
-    provider::{ErrorKind, Power},
+    provider::{ErrorKind, PowerState},
 };
 use openstack_local::{
     nova::servers,
@@ -10,24 +10,24 @@ use openstack_local::{
 };
 
 use super::*;
-use crate::stage::{Server, Stage, op};
+use crate::test_fixture::{ProjectFixture, Server, op};
 
-fn instances(stage: &Stage) -> NovaInstances {
+fn instances(stage: &ProjectFixture) -> NovaInstances {
     let settings = InstanceSettings { region: "RegionOne".into(), ..InstanceSettings::default() };
-    NovaInstances::new(settings, ServerStore::new(stage.client.clone()))
+    NovaInstances::new(settings, ServerCache::new(stage.client.clone()))
 }
 
-fn ask(nodes: impl IntoIterator<Item = Arc<NodeView>>, need: Need) -> Vec<NodeQuery> {
-    nodes.into_iter().map(|node| NodeQuery { node, need, max_age: Duration::ZERO }).collect()
+fn ask(nodes: impl IntoIterator<Item = Arc<NodeView>>, need: MetadataScope) -> Vec<InstanceQuery> {
+    nodes.into_iter().map(|node| InstanceQuery { node, scope: need, max_age: Duration::ZERO }).collect()
 }
 
-type Answers = Vec<Result<Presence, CloudError>>;
+type Answers = Vec<Result<InstanceStatus, CloudError>>;
 
 async fn power(instances: &NovaInstances, nodes: impl IntoIterator<Item = Arc<NodeView>>) -> Answers {
-    instances.describe(&op(), &ask(nodes, Need::Power)).await.unwrap()
+    instances.describe(&op(), &ask(nodes, MetadataScope::PowerState)).await.unwrap()
 }
 
-async fn servers(stage: &Stage, count: usize) -> Vec<Server> {
+async fn servers(stage: &ProjectFixture, count: usize) -> Vec<Server> {
     let mut made = Vec::with_capacity(count);
     for n in 0..count {
         made.push(stage.server(&format!("node-{n}")).await);
@@ -35,18 +35,18 @@ async fn servers(stage: &Stage, count: usize) -> Vec<Server> {
     made
 }
 
-fn meta(answer: &Result<Presence, CloudError>) -> &InstanceMetadata {
+fn meta(answer: &Result<InstanceStatus, CloudError>) -> &InstanceMetadata {
     match answer {
-        Ok(Presence::Found { meta, .. }) => meta,
+        Ok(InstanceStatus::Found { meta, .. }) => meta,
         other => panic!("not found: {other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_is_initialised_from_its_server() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let server = stage.server("node-a").await;
-    let answers = instances(&stage).describe(&op(), &ask([server.new_node()], Need::Initialize)).await.unwrap();
+    let answers = instances(&stage).describe(&op(), &ask([server.new_node()], MetadataScope::All)).await.unwrap();
     let meta = meta(&answers[0]);
     assert_eq!(meta.provider_id.as_deref(), Some(&*format!("openstack:///{}", server.id)));
     assert_eq!(meta.instance_type.as_deref(), Some("m1.small"));
@@ -58,24 +58,24 @@ async fn a_node_is_initialised_from_its_server() {
 
 #[tokio::test(start_paused = true)]
 async fn regional_ids_name_the_region() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let server = stage.server("node-a").await;
     let settings = InstanceSettings { region: "RegionOne".into(), regional_ids: true, ..InstanceSettings::default() };
-    let instances = NovaInstances::new(settings, ServerStore::new(stage.client.clone()));
-    let answers = instances.describe(&op(), &ask([server.new_node()], Need::Initialize)).await.unwrap();
+    let instances = NovaInstances::new(settings, ServerCache::new(stage.client.clone()));
+    let answers = instances.describe(&op(), &ask([server.new_node()], MetadataScope::All)).await.unwrap();
     let id = meta(&answers[0]).provider_id.clone().unwrap();
     assert_eq!(*id, format!("openstack://RegionOne/{}", server.id));
     let node = Arc::new(NodeView { provider_id: Some((*id).into()), ..NodeView::named("node-a") });
-    assert!(matches!(power(&instances, [node]).await[..], [Ok(Presence::Found { .. })]));
+    assert!(matches!(power(&instances, [node]).await[..], [Ok(InstanceStatus::Found { .. })]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_nodes_take_one_list_of_servers_and_one_of_ports() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let made = servers(&stage, 120).await;
     let instances = instances(&stage);
-    stage.forget();
-    let queries = ask(made.iter().map(Server::new_node), Need::Initialize);
+    stage.reset_requests();
+    let queries = ask(made.iter().map(Server::new_node), MetadataScope::All);
     let (first, second) = queries.split_at(60);
     // Two batches at once, as the framework asks.
     let (op, other) = (op(), op());
@@ -90,22 +90,22 @@ async fn many_nodes_take_one_list_of_servers_and_one_of_ports() {
 
 #[tokio::test(start_paused = true)]
 async fn every_page_of_a_list_is_read() {
-    let stage = Stage::with(CloudSettings { page_size: Some(7), ..CloudSettings::default() }).await;
+    let stage = ProjectFixture::with(CloudSettings { page_size: Some(7), ..CloudSettings::default() }).await;
     let made = servers(&stage, 30).await;
     let answers = power(&instances(&stage), made.iter().map(Server::node)).await;
-    assert!(answers.iter().all(|answer| matches!(answer, Ok(Presence::Found { .. }))), "{answers:?}");
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))), "{answers:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_gone_is_asked_for_by_its_id_before_its_node_counts_as_gone() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let made = servers(&stage, 6).await;
     stage.delete(&made[2]).await;
     let instances = instances(&stage);
-    stage.forget();
+    stage.reset_requests();
     let answers = power(&instances, made.iter().map(Server::node)).await;
     for (n, answer) in answers.iter().enumerate() {
-        assert_eq!(matches!(answer, Ok(Presence::NotFound)), n == 2, "{n}: {answer:?}");
+        assert_eq!(matches!(answer, Ok(InstanceStatus::NotFound)), n == 2, "{n}: {answer:?}");
     }
     let gets = [format!("GET /compute/v2.1/servers/{}", made[2].id)];
     let single: Vec<_> = stage.requests().into_iter().filter(|request| !request.ends_with("/detail")).collect();
@@ -115,21 +115,21 @@ async fn a_server_that_is_gone_is_asked_for_by_its_id_before_its_node_counts_as_
 // 8.13: missing by name is not found.
 #[tokio::test(start_paused = true)]
 async fn a_node_without_provider_id_is_gone_when_no_server_has_its_name() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let made = servers(&stage, 6).await;
     let instances = instances(&stage);
     let missing = Arc::new(NodeView::named("node-x"));
     // Alone by the filter of names, and among others by the list.
-    assert!(matches!(power(&instances, [missing.clone()]).await[..], [Ok(Presence::NotFound)]));
+    assert!(matches!(power(&instances, [missing.clone()]).await[..], [Ok(InstanceStatus::NotFound)]));
     let nodes = made.iter().map(Server::new_node).chain([missing]);
     let answers = power(&instances, nodes).await;
-    assert!(answers[..6].iter().all(|answer| matches!(answer, Ok(Presence::Found { .. }))), "{answers:?}");
-    assert!(matches!(answers[6], Ok(Presence::NotFound)), "{answers:?}");
+    assert!(answers[..6].iter().all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))), "{answers:?}");
+    assert!(matches!(answers[6], Ok(InstanceStatus::NotFound)), "{answers:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_servers_of_one_name_are_neither() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let first = stage.server("twin").await;
     stage.server("twin").await;
     let answers = power(&instances(&stage), [first.new_node()]).await;
@@ -140,9 +140,9 @@ async fn two_servers_of_one_name_are_neither() {
 // 8.13: a node of another region is never deleted.
 #[tokio::test(start_paused = true)]
 async fn a_node_of_another_region_is_an_error_and_no_request() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let instances = instances(&stage);
-    stage.forget();
+    stage.reset_requests();
     let node = NodeView { provider_id: Some("openstack://Elsewhere/abc".into()), ..NodeView::named("a") };
     let answers = power(&instances, [Arc::new(node)]).await;
     assert_eq!(answers[0].as_ref().unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -152,14 +152,14 @@ async fn a_node_of_another_region_is_an_error_and_no_request() {
 // 8.13: whatever the status, a server that Nova shows exists.
 #[tokio::test(start_paused = true)]
 async fn every_status_exists_and_one_is_stopped() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let server = stage.server("a").await;
     let instances = instances(&stage);
     for status in ["ACTIVE", "ERROR", "SOFT_DELETED", "SUSPENDED", "SHELVED_OFFLOADED", "PAUSED", "SHUTOFF"] {
         stage.set_status(&server, status).await;
         match &power(&instances, [server.node()]).await[0] {
-            Ok(Presence::Found { power, .. }) => {
-                assert_eq!(*power == Power::Stopped, status == "SHUTOFF", "{status}: {power:?}");
+            Ok(InstanceStatus::Found { power_state, .. }) => {
+                assert_eq!(*power_state == PowerState::Stopped, status == "SHUTOFF", "{status}: {power_state:?}");
             }
             other => panic!("{status}: {other:?}"),
         }
@@ -168,10 +168,10 @@ async fn every_status_exists_and_one_is_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cell_that_does_not_answer_hides_servers_and_proves_nothing() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let made = servers(&stage, 6).await;
     let id = made[0].id.clone();
-    stage.change(move |state, _| servers::set_cell_down(state, &id, true)).await;
+    stage.change_as_admin(move |state, _| servers::set_cell_down(state, &id, true)).await;
     let instances = instances(&stage);
     // By list, by ID alone, by name among others, by name alone.
     let by_list = power(&instances, made.iter().map(Server::node)).await;
@@ -181,7 +181,7 @@ async fn a_cell_that_does_not_answer_hides_servers_and_proves_nothing() {
     for (how, answers) in [("list", by_list), ("ID", alone), ("names", by_name), ("name", name_alone)] {
         assert!(answers[0].is_err(), "by {how}: {:?}", answers[0]);
         assert!(
-            answers[1..].iter().all(|answer| matches!(answer, Ok(Presence::Found { .. }))),
+            answers[1..].iter().all(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))),
             "by {how}: {answers:?}"
         );
     }
@@ -189,7 +189,7 @@ async fn a_cell_that_does_not_answer_hides_servers_and_proves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn doubt_is_an_error() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let made = servers(&stage, 6).await;
     stage.delete(&made[0]).await;
     let page = FaultKind::Body { code: 404, text: "<html>no such thing</html>".to_owned() };
@@ -201,32 +201,35 @@ async fn doubt_is_an_error() {
         let mut answers = power(&instances, made.iter().map(Server::node)).await;
         answers.extend(power(&instances, [made[0].node()]).await);
         answers.extend(power(&instances, [made[0].new_node()]).await);
-        stage.heal();
+        stage.clear_faults();
         assert!(answers.iter().all(Result::is_err), "{fault:?}: {answers:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_lacks_everything_is_not_believed_all_at_once() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let made = servers(&stage, 30).await;
     for server in &made {
         stage.delete(server).await;
     }
     let answers = power(&instances(&stage), made.iter().map(Server::node)).await;
-    let gone = answers.iter().filter(|answer| matches!(answer, Ok(Presence::NotFound))).count();
-    assert_eq!(gone, plan::MOST_CONFIRMED);
-    assert!(answers.iter().all(|answer| answer.is_err() || matches!(answer, Ok(Presence::NotFound))), "{answers:?}");
+    let gone = answers.iter().filter(|answer| matches!(answer, Ok(InstanceStatus::NotFound))).count();
+    assert_eq!(gone, plan::MAX_CONFIRMATIONS);
+    assert!(
+        answers.iter().all(|answer| answer.is_err() || matches!(answer, Ok(InstanceStatus::NotFound))),
+        "{answers:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_used_again_while_it_is_young_enough() {
-    let stage = Stage::new().await;
+    let stage = ProjectFixture::new().await;
     let made = servers(&stage, 6).await;
     let instances = instances(&stage);
-    let mut queries = ask(made.iter().map(Server::node), Need::Addresses);
+    let mut queries = ask(made.iter().map(Server::node), MetadataScope::Addresses);
     instances.describe(&op(), &queries).await.unwrap();
-    stage.forget();
+    stage.reset_requests();
     for query in &mut queries {
         query.max_age = Duration::from_secs(60);
     }
@@ -241,22 +244,23 @@ async fn an_answer_is_used_again_while_it_is_young_enough() {
 // W-06
 #[tokio::test(start_paused = true)]
 async fn an_old_nova_is_asked_once_for_a_flavor_and_a_lost_flavor_is_its_id() {
-    let stage = Stage::with(CloudSettings { nova_minor: 46, ..CloudSettings::default() }).await;
+    let stage = ProjectFixture::with(CloudSettings { nova_minor: 46, ..CloudSettings::default() }).await;
     let made = servers(&stage, 6).await;
     let instances = instances(&stage);
-    stage.forget();
-    let queries = ask(made.iter().map(Server::new_node), Need::Initialize);
+    stage.reset_requests();
+    let queries = ask(made.iter().map(Server::new_node), MetadataScope::All);
     let answers = instances.describe(&op(), &queries).await.unwrap();
     assert!(answers.iter().all(|answer| meta(answer).instance_type.as_deref() == Some("m1.small")), "{answers:?}");
-    let flavors = |stage: &Stage| stage.requests().iter().filter(|request| request.contains("/flavors/")).count();
+    let flavors =
+        |stage: &ProjectFixture| stage.requests().iter().filter(|request| request.contains("/flavors/")).count();
     assert_eq!(flavors(&stage), 1);
     stage
-        .change(|state, _| {
+        .change_as_admin(|state, _| {
             state.nova.flavors.remove("2");
             Ok(())
         })
         .await;
-    let fresh = NovaInstances::new(InstanceSettings::default(), ServerStore::new(stage.client.clone()));
+    let fresh = NovaInstances::new(InstanceSettings::default(), ServerCache::new(stage.client.clone()));
     let answers = fresh.describe(&op(), &queries).await.unwrap();
     assert_eq!(meta(&answers[0]).instance_type.as_deref(), Some("2"));
 }

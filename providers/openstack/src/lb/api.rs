@@ -13,10 +13,10 @@ use openstack_api::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::client::{Call, Client, OsError, Request};
+use crate::client::{Call, Client, OpenStackError, Request};
 
 /// Most servers in one query: each takes 47 characters of a request line.
-const MOST_SERVERS: usize = 50;
+const MAX_SERVERS: usize = 50;
 
 /// The client in the course of one operation.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ pub(super) struct Api<'a> {
 }
 
 /// Nothing, if it is not there; other errors stay.
-fn maybe<T>(result: Result<T, OsError>) -> Result<Option<T>, OsError> {
+fn none_if_not_found<T>(result: Result<T, OpenStackError>) -> Result<Option<T>, OpenStackError> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),
@@ -40,63 +40,63 @@ impl Api<'_> {
         call: Call,
         path: &[&str],
         query: &[(&str, &str)],
-    ) -> Result<Vec<T>, OsError> {
+    ) -> Result<Vec<T>, OpenStackError> {
         self.client.get_all(self.op, &Request::new(call, path).query(query)).await
     }
 
-    async fn one<T: DeserializeOwned>(&self, call: Call, path: &[&str]) -> Result<Option<T>, OsError> {
-        maybe(self.client.get(self.op, &Request::new(call, path)).await)
+    async fn one<T: DeserializeOwned>(&self, call: Call, path: &[&str]) -> Result<Option<T>, OpenStackError> {
+        none_if_not_found(self.client.get(self.op, &Request::new(call, path)).await)
     }
 
-    async fn gone(&self, call: Call, path: &[&str], why: &str) -> Result<(), OsError> {
-        maybe(self.client.delete(self.op, &Request::new(call, path).because(why)).await).map(drop)
+    async fn delete_if_exists(&self, call: Call, path: &[&str], why: &str) -> Result<(), OpenStackError> {
+        none_if_not_found(self.client.delete(self.op, &Request::new(call, path).with_detail(why)).await).map(drop)
     }
 
-    pub(super) async fn balancer(&self, id: &str) -> Result<Option<LoadBalancer>, OsError> {
+    pub(super) async fn load_balancer(&self, id: &str) -> Result<Option<LoadBalancer>, OpenStackError> {
         self.one(Call::LoadBalancerGet, &["loadbalancers", id]).await
     }
 
-    pub(super) async fn balancers(&self, query: &[(&str, &str)]) -> Result<Vec<LoadBalancer>, OsError> {
+    pub(super) async fn load_balancers(&self, query: &[(&str, &str)]) -> Result<Vec<LoadBalancer>, OpenStackError> {
         self.list(Call::LoadBalancerList, &["loadbalancers"], query).await
     }
 
-    pub(super) async fn listeners(&self, balancer: &str) -> Result<Vec<Listener>, OsError> {
+    pub(super) async fn listeners(&self, balancer: &str) -> Result<Vec<Listener>, OpenStackError> {
         self.list(Call::ListenerList, &["listeners"], &[("loadbalancer_id", balancer)]).await
     }
 
-    pub(super) async fn pools(&self, balancer: &str) -> Result<Vec<Pool>, OsError> {
+    pub(super) async fn pools(&self, balancer: &str) -> Result<Vec<Pool>, OpenStackError> {
         self.list(Call::PoolList, &["pools"], &[("loadbalancer_id", balancer)]).await
     }
 
-    pub(super) async fn members(&self, pool: &str) -> Result<Vec<Member>, OsError> {
+    pub(super) async fn members(&self, pool: &str) -> Result<Vec<Member>, OpenStackError> {
         self.list(Call::MemberList, &["pools", pool, "members"], &[]).await
     }
 
-    pub(super) async fn monitor(&self, id: &str) -> Result<Option<HealthMonitor>, OsError> {
+    pub(super) async fn monitor(&self, id: &str) -> Result<Option<HealthMonitor>, OpenStackError> {
         self.one(Call::MonitorGet, &["healthmonitors", id]).await
     }
 
-    pub(super) async fn create_balancer(
+    pub(super) async fn create_load_balancer(
         &self,
         body: &LoadBalancerCreate,
         why: &str,
-    ) -> Result<LoadBalancerTree, OsError> {
+    ) -> Result<LoadBalancerTree, OpenStackError> {
         let path = ["loadbalancers"];
-        let request = Request::new(Call::LoadBalancerCreate, &path).because(why);
+        let request = Request::new(Call::LoadBalancerCreate, &path).with_detail(why);
         self.client.post(self.op, &request.object(body.name.as_deref().unwrap_or_default()), body).await
     }
 
-    pub(super) async fn delete_balancer(&self, id: &str, cascade: bool, why: &str) -> Result<(), OsError> {
+    pub(super) async fn delete_load_balancer(&self, id: &str, cascade: bool, why: &str) -> Result<(), OpenStackError> {
         let path = ["loadbalancers", id];
         let query: &[(&str, &str)] = if cascade { &[("cascade", "true")] } else { &[] };
-        let request = Request::new(Call::LoadBalancerDelete, &path).query(query).because(why);
-        maybe(self.client.delete(self.op, &request).await).map(drop)
+        let request = Request::new(Call::LoadBalancerDelete, &path).query(query).with_detail(why);
+        none_if_not_found(self.client.delete(self.op, &request).await).map(drop)
     }
 
-    pub(super) async fn fail_over(&self, id: &str, why: &str) -> Result<(), OsError> {
+    pub(super) async fn failover(&self, id: &str, why: &str) -> Result<(), OpenStackError> {
         let path = ["loadbalancers", id, "failover"];
-        let request = Request::new(Call::LoadBalancerFailover, &path).because(why);
-        self.client.put_only(self.op, &request, &json!({})).await
+        let request = Request::new(Call::LoadBalancerFailover, &path).with_detail(why);
+        self.client.put_no_content(self.op, &request, &json!({})).await
     }
 
     /// Creates something below a balancer.
@@ -106,9 +106,9 @@ impl Api<'_> {
         path: &[&str],
         body: Value,
         named: (&str, &str),
-    ) -> Result<T, OsError> {
+    ) -> Result<T, OpenStackError> {
         let (object, why) = named;
-        self.client.post(self.op, &Request::new(call, path).object(object).because(why), &body).await
+        self.client.post(self.op, &Request::new(call, path).object(object).with_detail(why), &body).await
     }
 
     pub(super) async fn update<T: DeserializeOwned>(
@@ -117,28 +117,39 @@ impl Api<'_> {
         path: &[&str],
         body: &(impl serde::Serialize + Sync),
         why: &str,
-    ) -> Result<T, OsError> {
-        self.client.put(self.op, &Request::new(call, path).because(why), body).await
+    ) -> Result<T, OpenStackError> {
+        self.client.put(self.op, &Request::new(call, path).with_detail(why), body).await
     }
 
-    pub(super) async fn set_members(&self, pool: &str, members: &[MemberCreate], why: &str) -> Result<(), OsError> {
+    pub(super) async fn set_members(
+        &self,
+        pool: &str,
+        members: &[MemberCreate],
+        why: &str,
+    ) -> Result<(), OpenStackError> {
         let path = ["pools", pool, "members"];
-        let request = Request::new(Call::MembersUpdate, &path).because(why);
-        self.client.put_only(self.op, &request, &members).await
+        let request = Request::new(Call::MembersUpdate, &path).with_detail(why);
+        self.client.put_no_content(self.op, &request, &members).await
     }
 
-    pub(super) async fn delete(&self, call: Call, path: &[&str], why: &str) -> Result<(), OsError> {
-        self.gone(call, path, why).await
+    pub(super) async fn delete(&self, call: Call, path: &[&str], why: &str) -> Result<(), OpenStackError> {
+        self.delete_if_exists(call, path, why).await
     }
 
-    pub(super) async fn floating_ips(&self, query: &[(&str, &str)]) -> Result<Vec<FloatingIp>, OsError> {
+    pub(super) async fn floating_ips(&self, query: &[(&str, &str)]) -> Result<Vec<FloatingIp>, OpenStackError> {
         self.list(Call::FloatingIpList, &["floatingips"], query).await
     }
 
-    pub(super) async fn create_floating_ip(&self, body: &FloatingIpCreate, why: &str) -> Result<FloatingIp, OsError> {
+    pub(super) async fn create_floating_ip(
+        &self,
+        body: &FloatingIpCreate,
+        why: &str,
+    ) -> Result<FloatingIp, OpenStackError> {
         let path = ["floatingips"];
         let object = body.port_id.as_deref().unwrap_or_default();
-        self.client.post(self.op, &Request::new(Call::FloatingIpCreate, &path).object(object).because(why), body).await
+        self.client
+            .post(self.op, &Request::new(Call::FloatingIpCreate, &path).object(object).with_detail(why), body)
+            .await
     }
 
     pub(super) async fn update_floating_ip(
@@ -146,38 +157,38 @@ impl Api<'_> {
         id: &str,
         body: &FloatingIpUpdate,
         why: &str,
-    ) -> Result<FloatingIp, OsError> {
+    ) -> Result<FloatingIp, OpenStackError> {
         self.update(Call::FloatingIpUpdate, &["floatingips", id], body, why).await
     }
 
-    pub(super) async fn delete_floating_ip(&self, id: &str, why: &str) -> Result<(), OsError> {
-        self.gone(Call::FloatingIpDelete, &["floatingips", id], why).await
+    pub(super) async fn delete_floating_ip(&self, id: &str, why: &str) -> Result<(), OpenStackError> {
+        self.delete_if_exists(Call::FloatingIpDelete, &["floatingips", id], why).await
     }
 
-    pub(super) async fn networks(&self, query: &[(&str, &str)]) -> Result<Vec<Network>, OsError> {
+    pub(super) async fn networks(&self, query: &[(&str, &str)]) -> Result<Vec<Network>, OpenStackError> {
         self.list(Call::NetworkList, &["networks"], query).await
     }
 
-    pub(super) async fn subnet(&self, id: &str) -> Result<Option<Subnet>, OsError> {
+    pub(super) async fn subnet(&self, id: &str) -> Result<Option<Subnet>, OpenStackError> {
         self.one(Call::SubnetGet, &["subnets", id]).await
     }
 
-    pub(super) async fn subnets(&self, query: &[(&str, &str)]) -> Result<Vec<Subnet>, OsError> {
+    pub(super) async fn subnets(&self, query: &[(&str, &str)]) -> Result<Vec<Subnet>, OpenStackError> {
         self.list(Call::SubnetList, &["subnets"], query).await
     }
 
-    pub(super) async fn port(&self, id: &str) -> Result<Option<Port>, OsError> {
+    pub(super) async fn port(&self, id: &str) -> Result<Option<Port>, OpenStackError> {
         self.one(Call::PortGet, &["ports", id]).await
     }
 
-    pub(super) async fn ports(&self, query: &[(&str, &str)]) -> Result<Vec<Port>, OsError> {
+    pub(super) async fn ports(&self, query: &[(&str, &str)]) -> Result<Vec<Port>, OpenStackError> {
         self.list(Call::PortList, &["ports"], query).await
     }
 
     /// Reads the ports of servers, many servers at a time.
-    pub(super) async fn ports_of(&self, servers: &[&str]) -> Result<Vec<Port>, OsError> {
+    pub(super) async fn ports_of(&self, servers: &[&str]) -> Result<Vec<Port>, OpenStackError> {
         let mut found = Vec::new();
-        for chunk in servers.chunks(MOST_SERVERS) {
+        for chunk in servers.chunks(MAX_SERVERS) {
             let query: Vec<_> = chunk.iter().map(|server| ("device_id", *server)).collect();
             found.extend(self.ports(&query).await?);
         }
@@ -190,26 +201,27 @@ impl Api<'_> {
         port: &Port,
         groups: Vec<String>,
         why: &str,
-    ) -> Result<Option<Port>, OsError> {
+    ) -> Result<Option<Port>, OpenStackError> {
         let path = ["ports", &*port.id];
-        let request = Request::new(Call::PortUpdate, &path).if_revision(port.standard.revision_number).because(why);
+        let request = Request::new(Call::PortUpdate, &path).if_revision(port.standard.revision_number).with_detail(why);
         let body = PortUpdate { security_groups: Some(groups), ..PortUpdate::default() };
-        maybe(self.client.put(self.op, &request, &body).await)
+        none_if_not_found(self.client.put(self.op, &request, &body).await)
     }
 
-    pub(super) async fn delete_port_tag(&self, port: &str, tag: &str) -> Result<(), OsError> {
-        self.gone(Call::PortTagDelete, &["ports", port, "tags", tag], "it names a security group that goes").await
+    pub(super) async fn delete_port_tag(&self, port: &str, tag: &str) -> Result<(), OpenStackError> {
+        self.delete_if_exists(Call::PortTagDelete, &["ports", port, "tags", tag], "it names a security group that goes")
+            .await
     }
 
-    pub(super) async fn groups(&self, query: &[(&str, &str)]) -> Result<Vec<SecurityGroup>, OsError> {
+    pub(super) async fn groups(&self, query: &[(&str, &str)]) -> Result<Vec<SecurityGroup>, OpenStackError> {
         self.list(Call::SecurityGroupList, &["security-groups"], query).await
     }
 
-    pub(super) async fn group(&self, id: &str) -> Result<Option<SecurityGroup>, OsError> {
+    pub(super) async fn group(&self, id: &str) -> Result<Option<SecurityGroup>, OpenStackError> {
         self.one(Call::SecurityGroupGet, &["security-groups", id]).await
     }
 
-    pub(super) async fn create_group(&self, name: &str, description: &str) -> Result<SecurityGroup, OsError> {
+    pub(super) async fn create_group(&self, name: &str, description: &str) -> Result<SecurityGroup, OpenStackError> {
         let path = ["security-groups"];
         let body = SecurityGroupCreate {
             name: Some(name.into()),
@@ -219,26 +231,26 @@ impl Api<'_> {
         self.client.post(self.op, &Request::new(Call::SecurityGroupCreate, &path).object(name), &body).await
     }
 
-    pub(super) async fn delete_group(&self, id: &str, why: &str) -> Result<(), OsError> {
-        self.gone(Call::SecurityGroupDelete, &["security-groups", id], why).await
+    pub(super) async fn delete_group(&self, id: &str, why: &str) -> Result<(), OpenStackError> {
+        self.delete_if_exists(Call::SecurityGroupDelete, &["security-groups", id], why).await
     }
 
     pub(super) async fn create_rules(
         &self,
         rules: &[SecurityGroupRuleCreate],
-    ) -> Result<Vec<SecurityGroupRule>, OsError> {
+    ) -> Result<Vec<SecurityGroupRule>, OpenStackError> {
         let path = ["security-group-rules"];
         let objects: Vec<Box<str>> = rules.iter().map(|rule| (&*rule.security_group_id).into()).collect();
-        let request = Request::new(Call::SecurityGroupRulesCreate, &path).because("rules are missing");
+        let request = Request::new(Call::SecurityGroupRulesCreate, &path).with_detail("rules are missing");
         self.client.post_batch(self.op, &request, &objects, &rules).await
     }
 
-    pub(super) async fn delete_rule(&self, id: &str) -> Result<(), OsError> {
-        self.gone(Call::SecurityGroupRuleDelete, &["security-group-rules", id], "nothing wants it").await
+    pub(super) async fn delete_rule(&self, id: &str) -> Result<(), OpenStackError> {
+        self.delete_if_exists(Call::SecurityGroupRuleDelete, &["security-group-rules", id], "nothing wants it").await
     }
 
     /// Tells whether a certificate is in Barbican.
-    pub(super) async fn has_certificate(&self, reference: &str) -> Result<bool, OsError> {
+    pub(super) async fn has_certificate(&self, reference: &str) -> Result<bool, OpenStackError> {
         let mut parts = reference.rsplit('/');
         let id = parts.next().unwrap_or_default();
         let (kind, call) = match parts.next() {

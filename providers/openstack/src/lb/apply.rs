@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::{
     api::Api,
-    plan::{Change, Step},
-    seen::{Seen, SeenMember},
+    plan::{ActionKind, PlannedAction},
+    seen::{ObservedLoadBalancer, ObservedMember},
 };
-use crate::client::OsError;
+use crate::client::OpenStackError;
 
 /// How a step ended.
-pub(super) enum Ended {
+pub(super) enum ApplyResult {
     /// It was carried out; the balancer is busy with it.
     Done,
     /// What it is about is not there any more, or not yet: the picture is wrong.
@@ -24,36 +24,40 @@ pub(super) enum Ended {
 
 /// Carries out a step. The picture has its effect then, and shows a balancer that is busy.
 // length: one arm for each kind of change
-pub(super) async fn apply(api: Api<'_>, seen: &mut Seen, step: &Step) -> Result<Ended, OsError> {
-    let call = step.change.call();
-    let (object, why) = (&*step.object, &*step.why);
-    match &step.change {
-        Change::Balancer(update) => {
-            let id = seen.balancer.id.clone();
+pub(super) async fn apply(
+    api: Api<'_>,
+    seen: &mut ObservedLoadBalancer,
+    step: &PlannedAction,
+) -> Result<ApplyResult, OpenStackError> {
+    let call = step.kind.call();
+    let (object, why) = (&*step.object, &*step.reason);
+    match &step.kind {
+        ActionKind::UpdateLoadBalancer(update) => {
+            let id = seen.load_balancer.id.clone();
             // Tags are written as a whole, and another Service may have put its own there meanwhile.
             if !update.tags.is_keep() {
-                let now = api.balancer(&id).await?;
-                if now.is_none_or(|now| now.tags != seen.balancer.tags) {
-                    return Ok(Ended::Replan);
+                let now = api.load_balancer(&id).await?;
+                if now.is_none_or(|now| now.tags != seen.load_balancer.tags) {
+                    return Ok(ApplyResult::Replan);
                 }
             }
             let answer: LoadBalancer = api.update(call, &["loadbalancers", &id], update, why).await?;
-            seen.balancer = answer;
+            seen.load_balancer = answer;
         }
-        Change::CreateListener(body) => {
-            let body = ListenerCreate { loadbalancer_id: Some(seen.balancer.id.clone()), ..(**body).clone() };
+        ActionKind::CreateListener(body) => {
+            let body = ListenerCreate { loadbalancer_id: Some(seen.load_balancer.id.clone()), ..(**body).clone() };
             let made: Listener = api.create(call, &["listeners"], value(&body), (object, why)).await?;
             seen.listeners.push(made);
         }
-        Change::UpdateListener(id, update) => {
+        ActionKind::UpdateListener(id, update) => {
             let made: Listener = api.update(call, &["listeners", id], update, why).await?;
             replace(&mut seen.listeners, |listener| listener.id == *id, made);
         }
-        Change::DeleteListener(id) => {
+        ActionKind::DeleteListener(id) => {
             api.delete(call, &["listeners", id], why).await?;
-            seen.drop_listener(id);
+            seen.remove_listener(id);
         }
-        Change::CreatePool(Some(listener), body) => {
+        ActionKind::CreatePool(Some(listener), body) => {
             let body = PoolCreate { listener_id: Some(listener.clone()), ..(**body).clone() };
             let made: Pool = api.create(call, &["pools"], value(&body), (object, why)).await?;
             seen.members.insert(made.id.clone(), Vec::new());
@@ -62,56 +66,56 @@ pub(super) async fn apply(api: Api<'_>, seen: &mut Seen, step: &Step) -> Result<
             }
             seen.pools.push(made);
         }
-        Change::UpdatePool(id, update) => {
+        ActionKind::UpdatePool(id, update) => {
             let made: Pool = api.update(call, &["pools", id], update, why).await?;
             replace(&mut seen.pools, |pool| pool.id == *id, made);
         }
-        Change::DeletePool(id) => {
+        ActionKind::DeletePool(id) => {
             api.delete(call, &["pools", id], why).await?;
-            seen.drop_pool(id);
+            seen.remove_pool(id);
         }
-        Change::SetMembers(Some(pool), members) => {
+        ActionKind::SetMembers(Some(pool), members) => {
             api.set_members(pool, members, why).await?;
-            seen.members.insert(pool.clone(), members.iter().map(SeenMember::from).collect());
+            seen.members.insert(pool.clone(), members.iter().map(ObservedMember::from).collect());
         }
-        Change::CreateMember(Some(pool), body) => {
+        ActionKind::CreateMember(Some(pool), body) => {
             let made: Member = api.create(call, &["pools", pool, "members"], value(body), (object, why)).await?;
             seen.members.entry(pool.clone()).or_default().push(made.into());
         }
-        Change::UpdateMember(pool, id, update) => {
+        ActionKind::UpdateMember(pool, id, update) => {
             let made: Member = api.update(call, &["pools", pool, "members", id], update, why).await?;
             let members = seen.members.entry(pool.clone()).or_default();
             replace(members, |member| member.id.as_deref() == Some(&**id), made.into());
         }
-        Change::DeleteMember(pool, id) => {
+        ActionKind::DeleteMember(pool, id) => {
             api.delete(call, &["pools", pool, "members", id], why).await?;
             let members = seen.members.entry(pool.clone()).or_default();
             members.retain(|member| member.id.as_deref() != Some(&**id));
         }
-        Change::CreateMonitor(Some(pool), body) => {
+        ActionKind::CreateMonitor(Some(pool), body) => {
             let mut body = value(body);
             body["pool_id"] = Value::from(pool.as_str());
             let made: HealthMonitor = api.create(call, &["healthmonitors"], body, (object, why)).await?;
             set_monitor(seen, pool, Some(made));
         }
-        Change::UpdateMonitor(id, update) => {
+        ActionKind::UpdateMonitor(id, update) => {
             let made: HealthMonitor = api.update(call, &["healthmonitors", id], update, why).await?;
             seen.monitors.insert(id.clone(), made);
         }
-        Change::DeleteMonitor(id) => {
+        ActionKind::DeleteMonitor(id) => {
             api.delete(call, &["healthmonitors", id], why).await?;
             let of = seen.pools.iter().find(|pool| pool.monitor.healthmonitor_id.as_deref() == Some(id));
             if let Some(pool) = of.map(|pool| pool.id.clone()) {
                 set_monitor(seen, &pool, None);
             }
         }
-        Change::CreatePool(None, _) | Change::SetMembers(None, _) | Change::CreateMember(None, _) => {
-            return Ok(Ended::Replan);
+        ActionKind::CreatePool(None, _) | ActionKind::SetMembers(None, _) | ActionKind::CreateMember(None, _) => {
+            return Ok(ApplyResult::Replan);
         }
-        Change::CreateMonitor(None, _) => return Ok(Ended::Replan),
+        ActionKind::CreateMonitor(None, _) => return Ok(ApplyResult::Replan),
     }
-    seen.balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
-    Ok(Ended::Done)
+    seen.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
+    Ok(ApplyResult::Done)
 }
 
 fn replace<T>(all: &mut [T], is: impl Fn(&T) -> bool, with: T) {
@@ -120,7 +124,7 @@ fn replace<T>(all: &mut [T], is: impl Fn(&T) -> bool, with: T) {
     }
 }
 
-fn set_monitor(seen: &mut Seen, pool: &str, monitor: Option<HealthMonitor>) {
+fn set_monitor(seen: &mut ObservedLoadBalancer, pool: &str, monitor: Option<HealthMonitor>) {
     for found in seen.pools.iter_mut().filter(|found| found.id == pool) {
         let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
         let before = std::mem::replace(&mut found.monitor, MonitorRef { healthmonitor_id });
@@ -132,8 +136,8 @@ fn set_monitor(seen: &mut Seen, pool: &str, monitor: Option<HealthMonitor>) {
 }
 
 /// Tells whether a step does no more than choose another algorithm, which a cloud may not have.
-pub(super) fn only_method(step: &Step) -> Option<(&str, &str)> {
-    let Change::UpdatePool(pool, update) = &step.change else { return None };
+pub(super) fn is_method_change(step: &PlannedAction) -> Option<(&str, &str)> {
+    let ActionKind::UpdatePool(pool, update) = &step.kind else { return None };
     let alone = update.session_persistence.is_keep() && update.name.is_keep();
     match &update.lb_algorithm {
         Patch::Set(method) if alone => Some((pool, method.as_str())),

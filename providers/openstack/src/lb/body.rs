@@ -7,9 +7,9 @@ use openstack_api::octavia::{
 
 use super::{
     features::Features,
-    model::{MonitorKind, Wanted, WantedListener, WantedMonitor},
+    members::DesiredMember,
+    model::{DesiredListener, DesiredLoadBalancer, DesiredMonitor, MonitorKind},
     names,
-    nodes::WantedMember,
 };
 
 /// Header that tells the client's address.
@@ -18,7 +18,7 @@ pub(super) const FORWARDED_FOR: &str = "X-Forwarded-For";
 const HEALTH_PATH: &str = "/healthz";
 
 /// Makes the body of a listener without its pool. `name`: of the balancer, after which children are called.
-pub(super) fn listener(wanted: &WantedListener, name: &str, features: Features) -> ListenerCreate {
+pub(super) fn listener(wanted: &DesiredListener, name: &str, features: Features) -> ListenerCreate {
     let timeout = |pick: fn(&super::model::Timeouts) -> i32| {
         wanted.timeouts.as_ref().map(|timeouts| pick(timeouts).unsigned_abs())
     };
@@ -40,18 +40,18 @@ pub(super) fn listener(wanted: &WantedListener, name: &str, features: Features) 
 }
 
 /// Makes the body of a pool without members and monitor.
-pub(super) fn pool(wanted: &WantedListener, name: &str) -> PoolCreate {
+pub(super) fn pool(wanted: &DesiredListener, name: &str) -> PoolCreate {
     PoolCreate {
         name: Some(names::pool(wanted.index, name).into()),
         protocol: Some(PoolProtocol::from(wanted.pool.protocol.as_str())),
         lb_algorithm: Some(LbAlgorithm::from(&*wanted.pool.method)),
-        session_persistence: wanted.pool.sticky.then_some(SessionPersistence::SOURCE_IP),
+        session_persistence: wanted.pool.session_persistence.then_some(SessionPersistence::SOURCE_IP),
         ..PoolCreate::default()
     }
 }
 
 /// Makes the body of a monitor.
-pub(super) fn monitor(wanted: &WantedMonitor, index: usize, name: &str) -> HealthMonitorCreate {
+pub(super) fn monitor(wanted: &DesiredMonitor, index: usize, name: &str) -> HealthMonitorCreate {
     let http = |text: &str| (wanted.kind == MonitorKind::Http).then(|| text.to_owned());
     let retries = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     HealthMonitorCreate {
@@ -69,9 +69,9 @@ pub(super) fn monitor(wanted: &WantedMonitor, index: usize, name: &str) -> Healt
 }
 
 /// Makes the body of a member. `serial`: it is made by itself, and called accordingly.
-pub(super) fn member(wanted: &WantedMember, subnet: Option<&str>, serial: bool) -> MemberCreate {
+pub(super) fn member(wanted: &DesiredMember, subnet: Option<&str>, serial: bool) -> MemberCreate {
     let address = wanted.address.to_string();
-    let name = if serial { names::member(&wanted.node, &address, wanted.port) } else { names::cut(&wanted.node) };
+    let name = if serial { names::member(&wanted.node, &address, wanted.port) } else { names::truncate(&wanted.node) };
     MemberCreate {
         name: Some(name.into()),
         address,
@@ -85,19 +85,19 @@ pub(super) fn member(wanted: &WantedMember, subnet: Option<&str>, serial: bool) 
 /// Makes the body of a balancer: with everything that it has where the driver takes that, and bare where it does not.
 /// `members`: by listener. `subnet`: of the VIP, as far as it was looked for.
 pub(super) fn load_balancer(
-    wanted: &Wanted,
-    members: &[Vec<WantedMember>],
+    wanted: &DesiredLoadBalancer,
+    members: &[Vec<DesiredMember>],
     subnet: Option<&str>,
     features: Features,
     serial: bool,
 ) -> LoadBalancerCreate {
-    let front = &wanted.front;
+    let front = &wanted.create_settings;
     let own = |id: &Option<Box<str>>| id.as_deref().map(String::from);
     let port = own(&front.port);
     let vip_subnet = own(&front.subnet).or_else(|| subnet.map(Into::into)).filter(|_| port.is_none());
     let vip_network = own(&front.network).filter(|_| port.is_none());
     let member_subnet = wanted.member_subnet.as_deref().or(wanted.vip_subnet.as_deref()).or(vip_subnet.as_deref());
-    let populated = |(listener_wanted, members): (&WantedListener, &Vec<WantedMember>)| {
+    let populated = |(listener_wanted, members): (&DesiredListener, &Vec<DesiredMember>)| {
         let pool = PoolCreate {
             members: members.iter().map(|wanted| member(wanted, member_subnet, false)).collect(),
             healthmonitor: listener_wanted

@@ -10,7 +10,7 @@ use openstack_api::{
     octavia::{LoadBalancer, ProvisioningStatus},
 };
 
-use super::{LoadBalancers, floating, memory::pause, model::OwnerName, names, ownership::standing};
+use super::{LoadBalancers, floating_ip, model::ServiceKey, names, ownership::service_ownership, sync_state::pause};
 
 const LOAD_BALANCER: &str = "load balancer";
 const SECURITY_GROUP: &str = "security group";
@@ -18,23 +18,23 @@ const SECURITY_GROUP: &str = "security group";
 #[async_trait]
 impl Inventory for LoadBalancers {
     /// The name of the cluster is part of every name.
-    fn cluster(&self, _: &Op) -> Box<str> {
-        (&*self.core.cluster).into()
+    fn cluster_id(&self, _: &Op) -> Box<str> {
+        (&*self.reconciler.cluster).into()
     }
 
     /// Lists balancers whose name and tags are of one Service of this cluster, and security groups whose description is. A
     /// name that was cut does not say whose it is, and a balancer of several Services is no single one's.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
-        let api = self.core.api(op);
-        let balancers = api.balancers(&[]).await?;
+        let api = self.reconciler.api(op);
+        let balancers = api.load_balancers(&[]).await?;
         let listed = balancers.iter().filter_map(|balancer| {
             let created = balancer.created_at.as_deref().and_then(|at| format!("{at}Z").parse().ok());
-            let owner = self.owner_of_balancer(balancer)?;
+            let owner = self.load_balancer_owner(balancer)?;
             Some(OwnedObject { kind: Arc::from(LOAD_BALANCER), id: balancer.id.as_str().into(), owner, created })
         });
         let groups = api.groups(&[]).await?;
         let groups = groups.iter().filter_map(|group| {
-            let owner = self.owner_of_group(group)?;
+            let owner = self.security_group_owner(group)?;
             let created = group.standard.created_at.parse().ok();
             Some(OwnedObject { kind: Arc::from(SECURITY_GROUP), id: group.id.as_str().into(), owner, created })
         });
@@ -42,10 +42,10 @@ impl Inventory for LoadBalancers {
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
-        let api = self.core.api(op);
+        let api = self.reconciler.api(op);
         match &*object.kind {
             LOAD_BALANCER => {
-                let Some(found) = api.balancer(&object.id).await? else { return Ok(Progress::Done) };
+                let Some(found) = api.load_balancer(&object.id).await? else { return Ok(Progress::Done) };
                 let waits = || {
                     let why = format!("load balancer {} is {}", found.id, found.provisioning_status).into();
                     Ok(Progress::Pending { after: pause(op), why })
@@ -53,13 +53,13 @@ impl Inventory for LoadBalancers {
                 match found.provisioning_status {
                     ProvisioningStatus::Deleted => return Ok(Progress::Done),
                     ref status if status.is_pending() => return waits(),
-                    _ => check(object, self.owner_of_balancer(&found).as_ref())?,
+                    _ => check(object, self.load_balancer_owner(&found).as_ref())?,
                 }
                 self.check_listeners(op, object, &found).await?;
                 if let Some(port) = found.vip_port_id.as_deref() {
-                    floating::release(api, port).await?;
+                    floating_ip::release(api, port).await?;
                 }
-                match api.delete_balancer(&found.id, true, "nothing stands behind it").await {
+                match api.delete_load_balancer(&found.id, true, "nothing stands behind it").await {
                     Ok(()) => {
                         let why = format!("load balancer {} is being deleted", found.id).into();
                         Ok(Progress::Pending { after: pause(op), why })
@@ -70,8 +70,8 @@ impl Inventory for LoadBalancers {
             }
             SECURITY_GROUP => {
                 let Some(found) = api.group(&object.id).await? else { return Ok(Progress::Done) };
-                check(object, self.owner_of_group(&found).as_ref())?;
-                self.core.groups.delete(api, &found).await
+                check(object, self.security_group_owner(&found).as_ref())?;
+                self.reconciler.security_groups.delete(api, &found).await
             }
             other => Err(CloudError::invalid_input(format!("{other} {} is no kind of ours", object.id))),
         }
@@ -80,7 +80,7 @@ impl Inventory for LoadBalancers {
 
 impl LoadBalancers {
     /// Reads whose a balancer is: the one Service that its tags name, else that of its name.
-    fn owner_of_balancer(&self, balancer: &LoadBalancer) -> Option<Owner> {
+    fn load_balancer_owner(&self, balancer: &LoadBalancer) -> Option<Owner> {
         if !balancer.name.starts_with(names::PREFIX) {
             return None;
         }
@@ -91,16 +91,16 @@ impl LoadBalancers {
             (Some(_), Some(_)) => return None,
         };
         let (cluster, namespace, name) = names::owner_of(name)?;
-        let ours = *cluster == *self.core.cluster;
+        let ours = *cluster == *self.reconciler.cluster;
         ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
     }
 
     /// Checks that no other Service has a listener on a balancer: its tags may be short of one.
     async fn check_listeners(&self, op: &Op, object: &OwnedObject, balancer: &LoadBalancer) -> Result<(), CloudError> {
         let Owner::Service { namespace, name, .. } = &object.owner else { return Ok(()) };
-        let who = OwnerName { namespace: (&**namespace).into(), name: (&**name).into(), uid: "".into() };
-        let standing = standing(&self.core.cluster, &who, false, balancer);
-        if self.core.has_others(op, &standing, &balancer.id).await? {
+        let who = ServiceKey { namespace: (&**namespace).into(), name: (&**name).into(), uid: "".into() };
+        let standing = service_ownership(&self.reconciler.cluster, &who, false, balancer);
+        if self.reconciler.has_other_services(op, &standing, &balancer.id).await? {
             let message = format!("load balancer {} has listeners of other Services", balancer.id);
             return Err(CloudError::new(ErrorKind::Conflict, message));
         }
@@ -108,12 +108,12 @@ impl LoadBalancers {
     }
 
     /// Reads whose a security group is from its description, which names the cluster.
-    fn owner_of_group(&self, group: &SecurityGroup) -> Option<Owner> {
+    fn security_group_owner(&self, group: &SecurityGroup) -> Option<Owner> {
         let (service, cluster) = names::of_security_group(&group.standard.description)?;
         let (namespace, name) = service.split_once('/')?;
         let suffix = format!("-{namespace}-{name}");
         let uid = group.name.strip_prefix(names::GROUP_PREFIX)?.strip_suffix(&*suffix)?;
-        let ours = *cluster == *self.core.cluster;
+        let ours = *cluster == *self.reconciler.cluster;
         ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: Some(uid.into()) })
     }
 }

@@ -8,28 +8,28 @@ pub mod annotations;
 mod api;
 mod apply;
 mod body;
-mod bring;
-mod compare;
 mod delete;
+mod dry_run;
 pub mod features;
-mod floating;
-pub mod interpret;
+mod floating_ip;
 mod inventory;
-mod memory;
-mod mend;
+pub mod members;
 pub mod model;
 pub mod names;
-pub mod nodes;
 mod observe;
 pub mod ownership;
 pub mod plan;
 mod polls;
-pub mod security;
+mod provisioning;
+mod reconcile;
+pub mod security_groups;
 pub mod seen;
 pub mod settings;
+pub mod spec;
 mod status;
 pub mod subnets;
 mod sweep;
+mod sync_state;
 mod way;
 
 use std::sync::Arc;
@@ -38,24 +38,24 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::ServiceView,
     provider::{
-        Backends, Claim, CloudError, Depth, Digest, LbOutcome, LbRef, LbSpec, LbSupport, Op, PlannedChange, Progress,
-        Remark,
+        BackendKind, CloudError, Digest, LbOutcome, LbRef, LbSpec, LbSupport, Op, PlannedChange, Progress, ReadMode,
+        ServiceInterpretation, ServiceNotice,
     },
 };
 
 use self::{
-    annotations::Reader,
-    bring::{Core, Order},
-    delete::Doomed,
+    annotations::AnnotationReader,
+    delete::DeleteInput,
     features::Features,
-    floating::Networks,
-    interpret::Reading,
-    memory::Memory,
-    model::{OwnerName, Wanted},
-    polls::Polls,
-    security::Groups,
-    settings::Settings,
-    sweep::Sweeps,
+    floating_ip::ExternalNetworkCache,
+    model::{DesiredLoadBalancer, ServiceKey},
+    polls::StatusPoller,
+    reconcile::{LoadBalancerReconciler, ReconcileInput},
+    security_groups::SecurityGroupManager,
+    settings::LoadBalancerSettings,
+    spec::ParsedService,
+    sweep::ListingCache,
+    sync_state::SyncStateStore,
 };
 use crate::client::{Call, Client};
 
@@ -91,7 +91,7 @@ pub const MUTATIONS: &[Call] = &[
 
 /// Load balancers of Octavia.
 pub struct LoadBalancers {
-    core: Core,
+    reconciler: LoadBalancerReconciler,
 }
 
 impl LoadBalancers {
@@ -99,20 +99,33 @@ impl LoadBalancers {
     ///
     /// # Errors
     /// Octavia does not say which versions it has.
-    pub async fn new(client: Client, settings: Settings, cluster: Arc<str>) -> Result<Self, CloudError> {
+    pub async fn new(client: Client, settings: LoadBalancerSettings, cluster: Arc<str>) -> Result<Self, CloudError> {
         let version = client.session().octavia().await?;
         let features = Features::of((version.0, version.1), &settings.driver);
-        let (memory, networks, groups) = (Memory::default(), Networks::default(), Groups::default());
-        let (sweeps, polls) = (Sweeps::new(settings.manage_security_groups), Polls::default());
-        Ok(Self { core: Core { client, settings, features, cluster, memory, networks, groups, sweeps, polls } })
+        let (memory, networks, groups) =
+            (SyncStateStore::default(), ExternalNetworkCache::default(), SecurityGroupManager::default());
+        let (sweeps, polls) = (ListingCache::new(settings.manage_security_groups), StatusPoller::default());
+        Ok(Self {
+            reconciler: LoadBalancerReconciler {
+                client,
+                settings,
+                features,
+                cluster,
+                sync_states: memory,
+                networks,
+                security_groups: groups,
+                listings: sweeps,
+                status_poller: polls,
+            },
+        })
     }
 
-    fn read(&self, service: &ServiceView) -> Reading {
-        interpret::read(service, &self.core.settings, self.core.features, &self.core.cluster)
+    fn read(&self, service: &ServiceView) -> ParsedService {
+        spec::parse(service, &self.reconciler.settings, self.reconciler.features, &self.reconciler.cluster)
     }
 
-    fn wanted(&self, want: &LbSpec) -> Result<Box<Wanted>, CloudError> {
-        self.read(&want.service).wanted.map_err(CloudError::from)
+    fn desired(&self, want: &LbSpec) -> Result<Box<DesiredLoadBalancer>, CloudError> {
+        self.read(&want.service).desired.map_err(CloudError::from)
     }
 }
 
@@ -122,9 +135,9 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     /// that see clients' addresses. Of two address families the first is served, with a remark. Members are reached by node
     /// ports alone.
     fn supports(&self) -> LbSupport {
-        let by_groups = self.core.settings.driver.is_ovn() && self.core.settings.manage_security_groups;
+        let by_groups = self.reconciler.settings.driver.is_ovn() && self.reconciler.settings.manage_security_groups;
         LbSupport {
-            source_ranges: self.core.features.allowed_cidrs || by_groups,
+            source_ranges: self.reconciler.features.allowed_cidrs || by_groups,
             udp: true,
             sctp: true,
             mixed_protocols: true,
@@ -135,51 +148,53 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         }
     }
 
-    fn interpret(&self, service: &ServiceView) -> Claim {
-        match self.read(service).wanted {
+    fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
+        match self.read(service).desired {
             Ok(wanted) => {
-                let backends = Backends::Nodes(wanted.node_labels.clone());
-                Claim::Ours { backends, digest: Digest::of(&wanted) }
+                let backends = BackendKind::Nodes(wanted.node_labels.clone());
+                ServiceInterpretation::Valid { backends, digest: Digest::of(&wanted) }
             }
-            Err(mistakes) => Claim::Refused(mistakes),
+            Err(mistakes) => ServiceInterpretation::Invalid(mistakes),
         }
     }
 
-    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
-        self.read(service).tolerant.map(|wanted| Backends::Nodes(wanted.node_labels))
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
+        self.read(service).tolerant.map(|wanted| BackendKind::Nodes(wanted.node_labels))
     }
 
-    fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
-        self.read(service).remarks
+    fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
+        self.read(service).notices
     }
 
     /// Nothing is asked and nothing changed for what is known to be in line. What is broken off anywhere is taken up by the
     /// next call. While Octavia is busy with a change the answer is to wait.
-    async fn ensure(&self, op: &Op, want: &LbSpec, depth: Depth) -> LbOutcome {
-        match self.wanted(want) {
-            Ok(wanted) => self.core.ensure(op, &Order::new(&wanted, &want.service, &want.backends), depth).await,
+    async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome {
+        match self.desired(want) {
+            Ok(wanted) => {
+                self.reconciler.ensure(op, &ReconcileInput::new(&wanted, &want.service, &want.backends), depth).await
+            }
             Err(error) => error.into(),
         }
     }
 
     /// One request for each pool, whose members are remembered.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
-        let Reading { wanted, tolerant, .. } = self.read(&want.service);
-        let invalid = wanted.is_err();
-        match wanted.or_else(|mistakes| tolerant.ok_or(mistakes)) {
+        let ParsedService { desired, tolerant, .. } = self.read(&want.service);
+        let invalid = desired.is_err();
+        match desired.or_else(|mistakes| tolerant.ok_or(mistakes)) {
             Ok(wanted) => {
-                let order = Order { invalid, ..Order::new(&wanted, &want.service, &want.backends) };
-                self.core.update_backends(op, &order).await
+                let order = ReconcileInput { invalid, ..ReconcileInput::new(&wanted, &want.service, &want.backends) };
+                self.reconciler.update_backends(op, &order).await
             }
             Err(mistakes) => CloudError::from(mistakes).into(),
         }
     }
 
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
-        let owner = OwnerName { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
+        let owner = ServiceKey { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
         let service = last_seen(lb);
-        let keep = Reader::new(&service).boolean(&annotations::KEEP_FLOATING_IP, false);
-        self.core.delete(op, &Doomed { owner: &owner, service: &service, keep }).await
+        let keep = AnnotationReader::new(&service).boolean(&annotations::KEEP_FLOATING_IP, false);
+        self.reconciler.delete(op, &DeleteInput { owner: &owner, service: &service, keep_floating_ip: keep }).await
     }
 
     fn stale_annotations(&self, _: &LbRef) -> Vec<Box<str>> {
@@ -187,14 +202,14 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     }
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        let wanted = self.wanted(want)?;
-        self.core.plan(op, &Order::new(&wanted, &want.service, &want.backends)).await
+        let wanted = self.desired(want)?;
+        self.reconciler.plan(op, &ReconcileInput::new(&wanted, &want.service, &want.backends)).await
     }
 }
 
 /// Returns the Service as it was last seen; what is left of it, if it was not seen.
 fn last_seen(lb: &LbRef) -> ServiceView {
-    let service = lb.last_seen.as_deref().cloned();
+    let service = lb.last_observed.as_deref().cloned();
     let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
     ServiceView {
         uid: lb.uid.clone(),

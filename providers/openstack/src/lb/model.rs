@@ -12,7 +12,7 @@ use super::subnets::FloatingSubnet;
 
 /// Service that a balancer is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct OwnerName {
+pub struct ServiceKey {
     /// Namespace.
     pub namespace: Arc<str>,
     /// Name.
@@ -23,9 +23,9 @@ pub struct OwnerName {
 
 /// A wanted load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct DesiredLoadBalancer {
     /// Service that it is for.
-    pub owner: OwnerName,
+    pub owner: ServiceKey,
     /// Name of the balancer, and tag of balancer and listeners.
     pub name: Box<str>,
     /// Description of the balancer.
@@ -33,11 +33,11 @@ pub struct Wanted {
     /// Whether it has no floating IP.
     pub internal: bool,
     /// What counts when it is made.
-    pub front: Front,
+    pub create_settings: CreateSettings,
     /// Its floating IP.
-    pub floating: Floating,
+    pub floating_ip: FloatingIpSpec,
     /// One for each port, in the order of the Service.
-    pub listeners: Vec<WantedListener>,
+    pub listeners: Vec<DesiredListener>,
     /// Subnet of members, as far as somebody names it. Members elsewhere are moved there.
     pub member_subnet: Option<Box<str>>,
     /// Subnet of new members where nobody names one for members: the named subnet of the VIP.
@@ -47,14 +47,14 @@ pub struct Wanted {
     /// Nodes that are members.
     pub node_labels: Vec<LabelRequirement>,
     /// What the security group of the Service admits; `None` when there is none to be.
-    pub group: Option<Group>,
+    pub security_group: Option<SecurityGroupSpec>,
     /// What the status shows.
-    pub shown: Shown,
+    pub status_format: StatusFormat,
 }
 
 /// What counts when a balancer is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Front {
+pub struct CreateSettings {
     /// Driver, in Octavia's spelling.
     pub driver: Box<str>,
     /// Port of the VIP; subnet and network do not count then.
@@ -73,7 +73,7 @@ pub struct Front {
 
 /// Floating IP of a balancer that is not internal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Floating {
+pub struct FloatingIpSpec {
     /// External network; looked for when `None`.
     pub network: Option<Box<str>>,
     /// Where in it.
@@ -86,7 +86,7 @@ pub struct Floating {
 
 /// A wanted listener with its pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WantedListener {
+pub struct DesiredListener {
     /// Index of the port in the Service, which is in the names.
     pub index: usize,
     /// Protocol.
@@ -104,10 +104,10 @@ pub struct WantedListener {
     /// Networks that clients may come from, sorted; `None` where the cloud cannot tell.
     pub allowed: Option<Vec<IpNet>>,
     /// Pool.
-    pub pool: WantedPool,
+    pub pool: DesiredPool,
 }
 
-impl WantedListener {
+impl DesiredListener {
     /// Names the port for people, such as `TCP 80`.
     pub fn label(&self) -> String {
         format!("{} {}", self.protocol.as_str(), self.port)
@@ -129,24 +129,24 @@ pub struct Timeouts {
 
 /// A wanted pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WantedPool {
+pub struct DesiredPool {
     /// Protocol to members.
     pub protocol: PoolProtocol,
     /// Algorithm, in Octavia's spelling.
     pub method: Box<str>,
     /// Whether clients stay with a member by their address.
-    pub sticky: bool,
+    pub session_persistence: bool,
     /// Port of members; no members without one.
     pub node_port: Option<u16>,
     /// Port where members are checked, if it is another.
     pub monitor_port: Option<u16>,
     /// How members are checked.
-    pub monitor: Option<WantedMonitor>,
+    pub monitor: Option<DesiredMonitor>,
 }
 
 /// A wanted health monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WantedMonitor {
+pub struct DesiredMonitor {
     /// Kind.
     pub kind: MonitorKind,
     /// Seconds between checks.
@@ -297,7 +297,7 @@ impl MonitorKind {
 
 /// What the security group of a Service admits to nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Group {
+pub struct SecurityGroupSpec {
     /// Name.
     pub name: Box<str>,
     /// Description.
@@ -312,7 +312,7 @@ pub struct Group {
 
 /// What the status shows in place of the bare address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shown {
+pub struct StatusFormat {
     /// This host name.
     pub hostname: Option<Box<str>>,
     /// Whether members see the balancer's address, and the client's in a header.

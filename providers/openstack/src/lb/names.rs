@@ -6,43 +6,43 @@ pub const PREFIX: &str = "kube_service_";
 /// Begins the description of every floating IP that was made for a Service. What has it may be deleted with the balancer.
 pub const FLOATING_IP_PREFIX: &str = "Floating IP for Kubernetes external service ";
 /// Most bytes of a name.
-const MOST: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// Most characters of a legacy name.
-const MOST_LEGACY: usize = 32;
+const MAX_LEGACY_NAME: usize = 32;
 
 /// Cuts a text to 255 bytes, and never amid a character.
-pub fn cut(text: &str) -> Box<str> {
-    text[..text.floor_char_boundary(MOST)].into()
+pub fn truncate(text: &str) -> Box<str> {
+    text[..text.floor_char_boundary(MAX_NAME_BYTES)].into()
 }
 
 /// Names the load balancer of a Service. It is the tag of its balancer and of its listeners too.
 pub fn load_balancer(cluster: &str, namespace: &str, service: &str) -> Box<str> {
-    cut(&format!("{PREFIX}{cluster}_{namespace}_{service}"))
+    truncate(&format!("{PREFIX}{cluster}_{namespace}_{service}"))
 }
 
 /// Returns how the names of all load balancers of a cluster begin, and their tags.
 pub fn load_balancer_prefix(cluster: &str) -> Box<str> {
-    cut(&format!("{PREFIX}{cluster}_"))
+    truncate(&format!("{PREFIX}{cluster}_"))
 }
 
 /// Names the load balancer that releases before 2018 made: `a` and the UID without dashes, at most 32 characters.
 pub fn legacy_load_balancer(uid: &str) -> Box<str> {
-    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MOST_LEGACY).collect::<String>().into()
+    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MAX_LEGACY_NAME).collect::<String>().into()
 }
 
 /// Names the listener of the port with this index.
 pub fn listener(index: usize, load_balancer: &str) -> Box<str> {
-    cut(&format!("listener_{index}_{load_balancer}"))
+    truncate(&format!("listener_{index}_{load_balancer}"))
 }
 
 /// Names the pool of the port with this index.
 pub fn pool(index: usize, load_balancer: &str) -> Box<str> {
-    cut(&format!("pool_{index}_{load_balancer}"))
+    truncate(&format!("pool_{index}_{load_balancer}"))
 }
 
 /// Names the health monitor of the port with this index.
 pub fn monitor(index: usize, load_balancer: &str) -> Box<str> {
-    cut(&format!("monitor_{index}_{load_balancer}"))
+    truncate(&format!("monitor_{index}_{load_balancer}"))
 }
 
 /// Tells whether a pool is called as those of this balancer are, whatever its index.
@@ -53,17 +53,17 @@ pub fn is_pool_of(name: &str, load_balancer: &str) -> bool {
 
 /// Names a member that is made by itself; one of a batch is called as its node.
 pub fn member(node: &str, address: &str, port: u16) -> Box<str> {
-    cut(&format!("member_{node}_{address}_{port}"))
+    truncate(&format!("member_{node}_{address}_{port}"))
 }
 
 /// Describes the load balancer of a Service.
 pub fn description(cluster: &str, namespace: &str, service: &str) -> Box<str> {
-    cut(&format!("Kubernetes external service {namespace}/{service} from cluster {cluster}"))
+    truncate(&format!("Kubernetes external service {namespace}/{service} from cluster {cluster}"))
 }
 
 /// Describes the floating IP of a Service.
 pub fn floating_ip_description(cluster: &str, namespace: &str, service: &str) -> Box<str> {
-    cut(&format!("{FLOATING_IP_PREFIX}{namespace}/{service} from cluster {cluster}"))
+    truncate(&format!("{FLOATING_IP_PREFIX}{namespace}/{service} from cluster {cluster}"))
 }
 
 /// Begins the name of the security group of every Service.
@@ -71,12 +71,12 @@ pub const GROUP_PREFIX: &str = "lb-sg-";
 
 /// Names the security group of a Service.
 pub fn security_group(uid: &str, namespace: &str, service: &str) -> Box<str> {
-    cut(&format!("{GROUP_PREFIX}{uid}-{namespace}-{service}"))
+    truncate(&format!("{GROUP_PREFIX}{uid}-{namespace}-{service}"))
 }
 
 /// Describes the security group of a Service.
 pub fn security_group_description(cluster: &str, namespace: &str, service: &str) -> Box<str> {
-    cut(&format!("Security Group for {namespace}/{service} Service LoadBalancer in cluster {cluster}"))
+    truncate(&format!("Security Group for {namespace}/{service} Service LoadBalancer in cluster {cluster}"))
 }
 
 /// Reads whose a security group is from its description: namespace and name of the Service in one, and the cluster.
@@ -99,7 +99,7 @@ pub fn cluster_of(name: &str) -> &str {
 /// Reads whose a load balancer is from its name or tag: cluster, namespace and Service. `None` where it does not say so
 /// completely, as one that was cut.
 pub fn owner_of(name: &str) -> Option<(&str, &str, &str)> {
-    let rest = name.strip_prefix(PREFIX).filter(|_| name.len() < MOST)?;
+    let rest = name.strip_prefix(PREFIX).filter(|_| name.len() < MAX_NAME_BYTES)?;
     let mut parts = rest.rsplitn(3, '_');
     let (service, namespace, cluster) = (parts.next()?, parts.next()?, parts.next()?);
     (!service.is_empty() && !namespace.is_empty() && !cluster.is_empty()).then_some((cluster, namespace, service))
@@ -117,8 +117,8 @@ pub fn rename(old: &str, new: &str, name: &str) -> Box<str> {
         None => name.find(old),
     };
     match from {
-        None => cut(name),
-        Some(at) => cut(&format!("{}{new}{}", &name[..at], &name[at + old.len()..])),
+        None => truncate(name),
+        Some(at) => truncate(&format!("{}{new}{}", &name[..at], &name[at + old.len()..])),
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_name_is_never_cut_amid_a_character() {
-        let name = cut(&"ä".repeat(200));
+        let name = truncate(&"ä".repeat(200));
         assert_eq!(name.len(), 254);
     }
 

@@ -10,48 +10,51 @@ use tokio::time::Instant;
 use super::{
     annotations,
     api::Api,
-    memory::Known,
-    model::OwnerName,
+    model::ServiceKey,
     names,
-    ownership::Standing,
-    seen::{Seen, SeenMember},
+    ownership::ServiceOwnership,
+    seen::{ObservedLoadBalancer, ObservedMember},
+    sync_state::LoadBalancerSyncState,
 };
-use crate::client::OsError;
+use crate::client::OpenStackError;
 
 /// Which balancer is meant.
 #[derive(Clone, Debug)]
-pub(super) struct Question<'a> {
+pub(super) struct LoadBalancerQuery<'a> {
     pub(super) cluster: &'a str,
-    pub(super) who: &'a OwnerName,
+    pub(super) service_key: &'a ServiceKey,
     /// ID that the Service names.
     pub(super) id: Option<&'a str>,
     /// Whether the Service was served before.
     pub(super) served: bool,
 }
 
-impl<'a> Question<'a> {
+impl<'a> LoadBalancerQuery<'a> {
     /// Reads it from a Service.
-    pub(super) fn of(cluster: &'a str, who: &'a OwnerName, service: &'a ServiceView) -> Self {
+    pub(super) fn of(cluster: &'a str, service_key: &'a ServiceKey, service: &'a ServiceView) -> Self {
         let text = |row: &annotations::Annotation| service.annotations.get(&*row.key()).map(|text| text.trim());
         let id = text(&annotations::LOAD_BALANCER_ID).filter(|id| !id.is_empty());
-        Self { cluster, who, id, served: is_served(service) }
+        Self { cluster, service_key, id, served: was_served(service) }
     }
 }
 
 /// Tells whether a Service was served before: it shows an address, or did.
-pub(super) fn is_served(service: &ServiceView) -> bool {
-    is_shown(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
+pub(super) fn was_served(service: &ServiceView) -> bool {
+    shows_address(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
 }
 
 /// Tells whether a Service shows an address. What it shows is not copied with it, as its annotations are.
-pub(super) fn is_shown(service: &ServiceView) -> bool {
+pub(super) fn shows_address(service: &ServiceView) -> bool {
     !service.status.ingress.is_empty()
 }
 
 /// Finds the balancer: by ID, else by its names. One that is on its way out counts only by ID.
-pub(super) async fn locate(api: Api<'_>, question: &Question<'_>) -> Result<Option<LoadBalancer>, CloudError> {
+pub(super) async fn find_load_balancer(
+    api: Api<'_>,
+    question: &LoadBalancerQuery<'_>,
+) -> Result<Option<LoadBalancer>, CloudError> {
     if let Some(id) = question.id {
-        match api.balancer(id).await? {
+        match api.load_balancer(id).await? {
             Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => return Ok(Some(found)),
             // What was written there is out of date. A balancer that is to be shared and is not there is a mistake.
             _ if question.served => {}
@@ -61,10 +64,10 @@ pub(super) async fn locate(api: Api<'_>, question: &Question<'_>) -> Result<Opti
             }
         }
     }
-    let name = names::load_balancer(question.cluster, &question.who.namespace, &question.who.name);
-    let mut found = named(api, &name).await?;
-    if found.is_empty() && question.served && !question.who.uid.is_empty() {
-        found = named(api, &names::legacy_load_balancer(&question.who.uid)).await?;
+    let name = names::load_balancer(question.cluster, &question.service_key.namespace, &question.service_key.name);
+    let mut found = find_by_name(api, &name).await?;
+    if found.is_empty() && question.served && !question.service_key.uid.is_empty() {
+        found = find_by_name(api, &names::legacy_load_balancer(&question.service_key.uid)).await?;
     }
     if found.len() > 1 {
         let ids: Vec<_> = found.iter().map(|balancer| &*balancer.id).collect();
@@ -74,8 +77,8 @@ pub(super) async fn locate(api: Api<'_>, question: &Question<'_>) -> Result<Opti
     Ok(found.pop())
 }
 
-async fn named(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OsError> {
-    let mut found = api.balancers(&[("name", name)]).await?;
+async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OpenStackError> {
+    let mut found = api.load_balancers(&[("name", name)]).await?;
     let leaves =
         |status: &ProvisioningStatus| matches!(status, ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete);
     // A service that does not know the filter would list everything.
@@ -87,11 +90,15 @@ async fn named(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, OsError> {
 ///
 /// # Errors
 /// Those of the requests; nothing is half known then.
-pub(super) async fn children(api: Api<'_>, seen: &mut Seen, standing: &Standing) -> Result<(), OsError> {
-    let mut found = Seen::bare(seen.balancer.clone());
-    found.listeners = api.listeners(&seen.balancer.id).await?;
-    found.pools = api.pools(&seen.balancer.id).await?;
-    members(api, &mut found, standing).await?;
+pub(super) async fn read_children(
+    api: Api<'_>,
+    seen: &mut ObservedLoadBalancer,
+    standing: &ServiceOwnership,
+) -> Result<(), OpenStackError> {
+    let mut found = ObservedLoadBalancer::new(seen.load_balancer.clone());
+    found.listeners = api.listeners(&seen.load_balancer.id).await?;
+    found.pools = api.pools(&seen.load_balancer.id).await?;
+    read_members(api, &mut found, standing).await?;
     *seen = found;
     Ok(())
 }
@@ -100,8 +107,12 @@ pub(super) async fn children(api: Api<'_>, seen: &mut Seen, standing: &Standing)
 ///
 /// # Errors
 /// Those of the requests; what was read stays.
-pub(super) async fn members(api: Api<'_>, seen: &mut Seen, standing: &Standing) -> Result<(), OsError> {
-    let mine = seen.listeners.iter().filter(|listener| standing.is_mine(listener));
+pub(super) async fn read_members(
+    api: Api<'_>,
+    seen: &mut ObservedLoadBalancer,
+    standing: &ServiceOwnership,
+) -> Result<(), OpenStackError> {
+    let mine = seen.listeners.iter().filter(|listener| standing.owns_listener(listener));
     let pools = mine.filter_map(|listener| seen.pool_of(listener));
     let pools: Vec<_> = pools.filter(|pool| !seen.members.contains_key(&pool.id)).cloned().collect();
     for pool in pools {
@@ -113,16 +124,16 @@ pub(super) async fn members(api: Api<'_>, seen: &mut Seen, standing: &Standing) 
         {
             seen.monitors.insert(id.clone(), monitor);
         }
-        seen.members.insert(pool.id, members.into_iter().map(SeenMember::from).collect());
+        seen.members.insert(pool.id, members.into_iter().map(ObservedMember::from).collect());
     }
     if standing.renames_all() {
-        others_monitors(api, seen).await?;
+        read_all_monitors(api, seen).await?;
     }
     Ok(())
 }
 
 /// Reads the monitors of all pools, because others' are to be renamed too.
-async fn others_monitors(api: Api<'_>, seen: &mut Seen) -> Result<(), OsError> {
+async fn read_all_monitors(api: Api<'_>, seen: &mut ObservedLoadBalancer) -> Result<(), OpenStackError> {
     let ids: Vec<String> = seen.pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
     for id in ids {
         if !seen.monitors.contains_key(&id)
@@ -136,16 +147,16 @@ async fn others_monitors(api: Api<'_>, seen: &mut Seen) -> Result<(), OsError> {
 
 /// Looks at a balancer again whose children are known. They are as they were if the balancer says that nothing was changed:
 /// every change of a child is one of the balancer. Answers `None` when the balancer is gone.
-pub(super) async fn refresh(api: Api<'_>, known: &mut Known) -> Result<Option<()>, OsError> {
-    let Some(seen) = &mut known.seen else { return Ok(None) };
-    let Some(balancer) = api.balancer(&seen.balancer.id).await? else { return Ok(None) };
+pub(super) async fn refresh(api: Api<'_>, known: &mut LoadBalancerSyncState) -> Result<Option<()>, OpenStackError> {
+    let Some(seen) = &mut known.observed else { return Ok(None) };
+    let Some(balancer) = api.load_balancer(&seen.load_balancer.id).await? else { return Ok(None) };
     let busy = |balancer: &LoadBalancer| balancer.provisioning_status.is_pending();
     // While it is busy with our own change it is to become something else.
-    let expected = known.unfinished || busy(&seen.balancer);
-    if !expected && (balancer.updated_at != seen.balancer.updated_at || busy(&balancer)) {
-        known.complete = false;
+    let expected = known.unfinished || busy(&seen.load_balancer);
+    if !expected && (balancer.updated_at != seen.load_balancer.updated_at || busy(&balancer)) {
+        known.children_known = false;
     }
-    seen.balancer = balancer;
+    seen.load_balancer = balancer;
     known.read_at = Some(Instant::now());
     Ok(Some(()))
 }

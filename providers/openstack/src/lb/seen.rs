@@ -8,22 +8,22 @@ use openstack_api::octavia::{
 
 /// A load balancer with its children.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct ObservedLoadBalancer {
     /// The balancer.
-    pub balancer: LoadBalancer,
+    pub load_balancer: LoadBalancer,
     /// Its listeners, also those of others.
     pub listeners: Vec<Listener>,
     /// Its pools.
     pub pools: Vec<Pool>,
     /// Members by pool, of those pools that were looked into.
-    pub members: BTreeMap<String, Vec<SeenMember>>,
+    pub members: BTreeMap<String, Vec<ObservedMember>>,
     /// Health monitors by ID, of those pools that were looked into.
     pub monitors: BTreeMap<String, HealthMonitor>,
 }
 
 /// A member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenMember {
+pub struct ObservedMember {
     /// ID; `None` for one that was made by a batch, which answers nothing.
     pub id: Option<Box<str>>,
     /// Address, in canonical form.
@@ -38,7 +38,7 @@ pub struct SeenMember {
     pub monitor_port: Option<u16>,
 }
 
-impl SeenMember {
+impl ObservedMember {
     /// Returns what tells it from others of its pool.
     pub fn key(&self) -> (&str, u16) {
         (&self.address, self.port)
@@ -50,7 +50,7 @@ fn canonical(address: &str) -> Box<str> {
     address.parse::<IpAddr>().map_or_else(|_| address.into(), |ip| ip.to_string().into())
 }
 
-impl From<Member> for SeenMember {
+impl From<Member> for ObservedMember {
     fn from(member: Member) -> Self {
         Self {
             id: Some(member.id.into()),
@@ -63,7 +63,7 @@ impl From<Member> for SeenMember {
     }
 }
 
-impl From<&MemberCreate> for SeenMember {
+impl From<&MemberCreate> for ObservedMember {
     fn from(member: &MemberCreate) -> Self {
         Self {
             id: None,
@@ -76,21 +76,21 @@ impl From<&MemberCreate> for SeenMember {
     }
 }
 
-impl Seen {
+impl ObservedLoadBalancer {
     /// Makes it of a balancer whose children are not read yet.
-    pub fn bare(balancer: LoadBalancer) -> Self {
+    pub fn new(load_balancer: LoadBalancer) -> Self {
         let (listeners, pools) = (Vec::new(), Vec::new());
-        Self { balancer, listeners, pools, members: BTreeMap::new(), monitors: BTreeMap::new() }
+        Self { load_balancer, listeners, pools, members: BTreeMap::new(), monitors: BTreeMap::new() }
     }
 
     /// Makes it of the answer to a populated create, which holds everything.
-    pub fn of_tree(tree: LoadBalancerTree) -> Self {
+    pub fn from_tree(tree: LoadBalancerTree) -> Self {
         let LoadBalancerTree { listeners, pools: trees, .. } = &tree;
         let (listeners, trees) = (listeners.clone(), trees.clone());
-        let balancer = head(tree);
+        let load_balancer = without_children(tree);
         let (mut pools, mut members, mut monitors) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for tree in trees {
-            let found: Vec<SeenMember> = tree.members.iter().cloned().map(Into::into).collect();
+            let found: Vec<ObservedMember> = tree.members.iter().cloned().map(Into::into).collect();
             members.insert(tree.id.clone(), found);
             let monitor = tree.monitor.healthmonitor.clone();
             let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
@@ -122,7 +122,7 @@ impl Seen {
                 alpn_protocols: tree.alpn_protocols,
             });
         }
-        Self { balancer, listeners, pools, members, monitors }
+        Self { load_balancer, listeners, pools, members, monitors }
     }
 
     /// Returns the pool that a listener forwards to.
@@ -138,7 +138,7 @@ impl Seen {
     }
 
     /// Notes that a pool is gone, with all that it had.
-    pub fn drop_pool(&mut self, id: &str) {
+    pub fn remove_pool(&mut self, id: &str) {
         if let Some(at) = self.pools.iter().position(|pool| pool.id == id) {
             let pool = self.pools.remove(at);
             if let Some(monitor) = pool.monitor.healthmonitor_id {
@@ -152,7 +152,7 @@ impl Seen {
     }
 
     /// Notes that a listener is gone.
-    pub fn drop_listener(&mut self, id: &str) {
+    pub fn remove_listener(&mut self, id: &str) {
         self.listeners.retain(|listener| listener.id != id);
         for pool in &mut self.pools {
             pool.listeners.retain(|listener| listener.id != id);
@@ -161,7 +161,7 @@ impl Seen {
 }
 
 /// Returns the balancer without its children.
-fn head(tree: LoadBalancerTree) -> LoadBalancer {
+fn without_children(tree: LoadBalancerTree) -> LoadBalancer {
     LoadBalancer {
         listeners: tree.listeners.iter().map(|listener| (&*listener.id).into()).collect(),
         pools: tree.pools.iter().map(|pool| (&*pool.id).into()).collect(),

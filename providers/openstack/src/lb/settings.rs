@@ -10,17 +10,17 @@ use crate::config;
 /// What is configured for all load balancers.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent settings, each named at its use")]
-pub struct Settings {
+pub struct LoadBalancerSettings {
     /// Driver; `amphora` by default.
     pub driver: Driver,
     /// Algorithm of pools; `ROUND_ROBIN` by default.
     pub method: Box<str>,
     /// Where the VIP and members are, and where floating IPs come from.
-    pub placement: Placement,
+    pub networks: NetworkSettings,
     /// Whether members are checked; no by default.
     pub monitor: bool,
     /// How members are checked.
-    pub checks: Checks,
+    pub checks: HealthMonitorSettings,
     /// Whether each Service has a security group that admits the balancer to its nodes; no by default.
     pub manage_security_groups: bool,
     /// Whether every Service is internal, whatever it says; no by default.
@@ -44,21 +44,21 @@ pub struct Settings {
     /// Whether certificates are in Barbican, so that their references can be checked; yes by default.
     pub barbican: bool,
     /// Whether the driver takes one object at a time: no populated create and no batch of members; no by default.
-    pub serial: bool,
+    pub serial_api_calls: bool,
     /// How long a balancer may take for a change until that is worth a warning; 323 s by default.
-    pub patience: Duration,
+    pub active_wait_warning: Duration,
     /// Classes that Services may name in their annotation, which have nothing to do with `spec.loadBalancerClass`.
-    pub classes: BTreeMap<Box<str>, Placement>,
+    pub classes: BTreeMap<Box<str>, NetworkSettings>,
 }
 
-impl Default for Settings {
+impl Default for LoadBalancerSettings {
     fn default() -> Self {
         Self {
             driver: Driver::parse(""),
             method: "ROUND_ROBIN".into(),
-            placement: Placement::default(),
+            networks: NetworkSettings::default(),
             monitor: false,
-            checks: Checks::default(),
+            checks: HealthMonitorSettings::default(),
             manage_security_groups: false,
             internal: false,
             node_selector: Vec::new(),
@@ -70,8 +70,8 @@ impl Default for Settings {
             max_shared: 2,
             tls_container_ref: Box::default(),
             barbican: true,
-            serial: false,
-            patience: patience(config::LoadBalancer::default().wait_steps),
+            serial_api_calls: false,
+            active_wait_warning: patience(config::LoadBalancer::default().wait_steps),
             classes: BTreeMap::new(),
         }
     }
@@ -79,7 +79,7 @@ impl Default for Settings {
 
 /// Where things are: of the configuration, or of one class. Empty text is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct NetworkSettings {
     /// Network that floating IPs come from.
     pub floating_network: Box<str>,
     /// Subnets that they come from; `None` when nothing is said.
@@ -94,7 +94,7 @@ pub struct Placement {
 
 /// How members are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Checks {
+pub struct HealthMonitorSettings {
     /// Time between checks; 5 s by default.
     pub delay: Duration,
     /// Time in which a member must answer; 3 s by default.
@@ -105,7 +105,7 @@ pub struct Checks {
     pub max_retries_down: u32,
 }
 
-impl Default for Checks {
+impl Default for HealthMonitorSettings {
     fn default() -> Self {
         Self { delay: Duration::from_secs(5), timeout: Duration::from_secs(3), max_retries: 1, max_retries_down: 3 }
     }
@@ -117,7 +117,7 @@ fn patience(steps: u32) -> Duration {
     Duration::from_secs(3600).min(pauses.map(Duration::from_secs_f64).sum())
 }
 
-impl From<&config::LoadBalancer> for Settings {
+impl From<&config::LoadBalancer> for LoadBalancerSettings {
     fn from(config: &config::LoadBalancer) -> Self {
         let requirements = config.node_selector.iter().map(|(key, value)| match &**value {
             "" => LabelRequirement::Exists(key.clone()),
@@ -126,9 +126,9 @@ impl From<&config::LoadBalancer> for Settings {
         Self {
             driver: Driver::parse(&config.provider),
             method: config.method.clone(),
-            placement: (&config.network).into(),
+            networks: (&config.network).into(),
             monitor: config.create_monitor,
-            checks: Checks {
+            checks: HealthMonitorSettings {
                 delay: config.monitor_delay,
                 timeout: config.monitor_timeout,
                 max_retries: config.monitor_max_retries,
@@ -145,14 +145,14 @@ impl From<&config::LoadBalancer> for Settings {
             max_shared: config.max_shared as usize,
             tls_container_ref: config.tls_container.clone().unwrap_or_default(),
             barbican: config.container_store == config::ContainerStore::Barbican,
-            serial: config.serial_calls,
-            patience: patience(config.wait_steps),
+            serial_api_calls: config.serial_calls,
+            active_wait_warning: patience(config.wait_steps),
             classes: config.classes.iter().map(|(name, network)| (name.clone(), network.into())).collect(),
         }
     }
 }
 
-impl From<&config::LbNetwork> for Placement {
+impl From<&config::LbNetwork> for NetworkSettings {
     fn from(network: &config::LbNetwork) -> Self {
         let text = |text: &Option<Box<str>>| text.clone().unwrap_or_default();
         let (id, name) = (text(&network.floating_subnet_id), text(&network.floating_subnet));

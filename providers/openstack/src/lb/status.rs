@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use ccm_core::k8s::{LbIngress, LbStatus};
 
-use super::model::Shown;
+use super::model::StatusFormat;
 
 /// Makes the status of a balancer that is reached under an address.
 ///
 /// A host name made of the address keeps cluster-internal clients from going past the balancer, which wraps what it
 /// forwards; `ipMode: Proxy` says the same to clusters that know it.
-pub(super) fn of(address: IpAddr, shown: &Shown) -> LbStatus {
+pub(super) fn of(address: IpAddr, shown: &StatusFormat) -> LbStatus {
     let hostname = |hostname: Box<str>| LbIngress { hostname: Some(hostname), ..LbIngress::default() };
     let ip = |mode: &str| LbIngress { ip: Some(address), ip_mode: Some(mode.into()), ..LbIngress::default() };
     let ingress = match (&shown.hostname, shown.proxy, &shown.suffix) {
@@ -30,12 +30,15 @@ mod tests {
     #[test]
     fn host_names_go_before_addresses() {
         let suffix: Option<Box<str>> = Some("nip.io".into());
-        let named = Shown { hostname: Some("web.example.org".into()), proxy: true, suffix: suffix.clone() };
+        let named = StatusFormat { hostname: Some("web.example.org".into()), proxy: true, suffix: suffix.clone() };
         let cases = [
             (named, (None, Some("web.example.org"), None)),
-            (Shown { proxy: true, suffix: suffix.clone(), ..Shown::default() }, (None, Some("10.10.0.6.nip.io"), None)),
-            (Shown { suffix, ..Shown::default() }, (Some("10.10.0.6"), None, Some("VIP"))),
-            (Shown { proxy: true, ..Shown::default() }, (Some("10.10.0.6"), None, Some("Proxy"))),
+            (
+                StatusFormat { proxy: true, suffix: suffix.clone(), ..StatusFormat::default() },
+                (None, Some("10.10.0.6.nip.io"), None),
+            ),
+            (StatusFormat { suffix, ..StatusFormat::default() }, (Some("10.10.0.6"), None, Some("VIP"))),
+            (StatusFormat { proxy: true, ..StatusFormat::default() }, (Some("10.10.0.6"), None, Some("Proxy"))),
         ];
         for (shown, (ip, hostname, mode)) in cases {
             let status = of("10.10.0.6".parse().unwrap(), &shown);

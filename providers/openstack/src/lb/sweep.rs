@@ -23,34 +23,34 @@ use tokio::time::Instant;
 
 use super::{
     api::Api,
-    memory::{Attached, Round, Rounds},
     names,
-    observe::Question,
-    security::listed::{Listed, Ports},
-    seen::Seen,
-    way::{PAGE, most_pages},
+    observe::LoadBalancerQuery,
+    security_groups::listed::{ListedSecurityGroup, ServerPorts},
+    seen::ObservedLoadBalancer,
+    sync_state::{AttachedFloatingIp, ListingRound, ListingRounds},
+    way::{PAGE, max_listing_pages},
 };
-use crate::client::{Call, NextPage, OsError, Request};
+use crate::client::{Call, NextPage, OpenStackError, Request};
 
 /// How old a reading may be that tells of a Service which this process has not touched. A restart with hundreds of Services
 /// may take minutes, because requests have a budget.
-const AGE: Duration = Duration::from_secs(300);
+const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// The last reading. Whoever needs a newer one goes on with it, while others wait for that.
 #[derive(Debug)]
-pub(super) struct Sweeps {
+pub(super) struct ListingCache {
     /// Whether Services have security groups.
     groups: bool,
-    sweep: tokio::sync::Mutex<Option<Sweep>>,
+    listing: tokio::sync::Mutex<Option<Listing>>,
     /// Services that were looked at and not shown by a reading, and when, until the next reading is complete.
-    looks: Mutex<HashMap<Box<str>, Instant>>,
+    lookups: Mutex<HashMap<Box<str>, Instant>>,
 }
 
 /// What of a list is read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum ListingStage {
     /// First, so that a balancer's time of change is never newer than its children.
-    Balancers,
+    LoadBalancers,
     Listeners,
     Pools,
     Monitors,
@@ -58,46 +58,46 @@ enum Part {
     Groups,
     Ports,
     /// Everything is read.
-    Nothing,
+    Done,
 }
 
 /// A reading, complete or under way. Of others' things nothing is kept.
 #[derive(Debug)]
-struct Sweep {
-    round: Round,
-    begun: Instant,
-    part: Part,
+struct Listing {
+    round: ListingRound,
+    started: Instant,
+    part: ListingStage,
     next: Option<NextPage>,
     pages: usize,
-    balancers: HashMap<Box<str>, LoadBalancer>,
+    load_balancers: HashMap<Box<str>, LoadBalancer>,
     listeners: HashMap<Box<str>, Vec<Listener>>,
     pools: HashMap<Box<str>, Vec<Pool>>,
     monitors: HashMap<Box<str>, HealthMonitor>,
     /// By the port that they are attached to.
-    floating: HashMap<Box<str>, FloatingIp>,
+    floating_ips: HashMap<Box<str>, FloatingIp>,
     /// Where groups are managed.
-    groups: Option<Groups>,
+    groups: Option<ListedGroups>,
 }
 
 /// Security groups by name, and ports of servers.
 #[derive(Debug, Default)]
-struct Groups {
+struct ListedGroups {
     by_name: HashMap<Box<str>, Vec<SecurityGroup>>,
-    ports: Arc<Ports>,
+    ports: Arc<ServerPorts>,
 }
 
 /// What a reading shows of a Service: everything but members.
-pub(super) struct Swept {
-    pub(super) seen: Seen,
-    pub(super) floating: Attached,
-    pub(super) listed: Option<Listed>,
+pub(super) struct ListedService {
+    pub(super) observed: ObservedLoadBalancer,
+    pub(super) floating_ips: AttachedFloatingIp,
+    pub(super) listed: Option<ListedSecurityGroup>,
     pub(super) read_at: Instant,
 }
 
-impl Sweeps {
+impl ListingCache {
     /// Makes it without a reading. `groups`: whether Services have security groups.
     pub(super) fn new(groups: bool) -> Self {
-        Self { groups, sweep: tokio::sync::Mutex::default(), looks: Mutex::default() }
+        Self { groups, listing: tokio::sync::Mutex::default(), lookups: Mutex::default() }
     }
 
     /// Shows what there is of a Service, by a reading that is newer than what this process did last; nothing when the
@@ -109,100 +109,100 @@ impl Sweeps {
     pub(super) async fn find(
         &self,
         api: Api<'_>,
-        rounds: &Rounds,
-        question: &Question<'_>,
-        touched: Option<Round>,
-    ) -> Result<Option<Swept>, OsError> {
-        let mut last = api.op.queue(self.sweep.lock()).await;
-        last.take_if(|sweep| sweep.begun.elapsed() >= AGE);
-        let counts = |sweep: &Sweep| touched.is_none_or(|touched| sweep.round > touched);
-        if !last.as_ref().is_some_and(|sweep| counts(sweep) && sweep.part == Part::Nothing) {
-            let most = most_pages(self.note(&question.who.uid), self.groups);
+        rounds: &ListingRounds,
+        question: &LoadBalancerQuery<'_>,
+        touched: Option<ListingRound>,
+    ) -> Result<Option<ListedService>, OpenStackError> {
+        let mut last = api.op.wait_shared(self.listing.lock()).await;
+        last.take_if(|sweep| sweep.started.elapsed() >= MAX_AGE);
+        let counts = |sweep: &Listing| touched.is_none_or(|touched| sweep.round > touched);
+        if !last.as_ref().is_some_and(|sweep| counts(sweep) && sweep.part == ListingStage::Done) {
+            let most = max_listing_pages(self.record_lookup(&question.service_key.uid), self.groups);
             if !last.as_ref().is_some_and(counts) {
                 if most == 0 {
                     return Ok(None);
                 }
-                *last = Some(Sweep::begin(rounds, self.groups));
+                *last = Some(Listing::begin(rounds, self.groups));
             }
             let Some(sweep) = &mut *last else { return Ok(None) };
             match sweep.read(api, question.cluster, most).await {
-                Ok(true) => self.looks.lock().clear(),
+                Ok(true) => self.lookups.lock().clear(),
                 Ok(false) => return Ok(None),
-                Err(error) if error.turn_after().is_some() => return Err(error),
+                Err(error) if error.rate_limit_delay().is_some() => return Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "load balancers cannot be read together");
-                    self.looks.lock().clear();
+                    self.lookups.lock().clear();
                     *last = None;
                     return Ok(None);
                 }
             }
         }
-        Ok(last.as_mut().and_then(|sweep| sweep.show(question)))
+        Ok(last.as_mut().and_then(|sweep| sweep.service_objects(question)))
     }
 
     /// Counts the Services that were looked at, with this one.
-    fn note(&self, uid: &str) -> usize {
-        let mut looks = self.looks.lock();
-        looks.retain(|_, at| at.elapsed() < AGE);
+    fn record_lookup(&self, uid: &str) -> usize {
+        let mut looks = self.lookups.lock();
+        looks.retain(|_, at| at.elapsed() < MAX_AGE);
         looks.insert(uid.into(), Instant::now());
         looks.len()
     }
 }
 
-impl Sweep {
-    fn begin(rounds: &Rounds, groups: bool) -> Self {
+impl Listing {
+    fn begin(rounds: &ListingRounds, groups: bool) -> Self {
         Self {
             round: rounds.begin(),
-            begun: Instant::now(),
-            part: Part::Balancers,
+            started: Instant::now(),
+            part: ListingStage::LoadBalancers,
             next: None,
             pages: 0,
-            balancers: HashMap::new(),
+            load_balancers: HashMap::new(),
             listeners: HashMap::new(),
             pools: HashMap::new(),
             monitors: HashMap::new(),
-            floating: HashMap::new(),
+            floating_ips: HashMap::new(),
             groups: groups.then(Default::default),
         }
     }
 
     /// Reads on until everything is read, or that many pages are. Tells whether everything is.
-    async fn read(&mut self, api: Api<'_>, cluster: &str, most: usize) -> Result<bool, OsError> {
-        while self.part != Part::Nothing && self.pages < most {
-            self.read_on(api, cluster).await?;
+    async fn read(&mut self, api: Api<'_>, cluster: &str, most: usize) -> Result<bool, OpenStackError> {
+        while self.part != ListingStage::Done && self.pages < most {
+            self.read_next_page(api, cluster).await?;
         }
-        Ok(self.part == Part::Nothing)
+        Ok(self.part == ListingStage::Done)
     }
 
     /// Reads one page more.
-    async fn read_on(&mut self, api: Api<'_>, cluster: &str) -> Result<(), OsError> {
+    async fn read_next_page(&mut self, api: Api<'_>, cluster: &str) -> Result<(), OpenStackError> {
         let then = match self.part {
-            Part::Balancers => {
+            ListingStage::LoadBalancers => {
                 let prefix = names::load_balancer_prefix(cluster);
                 for row in self.page::<LoadBalancer>(api, Call::LoadBalancerList, "loadbalancers").await? {
                     if row.name.starts_with(&*prefix) || row.tags.iter().any(|tag| tag.starts_with(&*prefix)) {
-                        self.balancers.insert(row.id.as_str().into(), row);
+                        self.load_balancers.insert(row.id.as_str().into(), row);
                     }
                 }
-                Part::Listeners
+                ListingStage::Listeners
             }
-            Part::Listeners => {
+            ListingStage::Listeners => {
                 for row in self.page::<Listener>(api, Call::ListenerList, "listeners").await? {
-                    if let Some(of) = row.loadbalancers.iter().find(|of| self.balancers.contains_key(&*of.id)) {
+                    if let Some(of) = row.loadbalancers.iter().find(|of| self.load_balancers.contains_key(&*of.id)) {
                         self.listeners.entry(of.id.as_str().into()).or_default().push(row);
                     }
                 }
-                Part::Pools
+                ListingStage::Pools
             }
-            Part::Pools => {
+            ListingStage::Pools => {
                 for row in self.page::<Pool>(api, Call::PoolList, "pools").await? {
-                    if let Some(of) = row.loadbalancers.iter().find(|of| self.balancers.contains_key(&*of.id)) {
+                    if let Some(of) = row.loadbalancers.iter().find(|of| self.load_balancers.contains_key(&*of.id)) {
                         self.pools.entry(of.id.as_str().into()).or_default().push(row);
                     }
                 }
-                Part::Monitors
+                ListingStage::Monitors
             }
-            Part::Monitors => {
+            ListingStage::Monitors => {
                 let pools = self.pools.values().flatten();
                 let wanted: HashSet<String> = pools.filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
                 if !wanted.is_empty() {
@@ -212,21 +212,21 @@ impl Sweep {
                         }
                     }
                 }
-                Part::FloatingIps
+                ListingStage::FloatingIps
             }
-            Part::FloatingIps => {
-                let ports = self.balancers.values().filter_map(|balancer| balancer.vip_port_id.clone());
+            ListingStage::FloatingIps => {
+                let ports = self.load_balancers.values().filter_map(|balancer| balancer.vip_port_id.clone());
                 let ports: HashSet<String> = ports.collect();
                 for row in self.page::<FloatingIp>(api, Call::FloatingIpList, "floatingips").await? {
                     if let Some(port) = row.port_id.clone().filter(|port| ports.contains(port)) {
-                        self.floating.entry(port.into()).or_insert(row);
+                        self.floating_ips.entry(port.into()).or_insert(row);
                     }
                 }
-                if self.groups.is_some() { Part::Groups } else { Part::Nothing }
+                if self.groups.is_some() { ListingStage::Groups } else { ListingStage::Done }
             }
-            Part::Groups => self.read_groups(api).await?,
-            Part::Ports => self.read_ports(api).await?,
-            Part::Nothing => return Ok(()),
+            ListingStage::Groups => self.read_groups(api).await?,
+            ListingStage::Ports => self.read_ports(api).await?,
+            ListingStage::Done => return Ok(()),
         };
         if self.next.is_none() {
             self.part = then;
@@ -234,17 +234,17 @@ impl Sweep {
         Ok(())
     }
 
-    async fn read_groups(&mut self, api: Api<'_>) -> Result<Part, OsError> {
+    async fn read_groups(&mut self, api: Api<'_>) -> Result<ListingStage, OpenStackError> {
         let rows = self.page::<SecurityGroup>(api, Call::SecurityGroupList, "security-groups").await?;
         if let Some(groups) = &mut self.groups {
             for row in rows.into_iter().filter(|row| row.name.starts_with(names::GROUP_PREFIX)) {
                 groups.by_name.entry(row.name.as_str().into()).or_default().push(row);
             }
         }
-        Ok(Part::Ports)
+        Ok(ListingStage::Ports)
     }
 
-    async fn read_ports(&mut self, api: Api<'_>) -> Result<Part, OsError> {
+    async fn read_ports(&mut self, api: Api<'_>) -> Result<ListingStage, OpenStackError> {
         let rows = self.page::<Port>(api, Call::PortList, "ports").await?;
         // Nobody has been shown them yet.
         if let Some(ports) = self.groups.as_mut().and_then(|groups| Arc::get_mut(&mut groups.ports)) {
@@ -252,10 +252,15 @@ impl Sweep {
                 ports.add(row);
             }
         }
-        Ok(Part::Nothing)
+        Ok(ListingStage::Done)
     }
 
-    async fn page<T: DeserializeOwned>(&mut self, api: Api<'_>, call: Call, path: &str) -> Result<Vec<T>, OsError> {
+    async fn page<T: DeserializeOwned>(
+        &mut self,
+        api: Api<'_>,
+        call: Call,
+        path: &str,
+    ) -> Result<Vec<T>, OpenStackError> {
         let path = [path];
         let request = Request::new(call, &path).query(&[("limit", PAGE)]);
         let (rows, next) = api.client.get_page(api.op, &request, self.next.clone()).await?;
@@ -265,12 +270,13 @@ impl Sweep {
     }
 
     /// Gives a Service's balancer away, if the reading says all about it and nothing was amiss.
-    fn show(&mut self, question: &Question<'_>) -> Option<Swept> {
+    fn service_objects(&mut self, question: &LoadBalancerQuery<'_>) -> Option<ListedService> {
         let id: Box<str> = match question.id {
             Some(id) => id.into(),
             None => {
-                let name = names::load_balancer(question.cluster, &question.who.namespace, &question.who.name);
-                let mut named = self.balancers.iter().filter(|(_, balancer)| *balancer.name == *name);
+                let name =
+                    names::load_balancer(question.cluster, &question.service_key.namespace, &question.service_key.name);
+                let mut named = self.load_balancers.iter().filter(|(_, balancer)| *balancer.name == *name);
                 let (id, _) = named.next()?;
                 if named.next().is_some() {
                     return None;
@@ -278,27 +284,31 @@ impl Sweep {
                 id.clone()
             }
         };
-        let balancer = self.balancers.get(&id)?;
+        let balancer = self.load_balancers.get(&id)?;
         if balancer.provisioning_status != ProvisioningStatus::Active {
             return None;
         }
         let (listeners, pools) = (self.listeners.get(&id), self.pools.get(&id));
         let (listeners, pools) = (listeners.map_or(&[][..], Vec::as_slice), pools.map_or(&[][..], Vec::as_slice));
         // Something came or went between the lists.
-        if !are_all(&balancer.listeners, listeners.iter().map(|listener| &*listener.id))
-            || !are_all(&balancer.pools, pools.iter().map(|pool| &*pool.id))
+        if !all_found(&balancer.listeners, listeners.iter().map(|listener| &*listener.id))
+            || !all_found(&balancer.pools, pools.iter().map(|pool| &*pool.id))
         {
             return None;
         }
-        let mut seen = Seen::bare(balancer.clone());
+        let mut seen = ObservedLoadBalancer::new(balancer.clone());
         for id in pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.as_deref()) {
             seen.monitors.insert(id.to_owned(), self.monitors.get(id)?.clone());
         }
-        let floating = self.floating.get(balancer.vip_port_id.as_deref()?).cloned().into();
+        let floating = self.floating_ips.get(balancer.vip_port_id.as_deref()?).cloned().into();
         let listed = self.groups.as_mut().map(|groups| {
-            let name = names::security_group(&question.who.uid, &question.who.namespace, &question.who.name);
-            Listed {
-                begun: self.begun,
+            let name = names::security_group(
+                &question.service_key.uid,
+                &question.service_key.namespace,
+                &question.service_key.name,
+            );
+            ListedSecurityGroup {
+                started: self.started,
                 groups: groups.by_name.remove(&name).unwrap_or_default(),
                 ports: groups.ports.clone(),
             }
@@ -307,15 +317,15 @@ impl Sweep {
         if balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX)).count() > 1 {
             (seen.listeners, seen.pools) = (listeners.to_vec(), pools.to_vec());
         } else {
-            self.balancers.remove(&id);
+            self.load_balancers.remove(&id);
             seen.listeners = self.listeners.remove(&id).unwrap_or_default();
             seen.pools = self.pools.remove(&id).unwrap_or_default();
         }
-        Some(Swept { seen, floating, listed, read_at: self.begun })
+        Some(ListedService { observed: seen, floating_ips: floating, listed, read_at: self.started })
     }
 }
 
-fn are_all<'a>(named: &[IdRef], found: impl Iterator<Item = &'a str>) -> bool {
+fn all_found<'a>(named: &[IdRef], found: impl Iterator<Item = &'a str>) -> bool {
     let named: BTreeSet<&str> = named.iter().map(|of| &*of.id).collect();
     named == found.collect()
 }

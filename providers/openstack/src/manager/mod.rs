@@ -11,7 +11,7 @@ use ccm_core::{
 
 use crate::{
     client::{Client, Transport},
-    config::{self, Cloud, ConfigErrors, Environment, Reloaded, Settings},
+    config::{self, Cloud, ConfigErrors, Environment, ReloadingCredentials, Settings},
     provider::{NAME, OpenStackProvider},
 };
 
@@ -59,7 +59,7 @@ where
     settings.log();
     let cluster: Arc<str> = config.generic.cluster_name.as_str().into();
     let transport = connect(&settings.cloud, user_agents(&config))?;
-    let credentials = Arc::new(Reloaded::new(file, environment));
+    let credentials = Arc::new(ReloadingCredentials::new(file, environment));
     let client = Client::new(&settings, credentials, transport);
     provider(settings, client, cluster).await
 }
@@ -71,7 +71,7 @@ async fn provider(settings: Settings, client: Client, cluster: Arc<str>) -> Resu
             Ok(provider) => return Ok(provider),
             Err(error) => error,
         };
-        if !error.may_pass() {
+        if !error.is_transient() {
             return Err(error.into());
         }
         // An outage must not become a restart loop; a signal ends the wait.

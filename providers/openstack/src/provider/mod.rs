@@ -12,17 +12,19 @@ use std::{
 use async_trait::async_trait;
 use ccm_core::{
     k8s::{NodeFields, NodeView},
-    provider::{CloudError, CloudProvider, ErrorKind, Instances, Inventory, NodeClaim, Op, ProviderContext, Routes},
-    runtime::gate::WriteGate,
+    provider::{
+        CloudError, CloudProvider, ErrorKind, Instances, Inventory, NodeOwnership, Op, ProviderContext, Routes,
+    },
+    runtime::write_gate::WriteGate,
 };
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::{Call, Class, Client, Meaning, OsError, Service},
+    client::{Call, Class, Client, ErrorClass, OpenStackError, Service},
     config::{ContainerStore, Settings},
-    instances::{NovaInstances, ServerStore},
+    instances::{NovaInstances, ServerCache},
     lb::LoadBalancers,
     provider_id,
     routes::{Extensions, NeutronRoutes},
@@ -36,10 +38,10 @@ pub const NAME: &str = "openstack";
 pub enum ProviderError {
     /// No token.
     #[error("the cloud gives no token")]
-    Token(#[source] OsError),
+    Token(#[source] OpenStackError),
     /// Load balancers are wanted, and a service that they need is missing.
     #[error("load balancers need a service that is missing; [LoadBalancer] enabled=false does without them")]
-    Balancers(#[source] OsError),
+    LoadBalancers(#[source] OpenStackError),
     /// Octavia does not say what it can do.
     #[error("what Octavia can do cannot be found out")]
     Octavia(#[source] CloudError),
@@ -49,16 +51,16 @@ pub enum ProviderError {
         /// `router-id`.
         router: Box<str>,
         /// Why.
-        source: OsError,
+        source: OpenStackError,
     },
 }
 
 impl ProviderError {
     /// Tells whether the cloud is only down, and worth being asked again.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Token(error) | Self::Balancers(error) | Self::Routes { source: error, .. } => {
-                matches!(error.meaning(), Meaning::Transient | Meaning::Throttled)
+            Self::Token(error) | Self::LoadBalancers(error) | Self::Routes { source: error, .. } => {
+                matches!(error.class(), ErrorClass::Transient | ErrorClass::Throttled)
             }
             Self::Octavia(error) => matches!(error.kind(), ErrorKind::Transient | ErrorKind::Throttled),
         }
@@ -71,7 +73,7 @@ pub struct OpenStackProvider {
     settings: Arc<Settings>,
     instances: Option<NovaInstances>,
     routes: Option<NeutronRoutes>,
-    balancers: Option<LoadBalancers>,
+    load_balancers: Option<LoadBalancers>,
     /// Whether the metrics of requests are offered already: `start` may be called again.
     registered: Mutex<bool>,
 }
@@ -83,7 +85,7 @@ impl OpenStackProvider {
     /// # Errors
     /// No token, or a service that is needed is missing.
     pub async fn connect(settings: Settings, client: Client, cluster: Arc<str>) -> Result<Self, ProviderError> {
-        client.session().sign_in().await.map_err(ProviderError::Token)?;
+        client.session().authenticate().await.map_err(ProviderError::Token)?;
         let missing = |service| {
             let client = client.clone();
             async move { client.session().endpoint(service).await.err() }
@@ -92,7 +94,7 @@ impl OpenStackProvider {
         if let Some(wanted) = &settings.load_balancer {
             for service in [Service::Network, Service::LoadBalancer] {
                 if let Some(error) = missing(service).await {
-                    return Err(ProviderError::Balancers(error));
+                    return Err(ProviderError::LoadBalancers(error));
                 }
             }
             if wanted.container_store == ContainerStore::Barbican
@@ -107,7 +109,7 @@ impl OpenStackProvider {
         let mut instances = None;
         match (missing(Service::Compute).await, missing(Service::Network).await) {
             (None, None) => {
-                instances = Some(NovaInstances::new(settings::instances(&settings), ServerStore::new(client.clone())));
+                instances = Some(NovaInstances::new(settings::instances(&settings), ServerCache::new(client.clone())));
             }
             (Some(error), _) | (_, Some(error)) => {
                 let error = &error as &dyn std::error::Error;
@@ -117,7 +119,14 @@ impl OpenStackProvider {
         let routes = routes(&settings, &client).await?;
         let (region, interface) = (&settings.cloud.region, settings.cloud.interface.as_str());
         tracing::info!(%region, interface, "OpenStack");
-        Ok(Self { client, settings: Arc::new(settings), instances, routes, balancers, registered: Mutex::new(false) })
+        Ok(Self {
+            client,
+            settings: Arc::new(settings),
+            instances,
+            routes,
+            load_balancers: balancers,
+            registered: Mutex::new(false),
+        })
     }
 
     /// Returns the way to the cloud.
@@ -131,7 +140,7 @@ impl OpenStackProvider {
     }
 
     /// Offers the metrics of requests, once.
-    fn offer_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
+    fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
         let mut registered = self.registered.lock();
         if !*registered {
             let refused =
@@ -150,9 +159,9 @@ async fn routes(settings: &Settings, client: &Client) -> Result<Option<NeutronRo
         return Ok(None);
     };
     // Before leadership: it reads.
-    let op = Op::new("", CancellationToken::new(), WriteGate::shut());
+    let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
     let failed = |source| ProviderError::Routes { router: router.clone(), source };
-    let Some(extensions) = Extensions::ask(client, &op).await.map_err(failed)? else {
+    let Some(extensions) = Extensions::detect(client, &op).await.map_err(failed)? else {
         tracing::warn!("routes are not offered: the network service has neither extraroute nor extraroute-atomic");
         return Ok(None);
     };
@@ -173,14 +182,14 @@ impl CloudProvider for OpenStackProvider {
 
     /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is one
     /// without any scheme, which some tools write.
-    fn claims_node(&self, node: &NodeView) -> NodeClaim {
+    fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         match node.provider_id.as_deref() {
-            Some(id) if provider_id::is_foreign(id) => NodeClaim::Foreign,
-            _ => NodeClaim::Ours,
+            Some(id) if provider_id::is_foreign(id) => NodeOwnership::Foreign,
+            _ => NodeOwnership::Ours,
         }
     }
 
-    fn mutations(&self) -> &'static [&'static str] {
+    fn mutation_operations(&self) -> &'static [&'static str] {
         static WRITES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
             let writes = Call::ALL.iter().filter(|call| call.class() == Class::Write);
             let names: BTreeSet<_> = writes.map(|call| call.name()).collect();
@@ -196,7 +205,7 @@ impl CloudProvider for OpenStackProvider {
 
     /// Offers metrics. The cloud need not answer.
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
-        self.offer_metrics(&cx.metrics)
+        self.register_metrics(&cx.metrics)
     }
 
     fn instances(&self) -> Option<&dyn Instances> {
@@ -204,7 +213,7 @@ impl CloudProvider for OpenStackProvider {
     }
 
     fn load_balancers(&self) -> Option<&dyn ccm_core::provider::LoadBalancers> {
-        self.balancers.as_ref().map(|balancers| balancers as &dyn ccm_core::provider::LoadBalancers)
+        self.load_balancers.as_ref().map(|balancers| balancers as &dyn ccm_core::provider::LoadBalancers)
     }
 
     fn routes(&self) -> Option<&dyn Routes> {
@@ -212,6 +221,6 @@ impl CloudProvider for OpenStackProvider {
     }
 
     fn inventory(&self) -> Option<&dyn Inventory> {
-        self.balancers.as_ref().map(|balancers| balancers as &dyn Inventory)
+        self.load_balancers.as_ref().map(|balancers| balancers as &dyn Inventory)
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn instances(settings: &Settings) -> InstanceSettings {
             no_ipv6: networking.ipv6_disabled,
             public: names(&networking.public_networks),
             internal: names(&networking.internal_networks),
-            order: networking.sort_order.clone(),
+            sort_order: networking.sort_order.clone(),
         },
     }
 }

@@ -5,7 +5,7 @@ use super::{settings as mapped, *};
 use crate::{
     client::in_process::{self, InProcess},
     config::{Environment, parse},
-    lb::settings::Settings as LbSettings,
+    lb::settings::LoadBalancerSettings as LbSettings,
 };
 
 async fn provider() -> OpenStackProvider {
@@ -19,18 +19,18 @@ async fn provider() -> OpenStackProvider {
 async fn the_scheme_says_whose_a_node_is() {
     let provider = provider().await;
     let cases = [
-        (None, NodeClaim::Ours),
-        (Some("openstack:///a"), NodeClaim::Ours),
-        (Some("openstack://elsewhere/a"), NodeClaim::Ours),
-        (Some("/a"), NodeClaim::Ours),
-        (Some("aws:///a"), NodeClaim::Foreign),
+        (None, NodeOwnership::Ours),
+        (Some("openstack:///a"), NodeOwnership::Ours),
+        (Some("openstack://elsewhere/a"), NodeOwnership::Ours),
+        (Some("/a"), NodeOwnership::Ours),
+        (Some("aws:///a"), NodeOwnership::Foreign),
     ];
     for (id, claim) in cases {
         let node = NodeView { provider_id: id.map(Into::into), ..NodeView::named("n") };
-        assert_eq!(provider.claims_node(&node), claim, "{id:?}");
+        assert_eq!(provider.node_ownership(&node), claim, "{id:?}");
     }
-    assert!(provider.mutations().contains(&"loadbalancer_members_update"));
-    assert!(!provider.mutations().contains(&"loadbalancer_get"));
+    assert!(provider.mutation_operations().contains(&"loadbalancer_members_update"));
+    assert!(!provider.mutation_operations().contains(&"loadbalancer_get"));
 }
 
 fn settings(lines: &str) -> Settings {
@@ -47,14 +47,14 @@ fn what_is_configured_reaches_the_capabilities() {
     );
     let instances = mapped::instances(&all);
     assert_eq!((&*instances.region, instances.regional_ids, instances.addresses.no_ipv6), ("r", false, true));
-    assert_eq!((instances.addresses.public.len(), instances.addresses.order.len()), (1, 1));
+    assert_eq!((instances.addresses.public.len(), instances.addresses.sort_order.len()), (1, 1));
     let balancers = LbSettings::from(all.load_balancer.as_ref().unwrap());
     assert_eq!((balancers.driver.as_str(), &*balancers.method), ("ovn", "SOURCE_IP_PORT"));
     let labels = [LabelRequirement::Equals("a".into(), "b".into()), LabelRequirement::Exists("c".into())];
     assert_eq!(balancers.node_selector[..], labels);
     assert!(!balancers.barbican);
     assert_eq!(balancers.checks.delay.as_secs(), 9);
-    assert_ne!(balancers.placement.floating_subnet, balancers.classes["gold"].floating_subnet);
+    assert_ne!(balancers.networks.floating_subnet, balancers.classes["gold"].floating_subnet);
 }
 
 /// Both sides have defaults; they must be the same ones.

@@ -15,52 +15,53 @@ use openstack_api::neutron::{self, ExtraRoutes, Router, RouterUpdate};
 
 use super::{
     NeutronRoutes,
-    plan::{Change, Hop, next_hop},
+    plan::{ExtraRoute, RouteUpdate, next_hop},
 };
 use crate::{
-    client::{Call, Meaning, OsError, Request},
+    client::{Call, ErrorClass, OpenStackError, Request},
     provider_id::ProviderId,
 };
 
 /// Ports changed at the same time.
 const PORTS_AT_ONCE: usize = 4;
 /// How often a router is read again that was changed meanwhile.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// A change of one route, as it was asked for.
 #[derive(Clone, Debug)]
-enum Step {
+enum RouteOperation {
     /// With the server that the node is, where that is known.
-    Add(Hop, Option<Box<str>>),
+    Add(ExtraRoute, Option<Box<str>>),
     /// The port of the next hop, if it is still there, forgets the network.
-    Remove(Hop),
+    Remove(ExtraRoute),
 }
 
 /// Applies changes: one answer per change, in their order.
 pub(super) async fn apply(routes: &NeutronRoutes, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
-    let steps: Vec<Result<Step, CloudError>> = changes.iter().map(step).collect();
+    let steps: Vec<Result<RouteOperation, CloudError>> = changes.iter().map(step).collect();
     let mut answers: Vec<Result<(), CloudError>> =
         steps.iter().map(|step| step.as_ref().map(drop).map_err(Clone::clone)).collect();
-    let mut going: BTreeMap<usize, Step> =
+    let mut going: BTreeMap<usize, RouteOperation> =
         steps.into_iter().enumerate().filter_map(|(place, step)| Some((place, step.ok()?))).collect();
     if routes.extensions.address_pairs {
-        for (place, error) in pair_ports(routes, op, &going).await {
+        for (place, error) in sync_address_pairs(routes, op, &going).await {
             going.remove(&place);
             answers[place] = Err(error);
         }
     }
-    let together: Vec<Step> = going.values().cloned().collect();
+    let together: Vec<RouteOperation> = going.values().cloned().collect();
     match change(routes, op, &together).await {
         Ok(()) => {}
         // One of them is refused: each alone tells which.
         Err(error) if going.len() > 1 && is_about_one(&error) => {
             for (place, step) in going {
-                answers[place] =
-                    change(routes, op, std::slice::from_ref(&step)).await.map_err(|error| routes.explained(error));
+                answers[place] = change(routes, op, std::slice::from_ref(&step))
+                    .await
+                    .map_err(|error| routes.with_router_hint(error));
             }
         }
         Err(error) => {
-            let error = routes.explained(error);
+            let error = routes.with_router_hint(error);
             for place in going.into_keys() {
                 answers[place] = Err(error.clone());
             }
@@ -69,7 +70,7 @@ pub(super) async fn apply(routes: &NeutronRoutes, op: &Op, changes: &[RouteChang
     answers
 }
 
-fn step(change: &RouteChange) -> Result<Step, CloudError> {
+fn step(change: &RouteChange) -> Result<RouteOperation, CloudError> {
     match change {
         RouteChange::Create { node, destination } => {
             let family = IpFamily::of(destination);
@@ -80,58 +81,62 @@ fn step(change: &RouteChange) -> Result<Step, CloudError> {
                 ))
             })?;
             let server = node.provider_id.as_deref().and_then(|id| ProviderId::parse(id).ok()).map(|id| id.server);
-            Ok(Step::Add(Hop { destination: destination.trunc(), next }, server))
+            Ok(RouteOperation::Add(ExtraRoute { destination: destination.trunc(), next }, server))
         }
         RouteChange::Delete(route) => {
-            let hop = Hop::of_handle(&route.name)
+            let hop = ExtraRoute::of_handle(&route.name)
                 .ok_or_else(|| CloudError::invalid_input(format!("{:?} is no handle of a route", route.name)))?;
-            Ok(Step::Remove(hop))
+            Ok(RouteOperation::Remove(hop))
         }
     }
 }
 
-fn is_about_one(error: &OsError) -> bool {
-    matches!(error.meaning(), Meaning::Invalid | Meaning::Quota | Meaning::Conflict)
+fn is_about_one(error: &OpenStackError) -> bool {
+    matches!(error.class(), ErrorClass::Invalid | ErrorClass::Quota | ErrorClass::Conflict)
 }
 
 /// What became of the port of a next hop.
-enum Paired {
+enum PairResult {
     Done,
     /// No single port has the address.
     NoPort(IpAddr),
     /// The port that has the address is another server's: the node's is gone, and the address was given again.
-    Others(IpAddr),
-    Failed(OsError),
+    OtherServer(IpAddr),
+    Failed(OpenStackError),
 }
 
-impl Paired {
+impl PairResult {
     /// Says why a step has to wait for its port; a port that is gone has nothing to forget.
-    fn hinders(&self, step: &Step) -> Option<CloudError> {
+    fn blocking_error(&self, step: &RouteOperation) -> Option<CloudError> {
         match (self, step) {
-            (Self::Done, _) | (Self::NoPort(_) | Self::Others(_), Step::Remove(_)) => None,
-            (Self::Others(ip), Step::Add(..)) => {
+            (Self::Done, _) | (Self::NoPort(_) | Self::OtherServer(_), RouteOperation::Remove(_)) => None,
+            (Self::OtherServer(ip), RouteOperation::Add(..)) => {
                 Some(CloudError::transient(format!("the port with the address {ip} is another server's")))
             }
-            (Self::NoPort(ip), Step::Add(..)) => {
+            (Self::NoPort(ip), RouteOperation::Add(..)) => {
                 Some(CloudError::transient(format!("no single port of the router's networks has the address {ip}")))
             }
-            (Self::Failed(error), Step::Remove(_)) if error.is_not_found() => None,
+            (Self::Failed(error), RouteOperation::Remove(_)) if error.is_not_found() => None,
             (Self::Failed(error), _) => Some(error.clone().into()),
         }
     }
 }
 
 /// Brings the address pairs of nodes' ports in line: what went wrong, by place.
-async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Step>) -> Vec<(usize, CloudError)> {
-    let mut by_ip: BTreeMap<IpAddr, Vec<(usize, Step)>> = BTreeMap::new();
+async fn sync_address_pairs(
+    routes: &NeutronRoutes,
+    op: &Op,
+    going: &BTreeMap<usize, RouteOperation>,
+) -> Vec<(usize, CloudError)> {
+    let mut by_ip: BTreeMap<IpAddr, Vec<(usize, RouteOperation)>> = BTreeMap::new();
     for (place, step) in going {
-        let (Step::Add(hop, _) | Step::Remove(hop)) = step;
+        let (RouteOperation::Add(hop, _) | RouteOperation::Remove(hop)) = step;
         by_ip.entry(hop.next).or_default().push((*place, step.clone()));
     }
     if by_ip.is_empty() {
         return Vec::new();
     }
-    let mut ports = match routes.sole_ports(op, &by_ip.keys().copied().collect()).await {
+    let mut ports = match routes.unique_ports(op, &by_ip.keys().copied().collect()).await {
         Ok(ports) => ports,
         Err(error) => {
             let error = CloudError::from(error);
@@ -139,19 +144,24 @@ async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Ste
         }
     };
     let jobs: Vec<_> = by_ip.into_iter().map(|(ip, steps)| (ip, steps, ports.remove(&ip))).collect();
-    let one = |(ip, steps, port): (IpAddr, Vec<(usize, Step)>, Option<neutron::Port>)| async move {
+    let one = |(ip, steps, port): (IpAddr, Vec<(usize, RouteOperation)>, Option<neutron::Port>)| async move {
         let (steps, lost): (Vec<_>, Vec<_>) = steps.into_iter().partition(|(_, step)| is_port_of(port.as_ref(), step));
         let paired = match port {
-            None => Paired::NoPort(ip),
+            None => PairResult::NoPort(ip),
             Some(port) => {
                 let (add, remove) = networks(&steps);
-                routes.pair(op, port, &add, &remove).await.map_or_else(Paired::Failed, |()| Paired::Done)
+                routes
+                    .set_address_pairs(op, port, &add, &remove)
+                    .await
+                    .map_or_else(PairResult::Failed, |()| PairResult::Done)
             }
         };
-        let lost = lost.into_iter().filter_map(|(place, step)| Some((place, Paired::Others(ip).hinders(&step)?)));
+        let lost = lost
+            .into_iter()
+            .filter_map(|(place, step)| Some((place, PairResult::OtherServer(ip).blocking_error(&step)?)));
         steps
             .into_iter()
-            .filter_map(|(place, step)| Some((place, paired.hinders(&step)?)))
+            .filter_map(|(place, step)| Some((place, paired.blocking_error(&step)?)))
             .chain(lost)
             .collect::<Vec<_>>()
     };
@@ -160,9 +170,9 @@ async fn pair_ports(routes: &NeutronRoutes, op: &Op, going: &BTreeMap<usize, Ste
 
 /// Tells whether a port may be the one that a step means: it is no other server's. What stands between a server and a
 /// network, such as a trunk, has an owner of another kind.
-fn is_port_of(port: Option<&neutron::Port>, step: &Step) -> bool {
+fn is_port_of(port: Option<&neutron::Port>, step: &RouteOperation) -> bool {
     match (port, step) {
-        (Some(port), Step::Add(_, Some(server))) => {
+        (Some(port), RouteOperation::Add(_, Some(server))) => {
             !port.device_owner.starts_with("compute:") || *port.device_id == **server
         }
         _ => true,
@@ -170,24 +180,24 @@ fn is_port_of(port: Option<&neutron::Port>, step: &Step) -> bool {
 }
 
 /// Returns the networks that a port is to take packets from, and those that it is to forget.
-fn networks(steps: &[(usize, Step)]) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
+fn networks(steps: &[(usize, RouteOperation)]) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
     let (mut add, mut remove) = (BTreeSet::new(), BTreeSet::new());
     for (_, step) in steps {
         match step {
-            Step::Add(hop, _) => add.insert(hop.destination),
-            Step::Remove(hop) => remove.insert(hop.destination),
+            RouteOperation::Add(hop, _) => add.insert(hop.destination),
+            RouteOperation::Remove(hop) => remove.insert(hop.destination),
         };
     }
     (add, remove)
 }
 
 /// Changes the router.
-async fn change(routes: &NeutronRoutes, op: &Op, steps: &[Step]) -> Result<(), OsError> {
-    let mut change = Change::default();
+async fn change(routes: &NeutronRoutes, op: &Op, steps: &[RouteOperation]) -> Result<(), OpenStackError> {
+    let mut change = RouteUpdate::default();
     for step in steps {
         match step {
-            Step::Add(hop, _) => drop(change.add.insert(*hop)),
-            Step::Remove(hop) => drop(change.remove.insert(*hop)),
+            RouteOperation::Add(hop, _) => drop(change.add.insert(*hop)),
+            RouteOperation::Remove(hop) => drop(change.remove.insert(*hop)),
         }
     }
     if change.is_empty() {
@@ -196,26 +206,26 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[Step]) -> Result<(), O
     // Without atomic changes each is one of the whole list: those of this process go one after the other.
     let _turn = match routes.extensions.atomic {
         true => None,
-        false => Some(op.queue(routes.turn.lock()).await),
+        false => Some(op.wait_shared(routes.router_lock.lock()).await),
     };
     let mut tries = 0;
     loop {
         let router = routes.router(op).await?;
-        let change = change.clone().displacing(&router.routes);
+        let change = change.clone().with_conflicts_removed(&router.routes);
         // Before the routes: once those are gone nobody knows any more which port had the network.
-        unpair(routes, op, &change.extra(&router.routes), steps).await?;
+        remove_address_pairs(routes, op, &change.to_remove(&router.routes), steps).await?;
         if routes.extensions.atomic {
             return one_by_one(routes, op, &change, &router.routes).await;
         }
-        let Some(list) = change.replaced(&router.routes) else { return Ok(()) };
+        let Some(list) = change.full_list(&router.routes) else { return Ok(()) };
         let path = ["routers", &*routes.router];
-        let mut request = Request::new(Call::RouterUpdate, &path).because("pod networks of nodes");
+        let mut request = Request::new(Call::RouterUpdate, &path).with_detail("pod networks of nodes");
         if routes.extensions.if_match {
             request = request.if_revision(router.standard.revision_number);
         }
         let body = RouterUpdate { routes: Some(Some(list)), ..RouterUpdate::default() };
         match routes.client.put::<Router>(op, &request, &body).await {
-            Err(error) if error.is_changed() && tries < TRIES => tries += 1,
+            Err(error) if error.is_changed() && tries < MAX_ATTEMPTS => tries += 1,
             result => return result.map(drop),
         }
     }
@@ -223,19 +233,25 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[Step]) -> Result<(), O
 
 /// Has the ports of displaced next hops forget the networks, which go to other nodes. Those of routes whose removal was asked
 /// for have done so already.
-async fn unpair(routes: &NeutronRoutes, op: &Op, extra: &[neutron::Route], steps: &[Step]) -> Result<(), OsError> {
-    let asked = |hop: &Hop| steps.iter().any(|step| matches!(step, Step::Remove(removed) if removed == hop));
+async fn remove_address_pairs(
+    routes: &NeutronRoutes,
+    op: &Op,
+    extra: &[neutron::Route],
+    steps: &[RouteOperation],
+) -> Result<(), OpenStackError> {
+    let asked =
+        |hop: &ExtraRoute| steps.iter().any(|step| matches!(step, RouteOperation::Remove(removed) if removed == hop));
     let mut displaced: BTreeMap<IpAddr, BTreeSet<IpNet>> = BTreeMap::new();
-    for hop in extra.iter().filter_map(Hop::of).filter(|hop| !asked(hop)) {
+    for hop in extra.iter().filter_map(ExtraRoute::of).filter(|hop| !asked(hop)) {
         displaced.entry(hop.next).or_default().insert(hop.destination);
     }
     if displaced.is_empty() || !routes.extensions.address_pairs {
         return Ok(());
     }
-    let mut ports = routes.sole_ports(op, &displaced.keys().copied().collect()).await?;
+    let mut ports = routes.unique_ports(op, &displaced.keys().copied().collect()).await?;
     for (ip, networks) in displaced {
         let Some(port) = ports.remove(&ip) else { continue };
-        match routes.pair(op, port, &BTreeSet::new(), &networks).await {
+        match routes.set_address_pairs(op, port, &BTreeSet::new(), &networks).await {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}
         }
@@ -244,17 +260,22 @@ async fn unpair(routes: &NeutronRoutes, op: &Op, extra: &[neutron::Route], steps
 }
 
 /// Removes and adds with the requests that leave other routes alone.
-async fn one_by_one(routes: &NeutronRoutes, op: &Op, change: &Change, now: &[neutron::Route]) -> Result<(), OsError> {
+async fn one_by_one(
+    routes: &NeutronRoutes,
+    op: &Op,
+    change: &RouteUpdate,
+    now: &[neutron::Route],
+) -> Result<(), OpenStackError> {
     let requests = [
-        (Call::RouterRemoveRoutes, "remove_extraroutes", change.extra(now)),
-        (Call::RouterAddRoutes, "add_extraroutes", change.missing(now)),
+        (Call::RouterRemoveRoutes, "remove_extraroutes", change.to_remove(now)),
+        (Call::RouterAddRoutes, "add_extraroutes", change.to_add(now)),
     ];
     for (call, action, list) in requests.into_iter().filter(|(_, _, list)| !list.is_empty()) {
         let path = ["routers", &*routes.router, action];
         let names: Vec<String> =
             list.iter().map(|route| format!("{} via {}", route.destination, route.nexthop)).collect();
         let names = names.join(", ");
-        let request = Request::new(call, &path).because(&names);
+        let request = Request::new(call, &path).with_detail(&names);
         let body = ExtraRoutes { routes: list, ..ExtraRoutes::default() };
         routes.client.put::<ExtraRoutes>(op, &request, &body).await?;
     }

@@ -30,13 +30,13 @@ use openstack_api::neutron::{self, Extension};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::plan::Stray;
-use crate::client::{Call, Client, OsError, Request};
+use self::plan::UnownedAddress;
+use crate::client::{Call, Client, OpenStackError, Request};
 
 /// How long somebody else's address is taken for that.
-const FOREIGN: Duration = Duration::from_secs(300);
+const FOREIGN_TTL: Duration = Duration::from_secs(300);
 /// Most addresses of former nodes that are remembered.
-const MOST_FORMER: usize = 20_000;
+const MAX_FORMER: usize = 20_000;
 
 /// What the network service can do with routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Extensions {
     ///
     /// # Errors
     /// Neutron's answer.
-    pub async fn ask(client: &Client, op: &Op) -> Result<Option<Self>, OsError> {
+    pub async fn detect(client: &Client, op: &Op) -> Result<Option<Self>, OpenStackError> {
         let request = Request::new(Call::ExtensionList, &["extensions"]);
         let known: Vec<Extension> = client.get_all(op, &request).await?;
         let has = |alias: &str| known.iter().any(|extension| extension.alias == alias);
@@ -72,43 +72,53 @@ pub struct NeutronRoutes {
     client: Client,
     router: Box<str>,
     extensions: Extensions,
-    memory: Mutex<Memory>,
+    address_history: Mutex<AddressHistory>,
     /// Held while the list of routes is changed as a whole.
-    turn: tokio::sync::Mutex<()>,
+    router_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Memory {
+struct AddressHistory {
     /// Addresses that nodes had while this process runs.
-    former: BTreeSet<IpAddr>,
+    former_node_addresses: BTreeSet<IpAddr>,
     /// Addresses that ports of others have, and since when that is known.
-    foreign: BTreeMap<IpAddr, Instant>,
+    foreign_addresses: BTreeMap<IpAddr, Instant>,
 }
 
 impl NeutronRoutes {
     /// Makes the capability.
     pub fn new(client: Client, router: Box<str>, extensions: Extensions) -> Self {
-        Self { client, router, extensions, memory: Mutex::default(), turn: tokio::sync::Mutex::default() }
+        Self {
+            client,
+            router,
+            extensions,
+            address_history: Mutex::default(),
+            router_lock: tokio::sync::Mutex::default(),
+        }
     }
 
-    async fn router(&self, op: &Op) -> Result<neutron::Router, OsError> {
+    async fn router(&self, op: &Op) -> Result<neutron::Router, OpenStackError> {
         let path = ["routers", &*self.router];
         self.client.get(op, &Request::new(Call::RouterGet, &path)).await
     }
 
     /// Finds out whose the addresses are that no node has.
-    async fn strays(&self, op: &Op, unowned: BTreeSet<IpAddr>) -> Result<BTreeMap<IpAddr, Stray>, OsError> {
+    async fn classify_unowned(
+        &self,
+        op: &Op,
+        unowned: BTreeSet<IpAddr>,
+    ) -> Result<BTreeMap<IpAddr, UnownedAddress>, OpenStackError> {
         let now = Instant::now();
         let mut strays = BTreeMap::new();
         let mut open = BTreeSet::new();
         {
-            let mut memory = self.memory.lock();
-            memory.foreign.retain(|_, since| now.saturating_duration_since(*since) < FOREIGN);
+            let mut memory = self.address_history.lock();
+            memory.foreign_addresses.retain(|_, since| now.saturating_duration_since(*since) < FOREIGN_TTL);
             for ip in unowned {
-                if memory.former.contains(&ip) {
-                    strays.insert(ip, Stray::Left);
-                } else if memory.foreign.contains_key(&ip) {
-                    strays.insert(ip, Stray::Foreign);
+                if memory.former_node_addresses.contains(&ip) {
+                    strays.insert(ip, UnownedAddress::Leftover);
+                } else if memory.foreign_addresses.contains_key(&ip) {
+                    strays.insert(ip, UnownedAddress::Foreign);
                 } else {
                     open.insert(ip);
                 }
@@ -118,12 +128,12 @@ impl NeutronRoutes {
             return Ok(strays);
         }
         let ports = self.ports(op, &open).await?;
-        let mut memory = self.memory.lock();
+        let mut memory = self.address_history.lock();
         for ip in open {
-            let stray = if ports.contains_key(&ip) { Stray::Foreign } else { Stray::Left };
-            if stray == Stray::Foreign {
+            let stray = if ports.contains_key(&ip) { UnownedAddress::Foreign } else { UnownedAddress::Leftover };
+            if stray == UnownedAddress::Foreign {
                 tracing::info!(router = %self.router, next_hop = %ip, "a route leads to a port that is no node's, and is left alone");
-                memory.foreign.insert(ip, now);
+                memory.foreign_addresses.insert(ip, now);
             }
             strays.insert(ip, stray);
         }
@@ -131,7 +141,7 @@ impl NeutronRoutes {
     }
 
     /// Says more about a router that is not there: nothing works until the configuration is mended.
-    fn explained(&self, error: OsError) -> CloudError {
+    fn with_router_hint(&self, error: OpenStackError) -> CloudError {
         if error.is_not_found() {
             let words = format!(
                 "router {}, which router-id in section [Route] of cloud.conf names, does not exist",
@@ -148,14 +158,14 @@ impl Routes for NeutronRoutes {
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError> {
         let owners = plan::owners(nodes);
         {
-            let mut memory = self.memory.lock();
-            if memory.former.len() > MOST_FORMER {
-                memory.former.clear();
+            let mut memory = self.address_history.lock();
+            if memory.former_node_addresses.len() > MAX_FORMER {
+                memory.former_node_addresses.clear();
             }
-            memory.former.extend(owners.keys());
+            memory.former_node_addresses.extend(owners.keys());
         }
-        let router = self.router(op).await.map_err(|error| self.explained(error))?;
-        let strays = self.strays(op, plan::unowned(&router.routes, &owners)).await?;
+        let router = self.router(op).await.map_err(|error| self.with_router_hint(error))?;
+        let strays = self.classify_unowned(op, plan::unowned_addresses(&router.routes, &owners)).await?;
         Ok(plan::listed(&router.routes, &owners, &strays))
     }
 

@@ -15,14 +15,14 @@ use openstack_api::neutron;
 
 /// A route of a router (Neutron's extra route), whichever way it is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Hop {
+pub struct ExtraRoute {
     /// Destination, canonical.
     pub destination: IpNet,
     /// Where packets go.
     pub next: IpAddr,
 }
 
-impl Hop {
+impl ExtraRoute {
     /// Returns the handle that the framework keeps: what finds this very route again when its node is gone.
     pub fn handle(&self) -> String {
         format!("{} via {}", self.destination, self.next)
@@ -35,7 +35,7 @@ impl Hop {
     }
 
     /// Writes it.
-    pub fn written(&self) -> neutron::Route {
+    pub fn to_neutron(&self) -> neutron::Route {
         neutron::Route { destination: self.destination.to_string(), nexthop: self.next.to_string() }
     }
 
@@ -61,9 +61,9 @@ fn of_family(ip: IpAddr, family: IpFamily) -> bool {
 
 /// What is known about an address that routes lead to and no node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stray {
+pub enum UnownedAddress {
     /// No port of the router's networks has it, or it was a node's while this process runs: the route is left over.
-    Left,
+    Leftover,
     /// Something else has it. The route is not the cluster's.
     Foreign,
 }
@@ -81,8 +81,8 @@ pub fn owners(nodes: &[Arc<NodeView>]) -> BTreeMap<IpAddr, Option<Arc<str>>> {
 }
 
 /// Finds the addresses that routes lead to and no node has.
-pub fn unowned(routes: &[neutron::Route], owners: &BTreeMap<IpAddr, Option<Arc<str>>>) -> BTreeSet<IpAddr> {
-    routes.iter().filter_map(Hop::of).map(|hop| hop.next).filter(|next| !owners.contains_key(next)).collect()
+pub fn unowned_addresses(routes: &[neutron::Route], owners: &BTreeMap<IpAddr, Option<Arc<str>>>) -> BTreeSet<IpAddr> {
+    routes.iter().filter_map(ExtraRoute::of).map(|hop| hop.next).filter(|next| !owners.contains_key(next)).collect()
 }
 
 /// Lists the routes of the cluster among those of the router: the ones that lead to nodes, and what is left over of nodes
@@ -90,33 +90,33 @@ pub fn unowned(routes: &[neutron::Route], owners: &BTreeMap<IpAddr, Option<Arc<s
 pub fn listed(
     routes: &[neutron::Route],
     owners: &BTreeMap<IpAddr, Option<Arc<str>>>,
-    strays: &BTreeMap<IpAddr, Stray>,
+    strays: &BTreeMap<IpAddr, UnownedAddress>,
 ) -> Vec<Route> {
-    let route = |hop: &Hop, node: Option<Arc<str>>| Route {
+    let route = |hop: &ExtraRoute, node: Option<Arc<str>>| Route {
         name: hop.handle().into(),
         blackhole: node.is_none(),
         node,
         node_addresses: None,
         destination: hop.destination,
     };
-    let of_cluster = |hop: &Hop| match owners.get(&hop.next) {
+    let of_cluster = |hop: &ExtraRoute| match owners.get(&hop.next) {
         Some(Some(node)) => Some(route(hop, Some(node.clone()))),
         Some(None) => None,
-        None => (strays.get(&hop.next) == Some(&Stray::Left)).then(|| route(hop, None)),
+        None => (strays.get(&hop.next) == Some(&UnownedAddress::Leftover)).then(|| route(hop, None)),
     };
-    routes.iter().filter_map(Hop::of).filter_map(|hop| of_cluster(&hop)).collect()
+    routes.iter().filter_map(ExtraRoute::of).filter_map(|hop| of_cluster(&hop)).collect()
 }
 
 /// A change of a router's routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct RouteUpdate {
     /// Routes to have.
-    pub add: BTreeSet<Hop>,
+    pub add: BTreeSet<ExtraRoute>,
     /// Routes not to have; one that is to be had as well stays.
-    pub remove: BTreeSet<Hop>,
+    pub remove: BTreeSet<ExtraRoute>,
 }
 
-impl Change {
+impl RouteUpdate {
     /// Tells whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
@@ -125,29 +125,29 @@ impl Change {
     /// Adds what is in the way: routes to a wanted destination that lead elsewhere. The destination is a node's pod network, so
     /// whoever is named there has lost it.
     #[must_use]
-    pub fn displacing(mut self, now: &[neutron::Route]) -> Self {
+    pub fn with_conflicts_removed(mut self, now: &[neutron::Route]) -> Self {
         let wanted: BTreeSet<IpNet> = self.add.iter().map(|hop| hop.destination).collect();
-        let elsewhere = |hop: &Hop| wanted.contains(&hop.destination) && !self.add.contains(hop);
-        self.remove.extend(now.iter().filter_map(Hop::of).filter(elsewhere));
+        let elsewhere = |hop: &ExtraRoute| wanted.contains(&hop.destination) && !self.add.contains(hop);
+        self.remove.extend(now.iter().filter_map(ExtraRoute::of).filter(elsewhere));
         self
     }
 
     /// Returns what has to be added to `now`.
-    pub fn missing(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
-        let there: BTreeSet<Hop> = now.iter().filter_map(Hop::of).collect();
-        self.add.difference(&there).map(Hop::written).collect()
+    pub fn to_add(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
+        let there: BTreeSet<ExtraRoute> = now.iter().filter_map(ExtraRoute::of).collect();
+        self.add.difference(&there).map(ExtraRoute::to_neutron).collect()
     }
 
     /// Returns what has to be taken out of `now`, as it is written there.
-    pub fn extra(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
-        let goes = |hop: &Hop| self.remove.contains(hop) && !self.add.contains(hop);
-        now.iter().filter(|route| Hop::of(route).is_some_and(|hop| goes(&hop))).cloned().collect()
+    pub fn to_remove(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
+        let goes = |hop: &ExtraRoute| self.remove.contains(hop) && !self.add.contains(hop);
+        now.iter().filter(|route| ExtraRoute::of(route).is_some_and(|hop| goes(&hop))).cloned().collect()
     }
 
     /// Returns the whole list that a router without atomic changes gets; `None` when it is there already. What is neither
     /// added nor removed stays as it is, in its place.
-    pub fn replaced(&self, now: &[neutron::Route]) -> Option<Vec<neutron::Route>> {
-        let (missing, extra) = (self.missing(now), self.extra(now));
+    pub fn full_list(&self, now: &[neutron::Route]) -> Option<Vec<neutron::Route>> {
+        let (missing, extra) = (self.to_add(now), self.to_remove(now));
         if missing.is_empty() && extra.is_empty() {
             return None;
         }

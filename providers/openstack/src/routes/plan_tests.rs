@@ -8,8 +8,8 @@ fn node(name: &str, internal: &[&str]) -> Arc<NodeView> {
     Arc::new(NodeView { addresses, ..NodeView::named(name) })
 }
 
-fn hop(destination: &str, next: &str) -> Hop {
-    Hop { destination: destination.parse().unwrap(), next: next.parse().unwrap() }
+fn hop(destination: &str, next: &str) -> ExtraRoute {
+    ExtraRoute { destination: destination.parse().unwrap(), next: next.parse().unwrap() }
 }
 
 fn route(destination: &str, nexthop: &str) -> neutron::Route {
@@ -39,7 +39,7 @@ fn routes_are_the_clusters_by_their_next_hop() {
         route("10.244.3.0/24", "10.0.0.4"),
         route("10.244.4.0/24", "10.0.0.5"),
     ];
-    let strays = [("10.0.0.3", Stray::Left), ("10.0.0.4", Stray::Foreign)];
+    let strays = [("10.0.0.3", UnownedAddress::Leftover), ("10.0.0.4", UnownedAddress::Foreign)];
     let strays = strays.into_iter().map(|(ip, stray)| (ip.parse().unwrap(), stray)).collect();
     let found: Vec<_> = listed(&routes, &owners(&nodes), &strays)
         .into_iter()
@@ -61,28 +61,28 @@ fn an_address_that_two_nodes_claim_makes_no_route_theirs() {
 #[test]
 fn handles_find_their_route_again() {
     for hop in [hop("10.244.0.0/24", "10.0.0.1"), hop("fd00:1::/64", "2001:db8::1")] {
-        assert_eq!(Hop::of_handle(&hop.handle()), Some(hop));
+        assert_eq!(ExtraRoute::of_handle(&hop.handle()), Some(hop));
     }
-    assert_eq!(Hop::of_handle("10.244.0.0/24"), None);
+    assert_eq!(ExtraRoute::of_handle("10.244.0.0/24"), None);
 }
 
 #[test]
 fn only_other_ways_to_a_wanted_destination_are_displaced() {
     let now =
         [route("10.244.0.0/24", "10.0.0.9"), route("10.244.1.0/24", "10.0.0.9"), route("10.244.0.0/24", "10.0.0.1")];
-    let change = Change { add: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..Change::default() };
-    assert_eq!(change.displacing(&now).remove, [hop("10.244.0.0/24", "10.0.0.9")].into());
+    let change = RouteUpdate { add: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..RouteUpdate::default() };
+    assert_eq!(change.with_conflicts_removed(&now).remove, [hop("10.244.0.0/24", "10.0.0.9")].into());
 }
 
 #[test]
 fn a_route_is_taken_out_as_it_is_written() {
     let now = [route("10.244.0.7/24", "10.0.0.1"), route("nonsense", "x")];
-    let change = Change { remove: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..Change::default() };
-    assert_eq!(change.extra(&now), [route("10.244.0.7/24", "10.0.0.1")]);
+    let change = RouteUpdate { remove: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..RouteUpdate::default() };
+    assert_eq!(change.to_remove(&now), [route("10.244.0.7/24", "10.0.0.1")]);
     // What cannot be read stays.
-    assert_eq!(change.replaced(&now), Some(vec![route("nonsense", "x")]));
-    let change = Change { add: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..Change::default() };
-    assert_eq!(change.replaced(&now), None);
+    assert_eq!(change.full_list(&now), Some(vec![route("nonsense", "x")]));
+    let change = RouteUpdate { add: [hop("10.244.0.0/24", "10.0.0.1")].into(), ..RouteUpdate::default() };
+    assert_eq!(change.full_list(&now), None);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn pairs_are_added_and_taken_out_once_and_in_place() {
     assert_eq!((&added[..3], added[3].ip_address.as_str()), (&pairs[..], "10.244.1.0/24"));
 }
 
-fn any_hop() -> impl Strategy<Value = Hop> {
+fn any_hop() -> impl Strategy<Value = ExtraRoute> {
     (0_u8..6, 1_u8..4).prop_map(|(net, next)| hop(&format!("10.244.{net}.0/24"), &format!("10.0.0.{next}")))
 }
 
@@ -110,16 +110,16 @@ proptest! {
         add in proptest::collection::btree_set(any_hop(), 0..4),
         remove in proptest::collection::btree_set(any_hop(), 0..4),
     ) {
-        let before: Vec<neutron::Route> = now.iter().map(Hop::written).collect();
-        let change = Change { add, remove };
-        let after = change.replaced(&before).unwrap_or_else(|| before.clone());
-        let hops: Vec<Hop> = after.iter().filter_map(Hop::of).collect();
+        let before: Vec<neutron::Route> = now.iter().map(ExtraRoute::to_neutron).collect();
+        let change = RouteUpdate { add, remove };
+        let after = change.full_list(&before).unwrap_or_else(|| before.clone());
+        let hops: Vec<ExtraRoute> = after.iter().filter_map(ExtraRoute::of).collect();
         prop_assert!(change.add.iter().all(|hop| hops.contains(hop)));
         prop_assert!(change.remove.iter().all(|hop| change.add.contains(hop) || !hops.contains(hop)));
-        let untouched = |hop: &&Hop| !change.add.contains(hop) && !change.remove.contains(hop);
+        let untouched = |hop: &&ExtraRoute| !change.add.contains(hop) && !change.remove.contains(hop);
         let (left, kept): (Vec<_>, Vec<_>) = (now.iter().filter(untouched).collect(), hops.iter().filter(untouched).collect());
         prop_assert_eq!(left, kept);
         // Doing it again changes nothing.
-        prop_assert_eq!(change.replaced(&after), None);
+        prop_assert_eq!(change.full_list(&after), None);
     }
 }

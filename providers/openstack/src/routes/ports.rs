@@ -10,23 +10,27 @@ use ipnet::IpNet;
 use openstack_api::neutron::{AddressPair, Port, PortUpdate};
 
 use super::{NeutronRoutes, plan};
-use crate::client::{Call, OsError, Request};
+use crate::client::{Call, OpenStackError, Request};
 
 /// Most addresses in one request: 50 of IPv6 make a URL of 4 kB.
-const MOST_ADDRESSES: usize = 50;
+const MAX_ADDRESSES: usize = 50;
 /// How often a port is read again that was changed meanwhile.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 impl NeutronRoutes {
     /// Finds the ports that have each address, among those on the router's networks. Several may have one there: Neutron
     /// allows it on networks with overlapping subnets.
-    pub(super) async fn ports(&self, op: &Op, ips: &BTreeSet<IpAddr>) -> Result<BTreeMap<IpAddr, Vec<Port>>, OsError> {
+    pub(super) async fn ports(
+        &self,
+        op: &Op,
+        ips: &BTreeSet<IpAddr>,
+    ) -> Result<BTreeMap<IpAddr, Vec<Port>>, OpenStackError> {
         let own = [("device_id", &*self.router), ("fields", "id"), ("fields", "network_id")];
         let rows: Vec<Port> = self.client.get_all(op, &Request::new(Call::PortList, &["ports"]).query(&own)).await?;
         let networks: BTreeSet<String> = rows.into_iter().map(|port| port.network_id).collect();
         let filters: Vec<String> = ips.iter().map(|ip| format!("ip_address={ip}")).collect();
         let mut found: BTreeMap<IpAddr, Vec<Port>> = BTreeMap::new();
-        for some in filters.chunks(MOST_ADDRESSES) {
+        for some in filters.chunks(MAX_ADDRESSES) {
             let query: Vec<_> = some.iter().map(|filter| ("fixed_ips", filter.as_str())).collect();
             let rows: Vec<Port> =
                 self.client.get_all(op, &Request::new(Call::PortList, &["ports"]).query(&query)).await?;
@@ -45,7 +49,11 @@ impl NeutronRoutes {
     }
 
     /// Finds the port that has each address and is the only one.
-    pub(super) async fn sole_ports(&self, op: &Op, ips: &BTreeSet<IpAddr>) -> Result<BTreeMap<IpAddr, Port>, OsError> {
+    pub(super) async fn unique_ports(
+        &self,
+        op: &Op,
+        ips: &BTreeSet<IpAddr>,
+    ) -> Result<BTreeMap<IpAddr, Port>, OpenStackError> {
         let sole = |(ip, mut ports): (IpAddr, Vec<Port>)| match ports.len() {
             1 => ports.pop().map(|port| (ip, port)),
             _ => None,
@@ -54,13 +62,13 @@ impl NeutronRoutes {
     }
 
     /// Has a port take packets from these networks, and no longer from those.
-    pub(super) async fn pair(
+    pub(super) async fn set_address_pairs(
         &self,
         op: &Op,
         mut port: Port,
         add: &BTreeSet<IpNet>,
         remove: &BTreeSet<IpNet>,
-    ) -> Result<(), OsError> {
+    ) -> Result<(), OpenStackError> {
         let id = port.id.clone();
         let path = ["ports", id.as_str()];
         let mut tries = 0;
@@ -80,13 +88,13 @@ impl NeutronRoutes {
             }
             let Some(pairs) = pairs else { return Ok(()) };
             let body = PortUpdate { allowed_address_pairs: Some(pairs), ..PortUpdate::default() };
-            let mut request = Request::new(Call::PortUpdate, &path).because("pod networks of the node");
+            let mut request = Request::new(Call::PortUpdate, &path).with_detail("pod networks of the node");
             if self.extensions.if_match {
                 request = request.if_revision(port.standard.revision_number);
             }
             match self.client.put::<Port>(op, &request, &body).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_changed() && tries < TRIES => tries += 1,
+                Err(error) if error.is_changed() && tries < MAX_ATTEMPTS => tries += 1,
                 Err(error) => return Err(error),
             }
             port = self.client.get(op, &Request::new(Call::PortGet, &path)).await?;

@@ -8,27 +8,27 @@ use openstack_local::{
 };
 
 use super::*;
-use crate::stage::{Server, Stage, op};
+use crate::test_fixture::{ProjectFixture, Server, op};
 
-async fn routes(stage: &Stage) -> NeutronRoutes {
-    let extensions = Extensions::ask(&stage.client, &op()).await.unwrap().expect("routers have routes");
+async fn routes(stage: &ProjectFixture) -> NeutronRoutes {
+    let extensions = Extensions::detect(&stage.client, &op()).await.unwrap().expect("routers have routes");
     NeutronRoutes::new(stage.client.clone(), stage.router.as_str().into(), extensions)
 }
 
-async fn stage(hidden: &[&str]) -> Stage {
+async fn stage(hidden: &[&str]) -> ProjectFixture {
     let hidden_extensions = hidden.iter().map(|alias| (*alias).to_owned()).collect();
-    Stage::with(CloudSettings { hidden_extensions, ..CloudSettings::default() }).await
+    ProjectFixture::with(CloudSettings { hidden_extensions, ..CloudSettings::default() }).await
 }
 
 fn create(server: &Server, destination: &str) -> RouteChange {
     RouteChange::Create { node: server.node(), destination: destination.parse().unwrap() }
 }
 
-fn on_router(stage: &Stage) -> Vec<String> {
+fn on_router(stage: &ProjectFixture) -> Vec<String> {
     stage.router().routes.iter().map(|route| format!("{} via {}", route.destination, route.nexthop)).collect()
 }
 
-fn pairs(stage: &Stage, server: &Server) -> Vec<String> {
+fn pairs(stage: &ProjectFixture, server: &Server) -> Vec<String> {
     let ports = stage
         .cloud
         .cloud()
@@ -75,13 +75,13 @@ async fn many_routes_take_one_request_on_the_router_and_one_for_each_port() {
         changes.push(create(&stage.server(&format!("n{n}")).await, &format!("10.164.{n}.0/24")));
     }
     let routes = routes(&stage).await;
-    stage.forget();
+    stage.reset_requests();
     applied(&routes, &changes).await;
     let requests = stage.requests();
     let count = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
     // The router's own ports and the nodes' ports, the router; 20 ports and the router.
     assert_eq!((count("GET"), count("PUT")), (3, 21), "{requests:?}");
-    stage.forget();
+    stage.reset_requests();
     let nodes: Vec<_> = changes
         .iter()
         .filter_map(|change| match change {
@@ -101,7 +101,7 @@ async fn other_peoples_routes_are_neither_listed_nor_touched() {
         let (node, other) = (stage.server("a").await, stage.server("appliance").await);
         let router = stage.router.clone();
         let foreign = neutron::Route { destination: "10.164.9.0/24".into(), nexthop: other.ip.to_string() };
-        stage.change(move |state, cx| local::extra_routes::add(state, cx, &router, vec![foreign])).await;
+        stage.change_as_admin(move |state, cx| local::extra_routes::add(state, cx, &router, vec![foreign])).await;
         let routes = routes(&stage).await;
         applied(&routes, &[create(&node, "10.164.2.0/24")]).await;
         let listed = routes.list(&op(), &[node.node()]).await.unwrap();
@@ -126,7 +126,7 @@ async fn what_a_node_left_behind_is_listed_without_a_node() {
     let fresh = routes(&stage).await;
     assert_eq!(left(&fresh.list(&op(), &[node.node()]).await.unwrap()), 0);
     stage.delete(&gone).await;
-    tokio::time::advance(FOREIGN).await;
+    tokio::time::advance(FOREIGN_TTL).await;
     let listed = fresh.list(&op(), &[node.node()]).await.unwrap();
     assert_eq!(left(&listed), 1, "{listed:?}");
     let blackhole = listed.into_iter().find(|route| route.blackhole).unwrap();
@@ -202,7 +202,7 @@ async fn a_router_changed_by_others_meanwhile_loses_nothing() {
         tokio::time::sleep(Duration::from_millis(150)).await;
         let (router, ip) = (stage.router.clone(), server.ip.to_string());
         let route = neutron::Route { destination: "192.0.2.0/24".into(), nexthop: ip };
-        stage.change(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
+        stage.change_as_admin(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
     };
     let (results, ()) = tokio::join!(ours, theirs);
     assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -214,7 +214,7 @@ async fn a_router_changed_by_others_meanwhile_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_router_that_is_not_there_is_told_by_its_key() {
     let stage = stage(&[]).await;
-    let extensions = Extensions::ask(&stage.client, &op()).await.unwrap().unwrap();
+    let extensions = Extensions::detect(&stage.client, &op()).await.unwrap().unwrap();
     let routes = NeutronRoutes::new(stage.client.clone(), "no-such-router".into(), extensions);
     let error = routes.list(&op(), &[]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -231,13 +231,13 @@ async fn doubt_is_an_error_and_no_empty_list() {
     for fault in [page, FaultKind::Status { code: 500, retry_after: None, message: None }] {
         stage.fail("/network/v2.0/routers", fault);
         assert_eq!(routes.list(&op(), &[node.node()]).await.unwrap_err().kind(), ErrorKind::Transient);
-        stage.heal();
+        stage.clear_faults();
     }
     // Nor does a list of ports that fails make a foreign route ours.
     let stray = stage.server("b").await;
     let (router, nexthop) = (stage.router.clone(), stray.ip.to_string());
     let route = neutron::Route { destination: "10.164.9.0/24".into(), nexthop };
-    stage.change(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
+    stage.change_as_admin(move |state, cx| local::extra_routes::add(state, cx, &router, vec![route])).await;
     stage.fail("/network/v2.0/ports", FaultKind::Status { code: 500, retry_after: None, message: None });
     assert!(routes.list(&op(), &[node.node()]).await.is_err());
 }
@@ -245,7 +245,7 @@ async fn doubt_is_an_error_and_no_empty_list() {
 #[tokio::test(start_paused = true)]
 async fn routers_without_routes_offer_none() {
     let stage = stage(&["extraroute", "extraroute-atomic"]).await;
-    assert_eq!(Extensions::ask(&stage.client, &op()).await.unwrap(), None);
+    assert_eq!(Extensions::detect(&stage.client, &op()).await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,7 +261,7 @@ async fn a_port_that_cannot_be_changed_keeps_its_route_as_it_is() {
     let results = routes.apply(&op(), &changes).await;
     assert!(results.iter().all(Result::is_err), "{results:?}");
     assert_eq!(on_router(&stage), [format!("10.164.1.0/24 via {}", node.ip)]);
-    stage.heal();
+    stage.clear_faults();
     applied(&routes, &changes).await;
     assert_eq!(on_router(&stage), [format!("10.164.2.0/24 via {}", other.ip)]);
 }
@@ -274,7 +274,7 @@ async fn a_port_whose_addresses_are_asked_for_in_parts_is_one_port() {
     let also: IpAddr = "10.0.200.1".parse().unwrap();
     let id = server.id.clone();
     stage
-        .change(move |state, _| {
+        .change_as_admin(move |state, _| {
             let port = local::ports::of_device(state, &id)[0].id.clone();
             state.neutron.ports.update(&port, |port| {
                 let first = port.fixed_ips[0].clone();
@@ -302,7 +302,7 @@ async fn a_route_to_an_address_that_several_ports_have_is_somebody_elses() {
     let (node, one, two) = (stage.server("a").await, stage.server("b").await, stage.server("c").await);
     let (router, ip) = (stage.router.clone(), one.ip);
     stage
-        .change(move |state, cx| {
+        .change_as_admin(move |state, cx| {
             let port = local::ports::of_device(state, &two.id)[0].id.clone();
             state.neutron.ports.update(&port, |port| port.fixed_ips[0].ip_address = ip);
             let foreign = neutron::Route { destination: "10.164.9.0/24".into(), nexthop: ip.to_string() };

@@ -15,7 +15,7 @@ use std::{
 use ccm_core::config::{Invocation, parse};
 use ccm_e2e::{
     ccm::Ccm,
-    server::{Kind, Server},
+    server::{Server, ServerKind},
 };
 use ccm_openstack::{
     config::{self, Environment},
@@ -40,11 +40,11 @@ use openstack_api::{
     nova::{NetworkRequest, Networks, ServerCreate},
 };
 use openstack_local::{
-    machines::{Kubernetes, NODE},
     neutron,
     nova::{self, Microversion},
     server::{LocalCloud, Settings, TimeSource},
-    state::{ApiError, Cx, State},
+    servers::{Kubernetes, NODE},
+    state::{ApiError, CloudState, Cx},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -160,7 +160,7 @@ impl Cloud {
 }
 
 /// Makes a network and servers on it that are nodes. Returns the subnet.
-fn build(state: &mut State, cx: &Cx, range: &str, servers: u32) -> Result<String, ApiError> {
+fn build(state: &mut CloudState, cx: &Cx, range: &str, servers: u32) -> Result<String, ApiError> {
     let network = NetworkCreate { name: Some("nodes".into()), ..NetworkCreate::default() };
     let network = neutron::networks::create(state, cx, network)?.id;
     let subnet = SubnetCreate {
@@ -244,7 +244,7 @@ async fn start(server: &Server, folder: &Path) -> Ccm {
 
 pub(crate) async fn an_installed_release_serves_a_cluster(binaries: Binaries) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::real(Kind::RealWithControllers, &binaries, &[]).await.unwrap();
+    let server = Server::real(ServerKind::RealWithControllers, &binaries, &[]).await.unwrap();
     let cloud = Cloud::start(server.client(), 2).await;
     let kubeconfig = folder.path().join("admin.kubeconfig");
     server.write_admin_kubeconfig(&kubeconfig).await.unwrap();

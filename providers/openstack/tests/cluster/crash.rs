@@ -8,7 +8,7 @@ use ccm_testkit::apiserver::{Action, Match};
 use openstack_local::server::{Fault, FaultKind};
 use serde_json::{Value, json};
 
-use crate::stage::{INTERNAL, SOON, Stage, service, world::World};
+use crate::fixture::{ClusterFixture, INTERNAL, SOON, service, snapshot::CloudSnapshot};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
@@ -40,7 +40,7 @@ enum Step {
 const STEPS: [Step; 3] = [Step::Create, Step::Change, Step::Delete];
 
 impl Step {
-    async fn take(self, stage: &Stage) -> anyhow::Result<()> {
+    async fn take(self, stage: &ClusterFixture) -> anyhow::Result<()> {
         match self {
             Self::Create => stage.create(&created()).await.map(drop),
             Self::Change => stage.change("web", changed()).await.map(drop),
@@ -49,7 +49,7 @@ impl Step {
     }
 
     /// Waits until the step is done as far as the API server tells.
-    async fn done(self, stage: &Stage) -> anyhow::Result<()> {
+    async fn done(self, stage: &ClusterFixture) -> anyhow::Result<()> {
         match self {
             Self::Create | Self::Change => stage.served(&["web"]).await,
             Self::Delete => stage.vanished(&["web"]).await,
@@ -57,7 +57,7 @@ impl Step {
     }
 
     /// Whether the Service says that the step is done: its address, and whose it is, or that it is gone.
-    async fn is_told(self, stage: &Stage) -> anyhow::Result<bool> {
+    async fn is_told(self, stage: &ClusterFixture) -> anyhow::Result<bool> {
         let status = stage.services().get_opt("web").await?.and_then(|service| service.status);
         let ingress = status.and_then(|status| status.load_balancer?.ingress?.into_iter().next());
         let shown = ingress.and_then(|ingress| ingress.ip);
@@ -71,7 +71,7 @@ impl Step {
     }
 
     /// Waits until the cloud is as it is to be, and returns it.
-    async fn settled(self, stage: &Stage) -> anyhow::Result<World> {
+    async fn settled(self, stage: &ClusterFixture) -> anyhow::Result<CloudSnapshot> {
         let lines: &[&str] = match self {
             Self::Create => &[
                 "default/web: floating ip in public-a",
@@ -103,7 +103,7 @@ impl Step {
 /// [`a_kill_at_any_change_leads_to_the_same_end`].
 const SOME: [u32; 3] = [0, 3, 7];
 
-pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     let peace = prepared(stage).await?;
     for n in SOME {
         anyhow::ensure!(killed_in_each_step(stage, n, &peace).await? > 0, "there is no change {n}");
@@ -111,7 +111,7 @@ pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut Sta
     stage.stop().await
 }
 
-pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     let peace = prepared(stage).await?;
     for n in 0.. {
         if killed_in_each_step(stage, n, &peace).await? == 0 {
@@ -123,7 +123,7 @@ pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut Stage
 }
 
 /// Sets the stage; returns how it looks after each step when nothing goes wrong.
-async fn prepared(stage: &mut Stage) -> anyhow::Result<Vec<World>> {
+async fn prepared(stage: &mut ClusterFixture) -> anyhow::Result<Vec<CloudSnapshot>> {
     let public = &stage.cloud.net.public[0];
     stage.config.balancer = format!("manage-security-groups = true\nfloating-subnet-id = {public}\n");
     // Every change is over at the next look, so that nobody waits.
@@ -136,7 +136,7 @@ async fn prepared(stage: &mut Stage) -> anyhow::Result<Vec<World>> {
 }
 
 /// Takes all steps, each with a kill at the n-th change, and returns in how many of them there is one.
-async fn killed_in_each_step(stage: &mut Stage, n: u32, peace: &[World]) -> anyhow::Result<usize> {
+async fn killed_in_each_step(stage: &mut ClusterFixture, n: u32, peace: &[CloudSnapshot]) -> anyhow::Result<usize> {
     let mut kills = 0;
     for (step, end) in STEPS.into_iter().zip(peace) {
         kills += usize::from(killed(stage, step, n, end).await.with_context(|| format!("{step:?}, change {n}"))?);
@@ -145,7 +145,7 @@ async fn killed_in_each_step(stage: &mut Stage, n: u32, peace: &[World]) -> anyh
 }
 
 /// What is there after each step, when nothing goes wrong.
-async fn in_peace(stage: &mut Stage) -> anyhow::Result<Vec<World>> {
+async fn in_peace(stage: &mut ClusterFixture) -> anyhow::Result<Vec<CloudSnapshot>> {
     let mut ends = Vec::new();
     stage.start(&FLAGS).await?;
     for step in STEPS {
@@ -160,7 +160,7 @@ async fn in_peace(stage: &mut Stage) -> anyhow::Result<Vec<World>> {
 
 /// Takes a step, kills the process at the n-th change (before the first for 0) if there are so many, and waits for the
 /// next process to reach the end.
-async fn killed(stage: &mut Stage, step: Step, n: u32, end: &World) -> anyhow::Result<bool> {
+async fn killed(stage: &mut ClusterFixture, step: Step, n: u32, end: &CloudSnapshot) -> anyhow::Result<bool> {
     if !stage.is_running() {
         stage.start(&FLAGS).await?;
     }
@@ -181,7 +181,7 @@ async fn killed(stage: &mut Stage, step: Step, n: u32, end: &World) -> anyhow::R
 }
 
 /// Waits until a change is stuck, or the step is done without.
-async fn stuck_or(stage: &Stage, step: Step, end: &World) -> anyhow::Result<bool> {
+async fn stuck_or(stage: &ClusterFixture, step: Step, end: &CloudSnapshot) -> anyhow::Result<bool> {
     let is_stuck = || stage.cloud.local.cloud().faults.stuck() > 0;
     let wait = async {
         loop {
@@ -202,7 +202,7 @@ async fn stuck_or(stage: &Stage, step: Step, end: &World) -> anyhow::Result<bool
     tokio::time::timeout(SOON, wait).await.context("neither stuck nor done")?
 }
 
-async fn stuck(stage: &Stage) {
+async fn stuck(stage: &ClusterFixture) {
     while stage.cloud.local.cloud().faults.stuck() == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -210,7 +210,7 @@ async fn stuck(stage: &Stage) {
 
 /// The same for writes to the API server: the process dies before each of them, mostly while the cloud is still busy.
 pub(crate) async fn a_kill_at_any_write_to_the_api_server_leads_to_the_same_end(
-    stage: &mut Stage,
+    stage: &mut ClusterFixture,
 ) -> anyhow::Result<()> {
     let public = &stage.cloud.net.public[0];
     stage.config.balancer = format!("manage-security-groups = true\nfloating-subnet-id = {public}\n");

@@ -12,6 +12,7 @@ mod conformance;
 mod crash;
 #[cfg(feature = "demo")]
 mod demo;
+mod fixture;
 mod mistakes;
 mod nodes;
 mod orphans;
@@ -20,12 +21,11 @@ mod routes;
 mod secrets;
 mod services;
 mod sharing;
-mod stage;
 mod traffic;
 
 use std::{process::ExitCode, sync::Arc};
 
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use ccm_testkit::{
     control_plane::Binaries,
     suite::{Tier, failed},
@@ -34,20 +34,20 @@ use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{runtime::Runtime, sync::Mutex};
 
-use crate::stage::{House, Stage};
+use crate::fixture::{ClusterFixture, SharedServers};
 
 /// Cases at a time: they mostly wait for processes.
 const AT_ONCE: usize = 4;
 
 /// What a case on a stage does.
-type Body = for<'a> fn(&'a mut Stage) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+type Body = for<'a> fn(&'a mut ClusterFixture) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
 /// A list of cases on a stage, by tier, kind of server and their functions' names.
 macro_rules! tests {
     ($($tier:ident $kind:ident $module:ident { $($name:ident),* $(,)? })*) => {
         vec![$($((
             Tier::$tier,
-            Kind::$kind,
+            ServerKind::$kind,
             concat!(stringify!($module), "::", stringify!($name)),
             (|stage| Box::pin($module::$name(stage))) as Body,
         )),*),*]
@@ -74,7 +74,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
     let tier = Tier::chosen()?;
-    let shared = Arc::new(Shared::new()?);
+    let shared = Arc::new(SharedServersOnce::new()?);
     // The longest first, so that none runs alone at the end; those that wait for each other last.
     let mut trials = kit(tier, &shared);
     trials.extend(programs(tier));
@@ -85,26 +85,26 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 /// What cases share.
-struct Shared {
+struct SharedServersOnce {
     runtime: Runtime,
     /// Programs of the control plane, or how to get them.
     binaries: Result<Binaries, String>,
     /// Held by the case that has the API servers.
-    house: Mutex<House>,
+    house: Mutex<SharedServers>,
     /// Held by the suite of the kit that runs: panics are taken for its own.
     kit: parking_lot::Mutex<()>,
 }
 
-impl Shared {
+impl SharedServersOnce {
     fn new() -> anyhow::Result<Self> {
         let binaries = Binaries::find().map_err(|missing| missing.to_string());
-        let house = Mutex::new(House::new(binaries.clone().ok()));
+        let house = Mutex::new(SharedServers::new(binaries.clone().ok()));
         Ok(Self { runtime: Runtime::new()?, binaries, house, kit: parking_lot::Mutex::default() })
     }
 }
 
 /// The suites of the conformance kit.
-fn kit(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
+fn kit(tier: Tier, shared: &Arc<SharedServersOnce>) -> Vec<Trial> {
     let trial = |suite: &'static str| {
         let shared = Arc::clone(shared);
         let run = move || {
@@ -139,7 +139,7 @@ fn programs(tier: Tier) -> Vec<Trial> {
     cases.into_iter().filter_map(trial).collect()
 }
 
-fn charts(tier: Tier, shared: &Shared) -> Vec<Trial> {
+fn charts(tier: Tier, shared: &SharedServersOnce) -> Vec<Trial> {
     let (helm, release) = (chart::missing_for_rendering(), chart::missing_for_a_release(&shared.binaries));
     let rendered = || run_alone(|| Box::pin(async { chart::the_example_renders_what_the_provider_takes() }));
     let binaries = shared.binaries.clone();
@@ -155,9 +155,9 @@ fn charts(tier: Tier, shared: &Shared) -> Vec<Trial> {
 }
 
 /// The binary on a cluster. What the first tier shows on the embedded server is shown on the real one in the second.
-fn clusters(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
+fn clusters(tier: Tier, shared: &Arc<SharedServersOnce>) -> Vec<Trial> {
     #[rustfmt::skip]
-    let cases: Vec<(Tier, Kind, &str, Body)> = tests! {
+    let cases: Vec<(Tier, ServerKind, &str, Body)> = tests! {
         Quick Embedded nodes {
             a_node_gets_what_upstream_writes, nodes_follow_their_servers, addresses_come_in_the_order_of_the_configuration,
         }
@@ -190,18 +190,18 @@ fn clusters(tier: Tier, shared: &Arc<Shared>) -> Vec<Trial> {
         Nightly Real crash { a_kill_at_any_change_leads_to_the_same_end }
         Nightly Embedded crash { a_kill_at_any_write_to_the_api_server_leads_to_the_same_end }
     };
-    let trial = |(of, kind, name, body): (Tier, Kind, &str, Body)| {
+    let trial = |(of, kind, name, body): (Tier, ServerKind, &str, Body)| {
         let own = Arc::clone(shared);
-        let missing = shared.binaries.as_ref().err().filter(|_| kind != Kind::Embedded);
+        let missing = shared.binaries.as_ref().err().filter(|_| kind != ServerKind::Embedded);
         of.case(tier, format!("{}::{name}", kind.name()), missing, move || own.runtime.block_on(run(&own, kind, body)))
     };
     cases.into_iter().filter_map(trial).collect()
 }
 
-async fn run(shared: &Shared, kind: Kind, body: Body) -> Result<(), Failed> {
+async fn run(shared: &SharedServersOnce, kind: ServerKind, body: Body) -> Result<(), Failed> {
     let house = shared.house.lock().await;
     let done = async {
-        let mut stage = Stage::new(&house, kind).await?;
+        let mut stage = ClusterFixture::new(&house, kind).await?;
         let done = body(&mut stage).await;
         let closed = stage.close().await;
         done.and(closed)

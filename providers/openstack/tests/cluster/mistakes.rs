@@ -6,23 +6,23 @@ use openstack_local::{
 };
 use serde_json::Value;
 
-use crate::stage::{INTERNAL, Stage, service};
+use crate::fixture::{ClusterFixture, INTERNAL, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 const BALANCERS: &str = "/load-balancer/v2.0/lbaas/loadbalancers";
 
 /// Counts requests of the process for tokens.
-fn tokens(stage: &Stage) -> usize {
+fn tokens(stage: &ClusterFixture) -> usize {
     stage.cloud.local.cloud().journal.count("POST", "/identity/v3/auth/tokens")
 }
 
 /// Starts the process with this configuration, and expects it to end and to say all of these.
-async fn refused(stage: &mut Stage, what: &str, texts: &[&str]) -> anyhow::Result<()> {
+async fn refused(stage: &mut ClusterFixture, what: &str, texts: &[&str]) -> anyhow::Result<()> {
     stage.start(&FLAGS).await?;
     refuses(stage, what, texts).await
 }
 
-async fn refuses(stage: &mut Stage, what: &str, texts: &[&str]) -> anyhow::Result<()> {
+async fn refuses(stage: &mut ClusterFixture, what: &str, texts: &[&str]) -> anyhow::Result<()> {
     let (well, log) = stage.exit().await?;
     anyhow::ensure!(!well, "{what}: it ended well: {log}");
     let missing: Vec<_> = texts.iter().filter(|text| !log.contains(**text)).collect();
@@ -33,7 +33,7 @@ async fn refuses(stage: &mut Stage, what: &str, texts: &[&str]) -> anyhow::Resul
 }
 
 /// Wrong credentials, a region or a service that the cloud does not have, and every mistake in the file end the process.
-pub(crate) async fn a_configuration_that_cannot_work_is_refused(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_configuration_that_cannot_work_is_refused(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.config.password = Some("wrong-secret".into());
     refused(stage, "password", &["no token", "401", "/identity/v3"]).await?;
     anyhow::ensure!(tokens(stage) == 1, "{} requests for a token", tokens(stage));
@@ -61,7 +61,7 @@ pub(crate) async fn a_configuration_that_cannot_work_is_refused(stage: &mut Stag
 }
 
 /// Without Octavia the rest works, if nobody asks for load balancers.
-pub(crate) async fn a_cloud_without_load_balancers_serves_nodes(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_cloud_without_load_balancers_serves_nodes(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.cloud.local.cloud().set(|settings| settings.without.extend(["load-balancer".to_owned()]));
     stage.config.balancer = "enabled = false\n".into();
     let server = stage.make("node-0").await?;
@@ -80,7 +80,7 @@ pub(crate) async fn a_cloud_without_load_balancers_serves_nodes(stage: &mut Stag
 type Wrong<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a [&'a str]);
 
 /// What a Service names and the cloud lacks, and what it says that cannot be.
-pub(crate) async fn what_is_not_there_is_told(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn what_is_not_there_is_told(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
     let before = stage.world();
@@ -124,7 +124,7 @@ pub(crate) async fn what_is_not_there_is_told(stage: &mut Stage) -> anyhow::Resu
 }
 
 /// A quota that is used up, and balancers that fail at first or later.
-pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
     stage.cloud.limit_balancers(0).await?;
@@ -148,7 +148,7 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(stage: &mut Stag
 
     // One that served is failed over, with its address.
     let address = stage.address("many").await?;
-    let break_it = |state: &mut openstack_local::state::State, _: &openstack_local::state::Cx| {
+    let break_it = |state: &mut openstack_local::state::CloudState, _: &openstack_local::state::Cx| {
         let found = state.octavia.load_balancers.iter().find(|row| row.body.name.ends_with("_many"));
         let id = found.map(|row| row.body.id.clone()).unwrap_or_default();
         octavia::force_error(state, &id)
@@ -166,7 +166,9 @@ pub(crate) async fn trouble_of_load_balancers_is_told_and_heals(stage: &mut Stag
 }
 
 /// Answers that are no JSON or end early are doubt: nothing is made twice, and nothing is taken for gone.
-pub(crate) async fn answers_that_say_nothing_are_told_and_lose_nothing(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn answers_that_say_nothing_are_told_and_lose_nothing(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
     let faults = || &stage.cloud.local.cloud().faults;
@@ -202,7 +204,7 @@ pub(crate) async fn answers_that_say_nothing_are_told_and_lose_nothing(stage: &m
 }
 
 /// Credentials that the cloud takes no more are told by the Services that wait, and tried no more often than that.
-pub(crate) async fn credentials_that_are_refused_later_are_told(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn credentials_that_are_refused_later_are_told(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
     stage.create(&service("web", &[("TCP", 80)], &[])).await?;
@@ -228,7 +230,7 @@ pub(crate) async fn credentials_that_are_refused_later_are_told(stage: &mut Stag
 }
 
 /// A router that is not there is told with the key that names it, and asked for no more often than it is due.
-pub(crate) async fn a_router_that_is_not_there_is_told(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_router_that_is_not_there_is_told(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     let router = "00000000-1111-2222-3333-444444444444";
     stage.config.router = Some(router.into());
     stage.make("node-0").await?;

@@ -10,10 +10,10 @@ use openstack_api::nova::ServerCreate;
 use openstack_local::{
     nova,
     server::{Fault, FaultKind},
-    state::{Cx, State},
+    state::{CloudState, Cx},
 };
 
-use crate::stage::{Stage, cloud::small};
+use crate::fixture::{ClusterFixture, cloud::small};
 
 /// Taint of a node whose server is stopped.
 const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -31,7 +31,7 @@ fn addresses(node: &Node) -> Vec<(String, String)> {
     addresses.into_iter().flatten().map(|address| (address.type_, address.address)).collect()
 }
 
-async fn initialized(stage: &Stage, names: &[&str]) -> anyhow::Result<Vec<Node>> {
+async fn initialized(stage: &ClusterFixture, names: &[&str]) -> anyhow::Result<Vec<Node>> {
     stage
         .until("initialised", async || {
             for name in names {
@@ -49,8 +49,8 @@ async fn initialized(stage: &Stage, names: &[&str]) -> anyhow::Result<Vec<Node>>
     Ok(nodes)
 }
 
-pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut Stage) -> anyhow::Result<()> {
-    let add_zone = |state: &mut State, _: &Cx| {
+pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut ClusterFixture) -> anyhow::Result<()> {
+    let add_zone = |state: &mut CloudState, _: &Cx| {
         nova::zones::add(state, "zone one");
         Ok(())
     };
@@ -101,7 +101,7 @@ pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut Stage) -> anyho
 }
 
 /// Waits until the manager has asked for servers a few times more.
-async fn looked(stage: &Stage) -> anyhow::Result<()> {
+async fn looked(stage: &ClusterFixture) -> anyhow::Result<()> {
     let asked = || stage.cloud.local.cloud().journal.count("GET", "/compute/v2.1/servers");
     let before = asked();
     stage
@@ -110,7 +110,7 @@ async fn looked(stage: &Stage) -> anyhow::Result<()> {
 }
 
 /// Makes a node one of another region, which this manager must not judge.
-async fn move_elsewhere(stage: &Stage, name: &str) -> anyhow::Result<()> {
+async fn move_elsewhere(stage: &ClusterFixture, name: &str) -> anyhow::Result<()> {
     stage.kubelets.stop_node(name)?;
     let node = stage.node_api().get(name).await?;
     let id = node.spec.and_then(|spec| spec.provider_id).unwrap_or_default();
@@ -121,7 +121,7 @@ async fn move_elsewhere(stage: &Stage, name: &str) -> anyhow::Result<()> {
 }
 
 /// Stopped servers are tainted and started ones are not, deleted ones lose their Node, and doubt changes nothing.
-pub(crate) async fn nodes_follow_their_servers(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn nodes_follow_their_servers(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(6).await?;
     move_elsewhere(stage, "node-5").await?;
     stage.start(&FLAGS).await?;
@@ -179,7 +179,7 @@ pub(crate) async fn nodes_follow_their_servers(stage: &mut Stage) -> anyhow::Res
 }
 
 /// Addresses come in the order that is configured, internal networks alone give internal ones.
-pub(crate) async fn addresses_come_in_the_order_of_the_configuration(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn addresses_come_in_the_order_of_the_configuration(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.config.networking = "address-sort-order = fd00:77::/64, 127.0.0.0/8\n".into();
     let [four, six] = stage.cloud.server_of_both_families("node-0").await?;
     stage.start(&FLAGS).await?;
@@ -191,7 +191,7 @@ pub(crate) async fn addresses_come_in_the_order_of_the_configuration(stage: &mut
 }
 
 /// A token that has expired, or that the cloud no longer takes, is exchanged; requests amid that are answered.
-pub(crate) async fn a_token_that_expires_is_renewed(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_token_that_expires_is_renewed(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     for at in 0..3 {
         stage.make(format!("node-{at}")).await?;
     }
@@ -216,7 +216,7 @@ pub(crate) async fn a_token_that_expires_is_renewed(stage: &mut Stage) -> anyhow
 }
 
 /// A password that is changed in the cloud and then in the file is used without a restart.
-pub(crate) async fn a_changed_password_needs_no_restart(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_changed_password_needs_no_restart(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     for at in 0..3 {
         stage.make(format!("node-{at}")).await?;
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
-use ccm_e2e::stage::orphans;
+use ccm_e2e::fixture::orphans;
 use serde_json::json;
 
-use crate::stage::{INTERNAL, Stage, service};
+use crate::fixture::{ClusterFixture, INTERNAL, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
-pub(crate) async fn what_was_leaked_is_found_and_deleted(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn what_was_leaked_is_found_and_deleted(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.config.balancer = "manage-security-groups = true\n".into();
     stage.nodes(1).await?;
     let nothing = stage.world();

@@ -4,19 +4,19 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use crate::stage::{
-    INTERNAL, Stage, service,
+use crate::fixture::{
+    ClusterFixture, INTERNAL, service,
     web::{CLIENT, get},
 };
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
-async fn answers(stage: &Stage, to: SocketAddr) -> anyhow::Result<()> {
+async fn answers(stage: &ClusterFixture, to: SocketAddr) -> anyhow::Result<()> {
     stage.until("an answer", async || Ok(get(CLIENT, to, "/").await.map(drop).map_err(|error| error.to_string()))).await
 }
 
 /// While the cloud is down Services change and go; when it is back, it is as it was, and then as they are now.
-pub(crate) async fn a_cloud_that_was_down_is_brought_in_line(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_cloud_that_was_down_is_brought_in_line(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.on_disk().await?;
     stage.nodes(1).await?;
     stage.serve("TCP", 30080).await?;

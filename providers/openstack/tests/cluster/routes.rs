@@ -5,7 +5,7 @@ use kube::api::DeleteParams;
 use openstack_api::neutron::Route;
 use openstack_local::neutron;
 
-use crate::stage::Stage;
+use crate::fixture::ClusterFixture;
 
 const FLAGS: [&str; 5] = [
     "--controllers=cloud-node,route",
@@ -16,13 +16,13 @@ const FLAGS: [&str; 5] = [
 ];
 
 /// Adds a route behind the manager's back.
-async fn add(stage: &Stage, destination: &str, nexthop: &str) -> anyhow::Result<()> {
+async fn add(stage: &ClusterFixture, destination: &str, nexthop: &str) -> anyhow::Result<()> {
     let route = Route { destination: destination.into(), nexthop: nexthop.into() };
     let router = stage.cloud.net.router.clone();
     stage.cloud.change(|state, cx| neutron::extra_routes::add(state, cx, &router, vec![route])).await.map(drop)
 }
 
-pub(crate) async fn pod_networks_are_routed_to_their_nodes(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn pod_networks_are_routed_to_their_nodes(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     for name in ["node-0", "node-1", "gateway"] {
         stage.make(name).await?;
     }

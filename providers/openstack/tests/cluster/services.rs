@@ -4,16 +4,16 @@ mod table;
 
 use anyhow::Context as _;
 use ccm_testkit::kubelet::NodeSpec;
-use openstack_local::{octavia, state::State};
+use openstack_local::{octavia, state::CloudState};
 use serde_json::{Value, json};
 
-use self::table::{Case, Places};
-use crate::stage::{INTERNAL, Stage, full, service};
+use self::table::{AnnotationValues, Case};
+use crate::fixture::{ClusterFixture, INTERNAL, full, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
 /// Each Service gets what its annotations ask for, and what they ask for next; then nothing is left of it.
-pub(crate) async fn each_annotation_has_its_effect(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn each_annotation_has_its_effect(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     let (net, nodes) = (&stage.cloud.net, &stage.cloud.net.nodes);
     stage.config.balancer = format!("floating-subnet-id = {}\n", net.public[0]);
     stage.config.more = format!(
@@ -24,19 +24,19 @@ pub(crate) async fn each_annotation_has_its_effect(stage: &mut Stage) -> anyhow:
 }
 
 /// The same where Services have security groups.
-pub(crate) async fn security_groups_admit_load_balancers(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn security_groups_admit_load_balancers(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.config.balancer = "manage-security-groups = true\n".into();
     play(stage, table::managed).await
 }
 
 /// The same with OVN, whose members see clients' addresses.
-pub(crate) async fn another_driver_gets_what_it_can_do(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn another_driver_gets_what_it_can_do(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.config.balancer = "lb-provider = ovn\nlb-method = SOURCE_IP_PORT\nmanage-security-groups = true\n".into();
     play(stage, table::of_ovn).await
 }
 
 /// A driver that takes one object at a time ends with the same objects, and is taken apart one by one.
-pub(crate) async fn one_object_at_a_time_leads_to_the_same_end(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn one_object_at_a_time_leads_to_the_same_end(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.config.balancer = "provider-requires-serial-api-calls = true\ncascade-delete = false\n".into();
     stage.nodes(2).await?;
     let before = stage.world();
@@ -63,10 +63,10 @@ pub(crate) async fn one_object_at_a_time_leads_to_the_same_end(stage: &mut Stage
     stage.stop().await
 }
 
-async fn play(stage: &mut Stage, table: fn(&Places) -> Vec<Case>) -> anyhow::Result<()> {
+async fn play(stage: &mut ClusterFixture, table: fn(&AnnotationValues) -> Vec<Case>) -> anyhow::Result<()> {
     stage.node(|spec| spec).await?;
     stage.node(|spec| spec.label("disk", "ssd")).await?;
-    let places = Places::make(stage).await?;
+    let places = AnnotationValues::make(stage).await?;
     let nothing = stage.world();
     let cases = table(&places);
     stage.start(&FLAGS).await?;
@@ -126,7 +126,7 @@ fn whole(at: usize, case: &Case, lines: &[&str]) -> Vec<String> {
 }
 
 /// What the status and the annotations of Services say.
-async fn published(stage: &Stage, cases: &[Case]) -> anyhow::Result<()> {
+async fn published(stage: &ClusterFixture, cases: &[Case]) -> anyhow::Result<()> {
     for case in cases {
         let service = stage.services().get(case.name).await?;
         let status = serde_json::to_value(&service.status)?;
@@ -151,7 +151,7 @@ async fn published(stage: &Stage, cases: &[Case]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn name_of(state: &State, id: &str) -> Option<String> {
+fn name_of(state: &CloudState, id: &str) -> Option<String> {
     state
         .octavia
         .load_balancers
@@ -160,7 +160,7 @@ fn name_of(state: &State, id: &str) -> Option<String> {
 }
 
 /// Where nobody names a subnet, nodes, a network or a port say where the address is.
-pub(crate) async fn without_a_subnet_others_say_where(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn without_a_subnet_others_say_where(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.config.subnet = Some(String::new());
     stage.nodes(1).await?;
     let before = stage.world();
@@ -192,7 +192,9 @@ pub(crate) async fn without_a_subnet_others_say_where(stage: &mut Stage) -> anyh
 }
 
 /// A Service of the family IPv6 has an address and members of it, and no floating IP.
-pub(crate) async fn ipv6_services_have_addresses_and_members_of_their_family(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn ipv6_services_have_addresses_and_members_of_their_family(
+    stage: &mut ClusterFixture,
+) -> anyhow::Result<()> {
     let [four, six] = stage.cloud.server_of_both_families("node-0").await?;
     stage.servers.push(four.clone());
     let spec = NodeSpec::new("node-0").provided_ip(four.ip).provided_ip(six.ip);

@@ -8,29 +8,29 @@ use openstack_api::octavia::LoadBalancerCreate;
 use openstack_local::octavia;
 use serde_json::{Value, json};
 
-use crate::stage::{
-    CLUSTER, INTERNAL, Stage, full, service,
+use crate::fixture::{
+    CLUSTER, ClusterFixture, INTERNAL, full, service,
     web::{CLIENT, get},
 };
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
 /// ID of the load balancer that a Service has.
-async fn id_of(stage: &Stage, name: &str) -> anyhow::Result<String> {
+async fn id_of(stage: &ClusterFixture, name: &str) -> anyhow::Result<String> {
     let service = stage.services().get(name).await?;
     let annotations = service.metadata.annotations.unwrap_or_default();
     annotations.get(&full("load-balancer-id")).cloned().with_context(|| format!("{name} names no balancer"))
 }
 
 /// Makes a load balancer as somebody else would.
-async fn make(stage: &Stage, body: Value) -> anyhow::Result<String> {
+async fn make(stage: &ClusterFixture, body: Value) -> anyhow::Result<String> {
     let create: LoadBalancerCreate = serde_json::from_value(body)?;
     Ok(stage.cloud.change(|state, cx| octavia::load_balancers::create(state, cx, create)).await?.id)
 }
 
 // Q04 Q05 Q06 Q07 Q08 Q09
 /// Services share a load balancer up to a limit, each with its own ports, until the last one is gone.
-pub(crate) async fn services_share_a_load_balancer(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn services_share_a_load_balancer(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     stage.serve("TCP", 30080).await?;
     stage.serve("TCP", 30081).await?;
@@ -86,13 +86,13 @@ pub(crate) async fn services_share_a_load_balancer(stage: &mut Stage) -> anyhow:
 
 // Q10
 /// A load balancer of a user takes a Service, keeps what it has, and stays.
-pub(crate) async fn a_users_load_balancer_stays(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn a_users_load_balancer_stays(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     let vips = stage.cloud.net.vips.clone();
     let own = json!({"protocol": "TCP", "protocol_port": 8080, "name": "mine"});
     let id = make(stage, json!({"name": "mine", "vip_subnet_id": vips, "listeners": [own]})).await?;
     let (external, of) = (stage.cloud.net.external[0].clone(), id.clone());
-    let attach = |state: &mut openstack_local::state::State, cx: &openstack_local::state::Cx| {
+    let attach = |state: &mut openstack_local::state::CloudState, cx: &openstack_local::state::Cx| {
         let port = state.octavia.load_balancers.get(&of).and_then(|row| row.body.vip_port_id.clone());
         let request = openstack_api::neutron::FloatingIpCreate {
             floating_network_id: external,
@@ -121,7 +121,7 @@ pub(crate) async fn a_users_load_balancer_stays(stage: &mut Stage) -> anyhow::Re
 }
 
 /// Has a Service show the address of a balancer, as it was left by who served it before.
-async fn was_served(stage: &Stage, name: &str, balancer: &str) -> anyhow::Result<()> {
+async fn was_served(stage: &ClusterFixture, name: &str, balancer: &str) -> anyhow::Result<()> {
     let vip = stage.cloud.peek(|state| {
         let mut balancers = state.octavia.load_balancers.iter();
         balancers.find(|row| row.body.name == balancer).and_then(|row| row.body.vip_address.clone())
@@ -132,7 +132,7 @@ async fn was_served(stage: &Stage, name: &str, balancer: &str) -> anyhow::Result
 }
 
 /// A load balancer that upstream's manager made is taken over as it is: by its name, or by the name of old times.
-pub(crate) async fn what_upstream_made_is_taken_over(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn what_upstream_made_is_taken_over(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     stage.nodes(2).await?;
     let mut made = Vec::new();
     for (name, port) in [("web", 80), ("old", 81)] {
@@ -160,7 +160,7 @@ pub(crate) async fn what_upstream_made_is_taken_over(stage: &mut Stage) -> anyho
         made.push((name, make(stage, body).await?));
         was_served(stage, name, &balancer).await?;
     }
-    let objects = |stage: &Stage| {
+    let objects = |stage: &ClusterFixture| {
         stage.cloud.peek(|state| {
             let listeners: Vec<_> = state.octavia.listeners.iter().map(|row| row.body.id.clone()).collect();
             let pools: Vec<_> = state.octavia.pools.iter().map(|row| row.body.id.clone()).collect();

@@ -10,8 +10,8 @@ use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::stage::{
-    INTERNAL, Stage, cloud, service,
+use crate::fixture::{
+    ClusterFixture, INTERNAL, cloud, service,
     web::{CLIENT, Connection, ask_udp, get},
 };
 
@@ -28,7 +28,12 @@ const MONITOR: [(&str, &str); 5] = [
 ];
 
 /// Waits until a request to this address has this answer, as `judge` sees it.
-async fn answers(stage: &Stage, what: &str, to: SocketAddr, judge: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
+async fn answers(
+    stage: &ClusterFixture,
+    what: &str,
+    to: SocketAddr,
+    judge: impl Fn(&Value) -> bool,
+) -> anyhow::Result<()> {
     stage
         .until(what, async || {
             let answer = get(CLIENT, to, "/").await.map_err(|error| error.to_string());
@@ -38,7 +43,7 @@ async fn answers(stage: &Stage, what: &str, to: SocketAddr, judge: impl Fn(&Valu
 }
 
 /// Waits until several requests in a row are all answered by this node.
-async fn all_from(stage: &Stage, to: SocketAddr, node: &str) -> anyhow::Result<()> {
+async fn all_from(stage: &ClusterFixture, to: SocketAddr, node: &str) -> anyhow::Result<()> {
     stage
         .until(&format!("{node} answers everything"), async || {
             for _ in 0..4 {
@@ -53,7 +58,7 @@ async fn all_from(stage: &Stage, to: SocketAddr, node: &str) -> anyhow::Result<(
 }
 
 /// Waits until each node has answered once.
-async fn both(stage: &Stage, to: SocketAddr) -> anyhow::Result<()> {
+async fn both(stage: &ClusterFixture, to: SocketAddr) -> anyhow::Result<()> {
     for node in ["node-0", "node-1"] {
         answers(stage, &format!("an answer of {node}"), to, |answer| answer["node"] == node).await?;
     }
@@ -61,7 +66,7 @@ async fn both(stage: &Stage, to: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// Two nodes, of which the second has a label; web servers on their ports for each of these Services; and the Services.
-async fn begin(stage: &mut Stage, services: &[Value]) -> anyhow::Result<()> {
+async fn begin(stage: &mut ClusterFixture, services: &[Value]) -> anyhow::Result<()> {
     stage.node(|spec| spec).await?;
     stage.node(|spec| spec.label("disk", "ssd")).await?;
     stage.start(&FLAGS).await?;
@@ -89,7 +94,7 @@ fn with(mut service: Value, field: &str, value: Value) -> Value {
 }
 
 /// Clients reach every node through the load balancer, also when its Service changes; what is deleted is closed.
-pub(crate) async fn reaches_the_nodes(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn reaches_the_nodes(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     begin(stage, &[inside("web", &[("TCP", 80)], &[]), inside("names", &[("UDP", 53), ("TCP", 53)], &[])]).await?;
     let at = |ip: IpAddr, port| SocketAddr::new(ip, port);
     let (web, names) = (stage.address("web").await?, stage.address("names").await?);
@@ -132,7 +137,7 @@ pub(crate) async fn reaches_the_nodes(stage: &mut Stage) -> anyhow::Result<()> {
 }
 
 /// What annotations say about clients, connections and headers shows.
-pub(crate) async fn is_carried_as_annotations_say(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn is_carried_as_annotations_say(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     let ranges = with(inside("ranges", &[("TCP", 84)], &[]), "loadBalancerSourceRanges", json!(["127.0.0.9/32"]));
     let sticky = with(inside("sticky", &[("TCP", 88)], &[]), "sessionAffinity", json!("ClientIP"));
     let services = [
@@ -193,7 +198,7 @@ pub(crate) async fn is_carried_as_annotations_say(stage: &mut Stage) -> anyhow::
 }
 
 /// A member that does not answer its checks gets no traffic, and gets it back.
-pub(crate) async fn goes_around_members_that_are_down(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn goes_around_members_that_are_down(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     let mut local = with(inside("local", &[("TCP", 92)], &MONITOR), "externalTrafficPolicy", json!("Local"));
     local["spec"]["healthCheckNodePort"] = json!(32192);
     begin(stage, &[inside("web", &[("TCP", 91)], &MONITOR), local]).await?;
@@ -227,7 +232,7 @@ pub(crate) async fn goes_around_members_that_are_down(stage: &mut Stage) -> anyh
 }
 
 /// Listeners end TLS with the certificate that is named.
-pub(crate) async fn is_decrypted_with_the_certificate(stage: &mut Stage) -> anyhow::Result<()> {
+pub(crate) async fn is_decrypted_with_the_certificate(stage: &mut ClusterFixture) -> anyhow::Result<()> {
     let certificate = cloud::certificate(&stage.cloud, "web").await?;
     let annotations = [("default-tls-container-ref", &*certificate.reference)];
     begin(stage, &[inside("web", &[("TCP", 443)], &annotations)]).await?;

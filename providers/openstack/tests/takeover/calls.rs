@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
 };
 
-use openstack_local::state::State;
+use openstack_local::state::CloudState;
 
 use crate::recorder::Recorded;
 
@@ -14,11 +14,11 @@ pub(crate) type Changes = BTreeMap<(String, String), usize>;
 
 /// What belongs to which Service: IDs and names.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Whose(BTreeMap<String, String>);
+pub(crate) struct ServiceIndex(BTreeMap<String, String>);
 
-impl Whose {
+impl ServiceIndex {
     /// Reads it from the cloud.
-    pub(crate) fn of(state: &State, services: &BTreeSet<String>) -> Self {
+    pub(crate) fn of(state: &CloudState, services: &BTreeSet<String>) -> Self {
         let mut whose = BTreeMap::new();
         let octavia = &state.octavia;
         let owner = |texts: &mut dyn Iterator<Item = &str>| {
@@ -74,7 +74,7 @@ impl Whose {
     }
 
     /// The ID of the balancer of each Service.
-    pub(crate) fn balancers(state: &State, services: &BTreeSet<String>) -> BTreeMap<String, String> {
+    pub(crate) fn balancers(state: &CloudState, services: &BTreeSet<String>) -> BTreeMap<String, String> {
         let named = |name: &&String| {
             let tag = format!("kube_service_kubernetes_default_{name}");
             let mut rows = state.octavia.load_balancers.iter();
@@ -104,7 +104,7 @@ pub(crate) fn kind(request: &Recorded) -> String {
 }
 
 /// Counts the requests that change something.
-pub(crate) fn count(requests: &[Recorded], whose: &Whose) -> Changes {
+pub(crate) fn count(requests: &[Recorded], whose: &ServiceIndex) -> Changes {
     let mut counts = Changes::new();
     for request in requests.iter().filter(|request| changes(request)) {
         *counts.entry((whose.service(request), kind(request))).or_default() += 1;
@@ -113,7 +113,7 @@ pub(crate) fn count(requests: &[Recorded], whose: &Whose) -> Changes {
 }
 
 /// One line for each request that changes something.
-pub(crate) fn lines(requests: &[Recorded], whose: &Whose) -> String {
+pub(crate) fn lines(requests: &[Recorded], whose: &ServiceIndex) -> String {
     let mut lines = String::new();
     for request in requests.iter().filter(|request| changes(request)) {
         let (service, kind) = (whose.service(request), kind(request));

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
+    environment::{ManagerKind, Programs, TakeoverEnvironment},
+    scenario::TakeoverScenario,
     services::{self, Round},
-    stage::{Programs, Stage, Who},
-    story::Story,
     table,
 };
 
@@ -19,8 +19,10 @@ use crate::{
 type Picture = BTreeMap<String, Value>;
 
 pub(crate) async fn tell(programs: Programs) -> anyhow::Result<()> {
-    let (upstream, ours) =
-        tokio::join!(Box::pin(made_by(programs.clone(), Who::Upstream)), Box::pin(made_by(programs, Who::Ours)));
+    let (upstream, ours) = tokio::join!(
+        Box::pin(made_by(programs.clone(), ManagerKind::Upstream)),
+        Box::pin(made_by(programs, ManagerKind::Ours))
+    );
     let (upstream, ours) = (upstream.context("upstream")?, ours.context("ours")?);
     let mut differences = BTreeSet::new();
     for name in upstream.keys().chain(ours.keys()).collect::<BTreeSet<_>>() {
@@ -56,11 +58,11 @@ fn compare(at: &str, upstream: &Value, ours: &Value, differences: &mut BTreeSet<
 }
 
 /// Lets one manager make everything in a cluster and a cloud of its own.
-async fn made_by(programs: Programs, who: Who) -> anyhow::Result<Picture> {
-    let mut stage = Stage::new(programs, Round::Plain).await?;
+async fn made_by(programs: Programs, who: ManagerKind) -> anyhow::Result<Picture> {
+    let mut stage = TakeoverEnvironment::new(programs, Round::Plain).await?;
     let ccm = stage.start(who).await?;
     stage.join(2).await?;
-    let mut story = Story { round: Round::Plain, stage, kinds: BTreeSet::new() };
+    let mut story = TakeoverScenario { round: Round::Plain, stage, kinds: BTreeSet::new() };
     story.settled(&ccm).await?;
     for kind in services::kinds(Round::Plain, &story.stage.world.ids) {
         story.create(kind).await?;
@@ -76,7 +78,7 @@ async fn made_by(programs: Programs, who: Who) -> anyhow::Result<Picture> {
 }
 
 /// What is in the cloud.
-fn cloud(stage: &Stage) -> Picture {
+fn cloud(stage: &TakeoverEnvironment) -> Picture {
     let clean = Clean::new(stage);
     stage.world.peek(|state| {
         let octavia = &state.octavia;
@@ -121,7 +123,7 @@ fn cloud(stage: &Stage) -> Picture {
 }
 
 /// What is in the cluster.
-async fn cluster(story: &Story) -> anyhow::Result<Picture> {
+async fn cluster(story: &TakeoverScenario) -> anyhow::Result<Picture> {
     let clean = Clean::new(&story.stage);
     let mut picture = Picture::new();
     for (name, object) in story.picture().await? {
@@ -142,7 +144,7 @@ async fn cluster(story: &Story) -> anyhow::Result<Picture> {
 }
 
 /// Events, without their times.
-async fn events(stage: &Stage) -> anyhow::Result<Picture> {
+async fn events(stage: &TakeoverEnvironment) -> anyhow::Result<Picture> {
     let clean = Clean::new(stage);
     let events = stage.events().list(&ListParams::default()).await?.items;
     let line = |event: k8s_openapi::api::core::v1::Event| {
@@ -167,7 +169,7 @@ struct Clean {
 }
 
 impl Clean {
-    fn new(stage: &Stage) -> Self {
+    fn new(stage: &TakeoverEnvironment) -> Self {
         let ids = stage.world.ids.clone();
         let names = vec![
             (ids.nodes_network, "{nodes network}"),

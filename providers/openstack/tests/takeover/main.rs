@@ -2,14 +2,14 @@
 //! kube-apiserver) on one local cloud behind a recorder of every request; and what each of them makes of the same objects.
 
 mod calls;
+mod cloud;
 mod compare;
+mod environment;
 mod measures;
 mod recorder;
+mod scenario;
 mod services;
-mod stage;
-mod story;
 mod table;
-mod world;
 
 use std::{future::Future, process::ExitCode};
 
@@ -19,7 +19,7 @@ use ccm_testkit::{
 };
 use libtest_mimic::{Arguments, Failed};
 
-use crate::{services::Round, stage::Programs};
+use crate::{environment::Programs, services::Round};
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = Arguments::from_args();
@@ -37,12 +37,12 @@ fn main() -> anyhow::Result<ExitCode> {
     let trials = [
         page,
         nightly("managers_swap_with_floating_ips_and_every_annotation", |programs| {
-            on_stage(story::tell(programs, Round::Plain))
+            on_stage(scenario::tell(programs, Round::Plain))
         }),
         nightly("managers_swap_with_managed_security_groups", |programs| {
-            on_stage(story::tell(programs, Round::Managed))
+            on_stage(scenario::tell(programs, Round::Managed))
         }),
-        nightly("managers_swap_with_ovn", |programs| on_stage(story::tell(programs, Round::Ovn))),
+        nightly("managers_swap_with_ovn", |programs| on_stage(scenario::tell(programs, Round::Ovn))),
         nightly("both_managers_make_the_same", |programs| on_stage(compare::tell(programs))),
         nightly("requests_of_both_managers_are_as_listed", |programs| on_stage(measures::tell(programs))),
     ];

@@ -6,10 +6,10 @@ use anyhow::Context as _;
 
 use crate::{
     calls,
+    environment::{ManagerKind, Programs, TakeoverEnvironment},
     recorder::Recorded,
+    scenario::TakeoverScenario,
     services::{self, Round},
-    stage::{Programs, Stage, Who},
-    story::Story,
     table,
 };
 
@@ -17,8 +17,10 @@ use crate::{
 const NODES: usize = 20;
 
 pub(crate) async fn tell(programs: Programs) -> anyhow::Result<()> {
-    let (upstream, ours) =
-        tokio::join!(Box::pin(asked_by(programs.clone(), Who::Upstream)), Box::pin(asked_by(programs, Who::Ours)));
+    let (upstream, ours) = tokio::join!(
+        Box::pin(asked_by(programs.clone(), ManagerKind::Upstream)),
+        Box::pin(asked_by(programs, ManagerKind::Ours))
+    );
     let (upstream, ours) = (upstream.context("upstream")?, ours.context("ours")?);
     anyhow::ensure!(upstream.len() == table::MEASURES.len() && ours.len() == upstream.len(), "not all was measured");
     for ((row, upstream), ours) in table::MEASURES.iter().zip(upstream).zip(ours) {
@@ -35,10 +37,10 @@ pub(crate) async fn tell(programs: Programs) -> anyhow::Result<()> {
 type Counts = BTreeMap<String, usize>;
 
 /// Counts what one manager asks for.
-async fn asked_by(programs: Programs, who: Who) -> anyhow::Result<Vec<Counts>> {
+async fn asked_by(programs: Programs, who: ManagerKind) -> anyhow::Result<Vec<Counts>> {
     let mut counts = Vec::new();
-    let stage = Stage::new(programs, Round::Counted).await?;
-    let mut story = Story { round: Round::Counted, stage, kinds: BTreeSet::new() };
+    let stage = TakeoverEnvironment::new(programs, Round::Counted).await?;
+    let mut story = TakeoverScenario { round: Round::Counted, stage, kinds: BTreeSet::new() };
     let mut ccm = story.stage.start(who).await?;
     story.quiet(Vec::new()).await?;
     story.stage.join(NODES).await?;
@@ -54,7 +56,7 @@ async fn asked_by(programs: Programs, who: Who) -> anyhow::Result<Vec<Counts>> {
     story.stage.join(1).await?;
     counts.push(balancers(&story.settled(&ccm).await?));
     story.stage.end(ccm).await?;
-    if who == Who::Upstream {
+    if who == ManagerKind::Upstream {
         story.stage.release_lease().await?;
     }
     story.stage.world.recorder.take();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::world::Ids;
+use crate::cloud::Ids;
 
 /// How the managers are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Round {
 
 /// A kind of Service.
 #[derive(Clone, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct ServiceKind {
     pub(crate) name: &'static str,
     annotations: Vec<(String, String)>,
     ports: Value,
@@ -53,7 +53,7 @@ pub(crate) struct Kind {
 const INTERNAL: (&str, &str) = ("service.beta.kubernetes.io/openstack-internal-load-balancer", "true");
 const RANGES: (&str, &str) = ("service.beta.kubernetes.io/load-balancer-source-ranges", "10.9.0.0/16,192.0.2.0/24");
 
-impl Kind {
+impl ServiceKind {
     fn new(name: &'static str, annotations: &[(&str, &str)]) -> Self {
         let prefix = |key: &str| {
             if key.contains('/') { key.to_owned() } else { format!("loadbalancer.openstack.org/{key}") }
@@ -87,21 +87,21 @@ fn port(name: &str, protocol: &str, number: u16) -> Value {
 }
 
 /// A Service that comes later.
-pub(crate) fn later() -> Kind {
-    Kind::new("later", &[])
+pub(crate) fn later() -> ServiceKind {
+    ServiceKind::new("later", &[])
 }
 
 /// Services with nothing special, for counting.
-fn many() -> Vec<Kind> {
+fn many() -> Vec<ServiceKind> {
     const NAMES: [&str; 20] = [
         "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7",
         "b8", "b9",
     ];
-    NAMES.iter().map(|name| Kind::new(name, &[])).collect()
+    NAMES.iter().map(|name| ServiceKind::new(name, &[])).collect()
 }
 
 /// All kinds of a round.
-pub(crate) fn kinds(round: Round, ids: &Ids) -> Vec<Kind> {
+pub(crate) fn kinds(round: Round, ids: &Ids) -> Vec<ServiceKind> {
     match round {
         Round::Plain => [forms(), settings(ids), placement(ids)].concat(),
         Round::Counted => many(),
@@ -111,23 +111,23 @@ pub(crate) fn kinds(round: Round, ids: &Ids) -> Vec<Kind> {
 }
 
 /// What a Service itself says.
-fn forms() -> Vec<Kind> {
+fn forms() -> Vec<ServiceKind> {
     vec![
-        Kind::new("one", &[]),
-        Kind::new("two", &[]).ports(json!([port("http", "TCP", 80), port("alt", "TCP", 8080)])),
-        Kind::new("udp", &[]).ports(json!([port("dns", "UDP", 53)])),
-        Kind::new("mixed", &[]).ports(json!([port("dns", "UDP", 53), port("dns-tcp", "TCP", 53)])),
-        Kind::new("sctp", &[]).ports(json!([port("sig", "SCTP", 2905)])),
-        Kind::new("affinity", &[]).more(json!({"sessionAffinity": "ClientIP"})),
-        Kind::new("local", &[("enable-health-monitor", "true")]).more(json!({"externalTrafficPolicy": "Local"})),
-        Kind::new("locally", &[]).more(json!({"externalTrafficPolicy": "Local"})),
-        Kind::new("ranges", &[]).more(json!({"loadBalancerSourceRanges": ["10.9.0.0/16", "192.0.2.0/24"]})),
-        Kind::new("noted", &[RANGES]),
+        ServiceKind::new("one", &[]),
+        ServiceKind::new("two", &[]).ports(json!([port("http", "TCP", 80), port("alt", "TCP", 8080)])),
+        ServiceKind::new("udp", &[]).ports(json!([port("dns", "UDP", 53)])),
+        ServiceKind::new("mixed", &[]).ports(json!([port("dns", "UDP", 53), port("dns-tcp", "TCP", 53)])),
+        ServiceKind::new("sctp", &[]).ports(json!([port("sig", "SCTP", 2905)])),
+        ServiceKind::new("affinity", &[]).more(json!({"sessionAffinity": "ClientIP"})),
+        ServiceKind::new("local", &[("enable-health-monitor", "true")]).more(json!({"externalTrafficPolicy": "Local"})),
+        ServiceKind::new("locally", &[]).more(json!({"externalTrafficPolicy": "Local"})),
+        ServiceKind::new("ranges", &[]).more(json!({"loadBalancerSourceRanges": ["10.9.0.0/16", "192.0.2.0/24"]})),
+        ServiceKind::new("noted", &[RANGES]),
     ]
 }
 
 /// What annotations say about listeners, pools and monitors.
-fn settings(ids: &Ids) -> Vec<Kind> {
+fn settings(ids: &Ids) -> Vec<ServiceKind> {
     let monitor = [
         ("enable-health-monitor", "true"),
         ("health-monitor-delay", "9"),
@@ -142,56 +142,60 @@ fn settings(ids: &Ids) -> Vec<Kind> {
         ("timeout-tcp-inspect", "10"),
     ];
     vec![
-        Kind::new("monitor", &monitor).ports(json!([port("dns", "UDP", 53), port("dns-tcp", "TCP", 53)])),
-        Kind::new("timeouts", &timeouts),
-        Kind::new("limit", &[("connection-limit", "100")]),
-        Kind::new("method", &[("lb-method", "LEAST_CONNECTIONS")]),
-        Kind::new("proxy", &[("proxy-protocol", "true")]),
-        Kind::new("proxy2", &[("proxy-protocol", "v2")]),
-        Kind::new("forward", &[("x-forwarded-for", "true")]),
-        Kind::new("tls", &[("default-tls-container-ref", &ids.certificate)]).ports(json!([port("https", "TCP", 443)])),
-        Kind::new("select", &[("node-selector", "pool=blue")]),
+        ServiceKind::new("monitor", &monitor).ports(json!([port("dns", "UDP", 53), port("dns-tcp", "TCP", 53)])),
+        ServiceKind::new("timeouts", &timeouts),
+        ServiceKind::new("limit", &[("connection-limit", "100")]),
+        ServiceKind::new("method", &[("lb-method", "LEAST_CONNECTIONS")]),
+        ServiceKind::new("proxy", &[("proxy-protocol", "true")]),
+        ServiceKind::new("proxy2", &[("proxy-protocol", "v2")]),
+        ServiceKind::new("forward", &[("x-forwarded-for", "true")]),
+        ServiceKind::new("tls", &[("default-tls-container-ref", &ids.certificate)])
+            .ports(json!([port("https", "TCP", 443)])),
+        ServiceKind::new("select", &[("node-selector", "pool=blue")]),
     ]
 }
 
 /// What says where a balancer and its addresses are.
-fn placement(ids: &Ids) -> Vec<Kind> {
+fn placement(ids: &Ids) -> Vec<ServiceKind> {
     vec![
-        Kind::new("internal", &[INTERNAL]),
-        Kind::new("address", &[INTERNAL]).more(json!({"loadBalancerIP": "10.0.200.7"})),
-        Kind::new("subnet", &[("subnet-id", &ids.vip_subnet), ("member-subnet-id", &ids.nodes_subnet)]),
-        Kind::new("network", &[("network-id", &ids.vip_network), ("subnet-id", &ids.vip_subnet)]),
-        Kind::new("port", &[("port-id", &ids.vip_port)]),
-        Kind::new("class", &[("class", "spare")]),
-        Kind::new("flavor", &[("flavor-id", &ids.flavor)]),
-        Kind::new("zone", &[("availability-zone", "zone-1")]),
-        Kind::new("keep", &[("keep-floatingip", "true")]),
-        Kind::new("fsubnet", &[("floating-network-id", &ids.public), ("floating-subnet-id", &ids.public_subnet)]),
-        Kind::new("pattern", &[("floating-subnet", "public-b*")]),
-        Kind::new("tags", &[("floating-subnet-tags", "spare")]),
-        Kind::new("fixed", &[]).more(json!({"loadBalancerIP": ids.fixed_address})),
-        Kind::new("hostname", &[("hostname", "shop.example")]),
-        Kind::new("shared", &[("load-balancer-id", &ids.manual)]).ports(json!([port("alt", "TCP", 8081)])),
+        ServiceKind::new("internal", &[INTERNAL]),
+        ServiceKind::new("address", &[INTERNAL]).more(json!({"loadBalancerIP": "10.0.200.7"})),
+        ServiceKind::new("subnet", &[("subnet-id", &ids.vip_subnet), ("member-subnet-id", &ids.nodes_subnet)]),
+        ServiceKind::new("network", &[("network-id", &ids.vip_network), ("subnet-id", &ids.vip_subnet)]),
+        ServiceKind::new("port", &[("port-id", &ids.vip_port)]),
+        ServiceKind::new("class", &[("class", "spare")]),
+        ServiceKind::new("flavor", &[("flavor-id", &ids.flavor)]),
+        ServiceKind::new("zone", &[("availability-zone", "zone-1")]),
+        ServiceKind::new("keep", &[("keep-floatingip", "true")]),
+        ServiceKind::new(
+            "fsubnet",
+            &[("floating-network-id", &ids.public), ("floating-subnet-id", &ids.public_subnet)],
+        ),
+        ServiceKind::new("pattern", &[("floating-subnet", "public-b*")]),
+        ServiceKind::new("tags", &[("floating-subnet-tags", "spare")]),
+        ServiceKind::new("fixed", &[]).more(json!({"loadBalancerIP": ids.fixed_address})),
+        ServiceKind::new("hostname", &[("hostname", "shop.example")]),
+        ServiceKind::new("shared", &[("load-balancer-id", &ids.manual)]).ports(json!([port("alt", "TCP", 8081)])),
     ]
 }
 
-fn managed(ids: &Ids) -> Vec<Kind> {
+fn managed(ids: &Ids) -> Vec<ServiceKind> {
     vec![
-        Kind::new("one", &[]),
-        Kind::new("mixed", &[]).ports(json!([port("dns", "UDP", 53), port("dns-tcp", "TCP", 53)])),
-        Kind::new("local", &[]).more(json!({"externalTrafficPolicy": "Local"})),
-        Kind::new("ranges", &[RANGES]),
-        Kind::new("shared", &[("load-balancer-id", &ids.manual)]).ports(json!([port("alt", "TCP", 8081)])),
+        ServiceKind::new("one", &[]),
+        ServiceKind::new("mixed", &[]).ports(json!([port("dns", "UDP", 53), port("dns-tcp", "TCP", 53)])),
+        ServiceKind::new("local", &[]).more(json!({"externalTrafficPolicy": "Local"})),
+        ServiceKind::new("ranges", &[RANGES]),
+        ServiceKind::new("shared", &[("load-balancer-id", &ids.manual)]).ports(json!([port("alt", "TCP", 8081)])),
     ]
 }
 
-fn ovn() -> Vec<Kind> {
+fn ovn() -> Vec<ServiceKind> {
     vec![
-        Kind::new("one", &[]),
-        Kind::new("mixed", &[("enable-health-monitor", "true")])
+        ServiceKind::new("one", &[]),
+        ServiceKind::new("mixed", &[("enable-health-monitor", "true")])
             .ports(json!([port("dns", "UDP", 53), port("dns-tcp", "TCP", 53)])),
-        Kind::new("local", &[("enable-health-monitor", "true")]).more(json!({"externalTrafficPolicy": "Local"})),
-        Kind::new("ranges", &[RANGES]),
-        Kind::new("internal", &[INTERNAL]),
+        ServiceKind::new("local", &[("enable-health-monitor", "true")]).more(json!({"externalTrafficPolicy": "Local"})),
+        ServiceKind::new("ranges", &[RANGES]),
+        ServiceKind::new("internal", &[INTERNAL]),
     ]
 }

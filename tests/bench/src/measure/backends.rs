@@ -6,13 +6,13 @@ use anyhow::ensure;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    admin::{self, Admin},
+    admin::{self, AdminClient},
     cluster,
-    contender::Contender,
-    figures::Figures,
     manager::Election,
+    metrics::Measurements,
+    run::BenchmarkRun,
     scenario::{Scenario, node_name},
-    world::World,
+    subject::BenchmarkedManager,
 };
 
 /// Nodes that are excluded one by one, and then so many together.
@@ -25,10 +25,10 @@ const SETTLE: Duration = Duration::from_secs(15);
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::Result<Figures> {
+pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
     ensure!(scenario.has_services() && scenario.size.services > 0, "this needs services");
     ensure!(scenario.size.nodes > 2 * NODES, "this needs more than {} nodes", 2 * NODES);
-    let mut world = World::new(scenario, contender).await?;
+    let mut world = BenchmarkRun::new(scenario, contender).await?;
     let admin = world.cloud.admin().clone();
     let mut manager = world.launch(Election::Off, "manager.log").await?;
     world.converged(&mut manager).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::R
     sleep(SETTLE).await;
     let burst = admin::between(&before, &admin.calls().await?);
 
-    let mut figures = Figures::default();
+    let mut figures = Measurements::default();
     figures.spread("seconds from exclusion to removal", waits);
     figures.count(format!("cloud writes for {NODES} nodes, one by one"), admin::writes(&alone));
     figures.spread(&format!("seconds to removal, {NODES} nodes at once"), together);
@@ -63,7 +63,7 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::R
 }
 
 /// Waits until all balancers have all nodes.
-async fn complete(admin: &Admin, nodes: usize) -> anyhow::Result<()> {
+async fn complete(admin: &AdminClient, nodes: usize) -> anyhow::Result<()> {
     let wait = async {
         while !admin.load_balancers().await?.iter().all(|balancer| balancer.nodes.len() == nodes) {
             sleep(Duration::from_millis(500)).await;
@@ -74,7 +74,11 @@ async fn complete(admin: &Admin, nodes: usize) -> anyhow::Result<()> {
 }
 
 /// Excludes nodes; answers for each balancer how long it took until it had none of them.
-async fn removal(world: &World<'_>, admin: &Admin, numbers: std::ops::Range<usize>) -> anyhow::Result<Vec<f64>> {
+async fn removal(
+    world: &BenchmarkRun<'_>,
+    admin: &AdminClient,
+    numbers: std::ops::Range<usize>,
+) -> anyhow::Result<Vec<f64>> {
     let names: Vec<String> = numbers.map(node_name).collect();
     let start = Instant::now();
     for name in &names {

@@ -6,34 +6,38 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::mebibytes;
 use crate::{
-    admin::{self, Admin, Calls},
+    admin::{self, AdminClient, Calls},
     cluster::{self, Requests},
-    contender::Contender,
-    figures::Figures,
-    follow::Progress,
+    convergence::Progress,
     manager::Election,
+    metrics::Measurements,
+    run::BenchmarkRun,
     scenario::{Outage, Scenario, Size},
-    world::World,
+    subject::BenchmarkedManager,
 };
 
 /// Work goes on when the last object looks done: events are written, and balancers are told of the last nodes.
 const AFTER: Duration = Duration::from_secs(10);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &Contender, outage: Option<Outage>) -> anyhow::Result<Figures> {
-    let mut world = World::new(scenario, contender).await?;
+pub(crate) async fn run(
+    scenario: &Scenario,
+    contender: &BenchmarkedManager,
+    outage: Option<Outage>,
+) -> anyhow::Result<Measurements> {
+    let mut world = BenchmarkRun::new(scenario, contender).await?;
     let before = world.cluster.usage()?;
     let mut manager = world.launch(Election::Off, "manager.log").await?;
     let start = manager.started();
     let admin = world.cloud.admin().clone();
-    let (progress, outage) = tokio::try_join!(world.converged(&mut manager), cut(&admin, outage, start))?;
+    let (progress, outage) = tokio::try_join!(world.converged(&mut manager), run_outage(&admin, outage, start))?;
     sleep_until(start + progress.all() + AFTER).await;
     let after = world.cluster.usage()?;
     let own = manager.usage()?;
     let calls = admin.calls().await?;
     manager.kill().await?;
 
-    let mut figures = Figures::default();
+    let mut figures = Measurements::default();
     times(&mut figures, &progress);
     if let Some(outage) = outage {
         // What was done when it began needs no time after it.
@@ -57,7 +61,7 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender, outage: Opti
 }
 
 /// Adds what the aims are about: writes beside the fewest that there can be, and updates per service.
-fn shares(figures: &mut Figures, scenario: &Scenario, calls: &Calls, requests: &Requests) {
+fn shares(figures: &mut Measurements, scenario: &Scenario, calls: &Calls, requests: &Requests) {
     let Size { nodes, services } = scenario.size;
     // A node's addresses, its labels with the taint, its routes; a service's finalizer and its status.
     let of_node = if scenario.has_routes() { 3 } else { 2 };
@@ -70,7 +74,7 @@ fn shares(figures: &mut Figures, scenario: &Scenario, calls: &Calls, requests: &
     }
 }
 
-fn times(figures: &mut Figures, progress: &Progress) {
+fn times(figures: &mut Measurements, progress: &Progress) {
     figures.amount("seconds until all is done", progress.all().as_secs_f64());
     figures.amount("seconds until all nodes are initialised", progress.nodes.as_secs_f64());
     for (name, time) in [("services have an address", progress.services), ("routes are marked", progress.routes)] {
@@ -81,14 +85,18 @@ fn times(figures: &mut Figures, progress: &Progress) {
 }
 
 /// What came of an outage.
-struct Cut {
+struct OutageResult {
     /// Calls that were tried in vain.
     calls: Calls,
     end: Instant,
 }
 
 /// Lets every call fail for a while.
-async fn cut(admin: &Admin, outage: Option<Outage>, start: Instant) -> anyhow::Result<Option<Cut>> {
+async fn run_outage(
+    admin: &AdminClient,
+    outage: Option<Outage>,
+    start: Instant,
+) -> anyhow::Result<Option<OutageResult>> {
     let Some(Outage { after, length }) = outage else { return Ok(None) };
     // A cloud in the manager's process is not there at once.
     admin.ready().await?;
@@ -98,5 +106,5 @@ async fn cut(admin: &Admin, outage: Option<Outage>, start: Instant) -> anyhow::R
     sleep(length).await;
     let calls = admin::between(&before, &admin.calls().await?);
     admin.end_outage().await?;
-    Ok(Some(Cut { calls, end: Instant::now() }))
+    Ok(Some(OutageResult { calls, end: Instant::now() }))
 }

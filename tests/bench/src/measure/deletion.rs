@@ -8,11 +8,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     admin,
-    contender::Contender,
-    figures::Figures,
     manager::Election,
+    metrics::Measurements,
+    run::BenchmarkRun,
     scenario::{Scenario, node_name},
-    world::World,
+    subject::BenchmarkedManager,
 };
 
 /// Instances that end, one after the other: few enough not to look like a mistake of the cloud.
@@ -25,9 +25,9 @@ const SETTLE: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::Result<Figures> {
+pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
     ensure!(scenario.size.nodes >= 10 * NODES, "this needs {} nodes or more", 10 * NODES);
-    let mut world = World::new(scenario, contender).await?;
+    let mut world = BenchmarkRun::new(scenario, contender).await?;
     let admin = world.cloud.admin().clone();
     let mut manager = world.launch(Election::Off, "manager.log").await?;
     world.converged(&mut manager).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::R
         let end = ended.get(name).with_context(|| format!("{name} was deleted although its instance is there"))?;
         anyhow::Ok(at.saturating_duration_since(*end).as_secs_f64())
     });
-    let mut figures = Figures::default();
+    let mut figures = Measurements::default();
     figures.spread("seconds from the end of an instance to that of its Node", waits.collect::<Result<_, _>>()?);
     figures.calls(&admin::between(&before, &admin.calls().await?));
     manager.kill().await?;

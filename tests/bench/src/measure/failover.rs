@@ -8,8 +8,8 @@ use kube::Api;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    cloud::Cloud, contender::Contender, contender::Place, figures::Figures, manager::Election, scenario::Scenario,
-    scenario::node_name, world::World,
+    cloud::Cloud, manager::Election, metrics::Measurements, run::BenchmarkRun, scenario::Scenario, scenario::node_name,
+    subject::BenchmarkedManager, subject::CloudLocation,
 };
 
 /// How often the leader ends.
@@ -22,15 +22,15 @@ const POLL: Duration = Duration::from_millis(20);
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Measures two replicas of one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::Result<Figures> {
-    let mut world = World::new(scenario, contender).await?;
+pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+    let mut world = BenchmarkRun::new(scenario, contender).await?;
     let mut leader = world.launch(Election::On, "replica-0.log").await?;
     world.converged(&mut leader).await?;
     let (mut leases, mut work) = (Vec::new(), Vec::new());
     let mut clouds = Vec::new();
     for number in 1..=TIMES {
         // Clouds in the managers' processes cannot share one address.
-        if contender.place == Place::Inside {
+        if contender.place == CloudLocation::Inside {
             let folder = world.cluster.folder();
             clouds.push(Cloud::start(contender, scenario.setting, folder, &format!("replica-{number}")).await?);
         }
@@ -64,7 +64,7 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::R
         leader = standby;
     }
     leader.kill().await?;
-    let mut figures = Figures::default();
+    let mut figures = Measurements::default();
     figures.spread("seconds from SIGTERM until another holds the Lease", leases);
     figures.spread("seconds from SIGTERM until a new node is initialised", work);
     world.stop().await?;

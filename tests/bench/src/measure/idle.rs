@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    admin, cluster, contender::Contender, figures::Figures, manager::Election, scenario::Scenario, world::World,
+    admin, cluster, manager::Election, metrics::Measurements, run::BenchmarkRun, scenario::Scenario,
+    subject::BenchmarkedManager,
 };
 
 /// Until nothing is left of the start.
@@ -12,8 +13,8 @@ const SETTLE: Duration = Duration::from_secs(30);
 const WINDOW: Duration = Duration::from_secs(120);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::Result<Figures> {
-    let mut world = World::new(scenario, contender).await?;
+pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+    let mut world = BenchmarkRun::new(scenario, contender).await?;
     let admin = world.cloud.admin().clone();
     let mut manager = world.launch(Election::On, "manager.log").await?;
     world.converged(&mut manager).await?;
@@ -21,7 +22,7 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::R
     let (requests, calls, usage) = (world.cluster.requests(contender)?, admin.calls().await?, manager.usage()?);
     manager.stays(WINDOW).await?;
     let after = manager.usage()?;
-    let mut figures = Figures::default();
+    let mut figures = Measurements::default();
     let cpu = after.cpu.saturating_sub(usage.cpu);
     figures.amount(format!("CPU seconds in {WINDOW:?}"), cpu.as_secs_f64());
     figures.amount("RSS at the end, MiB", super::mebibytes(after.rss));

@@ -15,10 +15,10 @@ use super::mebibytes;
 use crate::{
     cloud::Cloud,
     cluster,
-    contender::Contender,
-    figures::Figures,
     manager::{Election, Manager},
+    metrics::Measurements,
     scenario::{Scenario, Size},
+    subject::BenchmarkedManager,
 };
 
 /// Until a manager is done with what a start, or the last new node, brings.
@@ -29,13 +29,13 @@ const LIMIT: Duration = Duration::from_secs(1800);
 const PROJECTED: f64 = 100_000.0;
 
 /// Measures one manager: with all nodes, and with none.
-pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::Result<Figures> {
+pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
     let nodes = scenario.size.nodes as f64;
     let none = Scenario { size: Size { nodes: 0, services: 0 }, ..scenario.clone() };
     let (empty, _) = resident(&none, contender).await?;
     let (full, peak) = resident(scenario, contender).await?;
     let each = (full.saturating_sub(empty)) as f64 / nodes;
-    let mut figures = Figures::default();
+    let mut figures = Measurements::default();
     figures.amount("RSS without nodes, MiB", mebibytes(empty));
     figures.amount("RSS with all nodes, MiB", mebibytes(full));
     figures.amount("peak RSS with all nodes, MiB", mebibytes(peak));
@@ -45,7 +45,7 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::R
 }
 
 /// What a manager has resident that was started when all nodes were initialised: now and at most.
-async fn resident(scenario: &Scenario, contender: &Contender) -> anyhow::Result<(u64, u64)> {
+async fn resident(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<(u64, u64)> {
     let server = ApiServer::new(Options::default());
     let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
     let folder = tempfile::tempdir()?;

@@ -11,9 +11,9 @@ mod restart;
 use clap::ValueEnum;
 
 use crate::{
-    contender::Contender,
-    figures::Figures,
+    metrics::Measurements,
     scenario::{Outage, Scenario, Size},
+    subject::BenchmarkedManager,
 };
 
 /// What is measured.
@@ -59,9 +59,9 @@ impl Measure {
     pub(crate) async fn run(
         self,
         scenario: &Scenario,
-        contender: &Contender,
+        contender: &BenchmarkedManager,
         outage: Option<Outage>,
-    ) -> anyhow::Result<Figures> {
+    ) -> anyhow::Result<Measurements> {
         match self {
             Self::Converge => converge::run(scenario, contender, outage).await,
             Self::Restart => restart::run(scenario, contender).await,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::mebibytes;
 use crate::{
-    admin, cluster, contender::Contender, figures::Figures, manager::Election, scenario::Scenario, world::World,
+    admin, cluster, manager::Election, metrics::Measurements, run::BenchmarkRun, scenario::Scenario,
+    subject::BenchmarkedManager,
 };
 
 /// Long enough for everything that a start does, and for a few periods of the loops that never end.
@@ -13,8 +14,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(20);
 
 /// Measures one manager.
-pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::Result<Figures> {
-    let mut world = World::new(scenario, contender).await?;
+pub(crate) async fn run(scenario: &Scenario, contender: &BenchmarkedManager) -> anyhow::Result<Measurements> {
+    let mut world = BenchmarkRun::new(scenario, contender).await?;
     let admin = world.cloud.admin().clone();
     let mut first = world.launch(Election::Off, "first.log").await?;
     world.converged(&mut first).await?;
@@ -30,7 +31,7 @@ pub(crate) async fn run(scenario: &Scenario, contender: &Contender) -> anyhow::R
     let own = second.usage()?;
     let calls = admin.calls().await?;
     second.kill().await?;
-    let mut figures = Figures::default();
+    let mut figures = Measurements::default();
     figures.amount(format!("CPU seconds in {WINDOW:?}"), own.cpu.as_secs_f64());
     figures.amount("peak RSS, MiB", mebibytes(own.peak_rss));
     figures.calls(&admin::between(&calls_before.unwrap_or_default(), &calls));

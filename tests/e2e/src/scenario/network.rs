@@ -7,7 +7,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::{SOON, Scenario, each};
-use crate::observer::pod_cidrs;
+use crate::watcher::pod_cidrs;
 
 impl Scenario {
     /// Gives a node its pod networks, as an allocator does.

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{POLL, Scenario};
-use crate::balance::differences;
-use crate::observer::{NAMESPACE, Services, wants_balancer};
+use crate::load_balancer_checks::differences;
 use crate::server::Write;
+use crate::watcher::{NAMESPACE, Services, wants_balancer};
 
 /// Requests of a scenario at a time.
 const AT_ONCE: usize = 16;

@@ -4,7 +4,7 @@
 //! A case is called `<server>::<subject>::<what must hold>`; a filter such as `nodes::` chooses the subject. Each subject has
 //! a module with `cases()`.
 
-mod gate;
+mod call_breakpoint;
 #[allow(dead_code, reason = "other suites use the rest")]
 #[path = "../support/helm.rs"]
 mod helm;

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ccm_e2e::image::Means;
+use ccm_e2e::image::ContainerMethod;
 use ccm_e2e::scenario::{Scenario, neighbour, user};
-use ccm_e2e::server::{Kind, Server};
+use ccm_e2e::server::{Server, ServerKind};
 use ccm_testkit::apiserver;
 use ccm_testkit::control_plane::{Binaries, GoProgram, helm};
 use ccm_testkit::suite::{Tier, failed};
@@ -18,7 +18,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::OnceCell;
 
 /// The embedded server and a real one.
-pub(crate) const EVERYWHERE: &[Kind] = &[Kind::Embedded, Kind::Real];
+pub(crate) const EVERYWHERE: &[ServerKind] = &[ServerKind::Embedded, ServerKind::Real];
 
 /// Scenarios at a time: they mostly wait, and the machines that run them have few processors.
 const AT_ONCE: usize = 8;
@@ -45,7 +45,7 @@ impl Need {
         match self {
             Self::Go(program) => program.find().err(),
             Self::Helm => helm().err(),
-            Self::Containers => Means::find().err().map(str::to_owned),
+            Self::Containers => ContainerMethod::find().err().map(str::to_owned),
         }
     }
 }
@@ -60,7 +60,7 @@ pub(crate) struct Case {
     /// Short name: region, and beginning of node names. No other case has it.
     pub(crate) slug: &'static str,
     /// Servers it runs on.
-    pub(crate) on: &'static [Kind],
+    pub(crate) on: &'static [ServerKind],
     /// Whether it bears no others beside it: it then runs alone on a real server, and has an embedded one of its own.
     pub(crate) alone: bool,
     /// Settings of an embedded server of its own.
@@ -92,7 +92,7 @@ macro_rules! case {
 }
 
 /// Where a case runs: which kind of server, and which of those.
-type Place = (Kind, usize);
+type ServerSlot = (ServerKind, usize);
 
 /// Settings of embedded servers: what they answered is counted.
 pub(crate) fn settings() -> apiserver::Options {
@@ -110,7 +110,7 @@ pub(crate) fn main(cases: &[Case]) -> anyhow::Result<ExitCode> {
     let servers = Arc::new(Servers::new(cases));
     let trials = places(cases).into_iter().filter_map(|(case, place)| {
         let (kind, _) = place;
-        let tier = case.tier.unwrap_or(if kind == Kind::Embedded { Tier::Quick } else { Tier::Full });
+        let tier = case.tier.unwrap_or(if kind == ServerKind::Embedded { Tier::Quick } else { Tier::Full });
         // What is missing takes a look, which nobody needs who does not run it.
         let missing = if tier == chosen { servers.missing(case, kind) } else { None };
         let name = format!("{}::{}::{}", kind.name(), case.subject, case.name);
@@ -126,13 +126,13 @@ pub(crate) fn main(cases: &[Case]) -> anyhow::Result<ExitCode> {
 
 /// Each case with each of its places, so that no server's cases come all at once: those that wait for it would be in the way
 /// of those that could run.
-fn places(cases: &[Case]) -> Vec<(Case, Place)> {
-    let mut turns: BTreeMap<Kind, usize> = BTreeMap::new();
-    let mut lengths: BTreeMap<Place, usize> = BTreeMap::new();
+fn places(cases: &[Case]) -> Vec<(Case, ServerSlot)> {
+    let mut turns: BTreeMap<ServerKind, usize> = BTreeMap::new();
+    let mut lengths: BTreeMap<ServerSlot, usize> = BTreeMap::new();
     let mut all = Vec::new();
     for case in cases {
         for &kind in case.on {
-            let number = match case.alone && kind == Kind::Real {
+            let number = match case.alone && kind == ServerKind::Real {
                 true => {
                     let turn = turns.entry(kind).or_default();
                     *turn += 1;
@@ -173,11 +173,11 @@ impl Servers {
     }
 
     /// Why a case cannot run on such a server.
-    fn missing(&self, case: Case, kind: Kind) -> Option<String> {
+    fn missing(&self, case: Case, kind: ServerKind) -> Option<String> {
         let server = match kind {
-            Kind::Embedded => None,
-            Kind::Real | Kind::RealWithoutWatchList => self.binaries.as_ref().err().cloned(),
-            Kind::RealWithControllers => match &self.binaries {
+            ServerKind::Embedded => None,
+            ServerKind::Real | ServerKind::RealWithoutWatchList => self.binaries.as_ref().err().cloned(),
+            ServerKind::RealWithControllers => match &self.binaries {
                 Ok(binaries) if binaries.kube_controller_manager.is_some() => None,
                 Ok(_) => {
                     Some("no kube-controller-manager; `cargo xtask control-plane` builds it, it needs Go".to_owned())
@@ -188,23 +188,23 @@ impl Servers {
         server.or_else(|| case.needs.iter().find_map(|need| need.missing()))
     }
 
-    async fn get(&self, case: &Case, (kind, number): Place) -> anyhow::Result<Arc<Server>> {
+    async fn get(&self, case: &Case, (kind, number): ServerSlot) -> anyhow::Result<Arc<Server>> {
         let cell = match (kind, case.own_server) {
-            (Kind::Embedded, Some(options)) => return Server::embedded(options()).await,
-            (Kind::Embedded, None) if case.alone => return Server::embedded(settings()).await,
-            (Kind::Embedded, None) => {
+            (ServerKind::Embedded, Some(options)) => return Server::embedded(options()).await,
+            (ServerKind::Embedded, None) if case.alone => return Server::embedded(settings()).await,
+            (ServerKind::Embedded, None) => {
                 return self.embedded.get_or_try_init(|| Server::embedded(settings())).await.cloned();
             }
-            (Kind::Real, _) => &self.real[number],
-            (Kind::RealWithoutWatchList, _) => &self.without_watchlist,
-            (Kind::RealWithControllers, _) => &self.with_controllers,
+            (ServerKind::Real, _) => &self.real[number],
+            (ServerKind::RealWithoutWatchList, _) => &self.without_watchlist,
+            (ServerKind::RealWithControllers, _) => &self.with_controllers,
         };
         let binaries = self.binaries.as_ref().map_err(|missing| anyhow::anyhow!("{missing}"))?;
         cell.get_or_try_init(|| Server::real(kind, binaries, &self.users)).await.cloned()
     }
 }
 
-fn run(handle: &Handle, servers: &Arc<Servers>, case: Case, place: Place) -> Result<(), Failed> {
+fn run(handle: &Handle, servers: &Arc<Servers>, case: Case, place: ServerSlot) -> Result<(), Failed> {
     let done = handle.block_on(async {
         let server = servers.get(&case, place).await?;
         if case.alone {

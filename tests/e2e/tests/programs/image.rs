@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ccm_e2e::image::{Container, Means, RUNTIME, shared_libraries};
+use ccm_e2e::image::{Container, ContainerMethod, RUNTIME, shared_libraries};
 use ccm_testkit::suite::Tier;
 
 use crate::cases;
@@ -18,7 +18,7 @@ use crate::plain::{Case, needing};
 const PROGRAM_VARIABLE: &str = "CCM_IMAGE_PROGRAM";
 
 pub(crate) fn cases() -> Vec<Case> {
-    let means = Means::find().err();
+    let means = ContainerMethod::find().err();
     let program = image_program().err();
     let mut cases = needing(means, cases![the_program_under_test_runs_in_a_container]);
     let shipped = needing(
@@ -69,7 +69,7 @@ fn the_program_under_test_runs_in_a_container() {
 
 /// Runs a program with nothing but itself and its libraries, as the image's user on a read-only root.
 fn runs_in_a_container(program: &Path) {
-    for means in Means::find().unwrap() {
+    for means in ContainerMethod::find().unwrap() {
         let output = run(means, program, &["--version"]);
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains(env!("CARGO_PKG_VERSION")), "{means:?}: {output:?}");
@@ -84,7 +84,7 @@ fn runs_in_a_container(program: &Path) {
     }
 }
 
-fn run(means: Means, program: &Path, args: &[&str]) -> Output {
+fn run(means: ContainerMethod, program: &Path, args: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let container = Container::new(means, directory.path(), program, "/ccm").unwrap();
     let command: Vec<_> = ["/ccm"].iter().chain(args).map(ToString::to_string).collect();

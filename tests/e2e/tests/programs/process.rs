@@ -42,11 +42,11 @@ pub(crate) fn cases() -> Vec<Case> {
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 /// A directory with the files of one test, and the processes started with them.
-struct Bench {
+struct TestDirectory {
     directory: tempfile::TempDir,
 }
 
-impl Bench {
+impl TestDirectory {
     fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
@@ -104,7 +104,7 @@ fn flag(name: &str, value: &Path) -> String {
 }
 
 async fn help_and_version_succeed() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let (code, help) = bench.run(&["--help"]).await;
     assert_eq!(code, Some(0), "{help}");
     for word in ["ccm-mock", "--cloud-provider", "--cloud-config", "--node-deletion-safety", "--leader-elect"] {
@@ -116,7 +116,7 @@ async fn help_and_version_succeed() {
 }
 
 async fn mistakes_in_flags_are_reported_together() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let text = bench.refused(&["--cloud-provider=mock", "--no-such-flag=1"]).await;
     assert!(text.contains("--no-such-flag"), "{text}");
     let text = bench.refused(&["--cloud-provider=mock", "--node-monitor-period=5parsecs"]).await;
@@ -129,7 +129,7 @@ async fn mistakes_in_flags_are_reported_together() {
 }
 
 async fn flags_that_contradict_each_other_are_reported_together() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let text = bench
         .refused(&[
             "--cloud-provider=mock",
@@ -160,7 +160,7 @@ async fn flags_that_contradict_each_other_are_reported_together() {
 }
 
 async fn a_bad_migration_file_is_named_with_every_wrong_field() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let silent = Silent::take();
     let kubeconfig = bench.kubeconfig(&silent.url());
     let refused = async |file: &Path| {
@@ -190,7 +190,7 @@ async fn a_bad_migration_file_is_named_with_every_wrong_field() {
 }
 
 async fn help_has_groups_and_stages_and_version_has_forms() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let (_, help) = bench.run(&["--help"]).await;
     let groups =
         ["Generic flags:", "Leader-migration flags:", "Secure serving flags:", "Webhook flags:", "Global flags:"];
@@ -211,7 +211,7 @@ async fn help_has_groups_and_stages_and_version_has_forms() {
 }
 
 async fn an_unknown_provider_is_named_beside_the_known_one() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let text = bench.refused(&["--cloud-provider=acme"]).await;
     assert!(text.contains("acme") && text.contains("mock"), "{text}");
     let text = bench.refused(&[]).await;
@@ -219,7 +219,7 @@ async fn an_unknown_provider_is_named_beside_the_known_one() {
 }
 
 async fn a_bad_cloud_config_is_named_with_file_line_and_key() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let missing = bench.directory.path().join("missing.yaml");
     let text = bench.refused(&["--cloud-provider=mock", &flag("cloud-config", &missing)]).await;
     assert!(text.contains(&missing.display().to_string()), "{text}");
@@ -241,7 +241,7 @@ async fn a_bad_cloud_config_is_named_with_file_line_and_key() {
 }
 
 async fn a_bad_kubeconfig_is_named() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let missing = bench.directory.path().join("missing.kubeconfig");
     let text = bench.refused(&["--cloud-provider=mock", &flag("kubeconfig", &missing)]).await;
     assert!(text.contains(&missing.display().to_string()), "{text}");
@@ -279,7 +279,7 @@ fn a_manager_waits_a_minute_for_an_api_server_that_is_away() {
         let away = server.faults().add(Match::any(), Action::Drop);
         let args = ["--cloud-provider=mock", "--secure-port=0"].map(OsString::from);
         let Ok(Invocation::Run(config)) = config::parse(&product(), args) else { panic!("these flags are in order") };
-        let provider = MockProvider::over(MockCloud::new(&CloudConfig::default()).unwrap());
+        let provider = MockProvider::new_in_process(MockCloud::new(&CloudConfig::default()).unwrap());
         let clients = server.clone();
         let clients: ClientFactory = Arc::new(move |_| clients.client());
         let manager = Manager::with_clients(product(), *config, Arc::new(provider), clients, "api.test");
@@ -294,7 +294,7 @@ fn a_manager_waits_a_minute_for_an_api_server_that_is_away() {
 
 /// The same for real, which takes its time.
 async fn an_api_server_that_is_away_is_waited_for_a_minute() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let silent = Silent::take();
     let kubeconfig = bench.kubeconfig(&silent.url());
     let begin = Instant::now();
@@ -310,7 +310,7 @@ async fn an_api_server_that_is_away_is_waited_for_a_minute() {
 }
 
 async fn sigterm_ends_the_wait_for_an_api_server_in_order() {
-    let bench = Bench::new();
+    let bench = TestDirectory::new();
     let silent = Silent::take();
     let kubeconfig = bench.kubeconfig(&silent.url());
     let mut ccm = bench.start(&["--cloud-provider=mock", &flag("kubeconfig", &kubeconfig)]).await;

@@ -1,7 +1,7 @@
 //! Credentials for the API server are shown nowhere: the whole process at the highest verbosity, with a server that takes
 //! them, with one that refuses and repeats them, and with credentials that cannot be used.
 
-mod echo;
+mod echo_server;
 
 use std::{
     ffi::OsString,
@@ -11,14 +11,14 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ccm_e2e::{ccm::Ccm, pages, secrets::Secrets};
+use ccm_e2e::{ccm::Ccm, https_endpoints, secrets::Secrets};
 use ccm_testkit::{
     apiserver::{ApiServer, MASTERS, Match, Options, User},
     supervised::free_port,
 };
 use serde_json::{Value, json};
 
-use echo::Echo;
+use echo_server::EchoServer;
 
 use crate::async_cases;
 use crate::plain::Case;
@@ -50,12 +50,12 @@ const INNER: &str = "plugin.Yd7\"Kc2/Jt9+";
 const CALLER_TOKEN: &str = "caller.Hx3/Dv8+Sn1=";
 const STRANGER_TOKEN: &str = "stranger.Bw2/Fy7+Gc5=";
 
-struct Bench {
+struct SecretsFixture {
     folder: tempfile::TempDir,
     secrets: Secrets,
 }
 
-impl Bench {
+impl SecretsFixture {
     fn new() -> Self {
         let mut secrets = Secrets::default();
         for (name, secret) in [
@@ -144,8 +144,8 @@ impl Bench {
 }
 
 /// With credentials that the server takes: the process works, and shows itself.
-async fn at_work(user: impl FnOnce(&Bench) -> Value, format: &str) {
-    let bench = Bench::new();
+async fn at_work(user: impl FnOnce(&SecretsFixture) -> Value, format: &str) {
+    let bench = SecretsFixture::new();
     let api = ApiServer::new(Options::default());
     let serving = api.serve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
     api.users().add(TOKEN, User::new("ccm", &[MASTERS]));
@@ -158,7 +158,7 @@ async fn at_work(user: impl FnOnce(&Bench) -> Value, format: &str) {
     let mut process = bench.start(&bench.kubeconfig(&cluster, &user(&bench)), format, port).await;
     let nodes = Match::resource("nodes");
     process.until("no node is asked for", SOON, |_| api.log().count(&nodes) > 0).await.unwrap();
-    let shown = pages::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await.unwrap();
+    let shown = https_endpoints::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await.unwrap();
     // The server forgets it, and then knows it again.
     api.users().revoke(TOKEN);
     let unknown = |api: &ApiServer| api.log().entries().iter().filter(|entry| entry.status == Some(401)).count();
@@ -184,13 +184,17 @@ async fn the_token_of_a_plug_in_is_not_shown_while_it_works() {
 }
 
 /// With a server that refuses all and repeats it, in the form in which this stands on the wire.
-async fn refused(user: impl FnOnce(&mut Bench, &Echo) -> Value, on_the_wire: Option<&str>, format: &str) {
-    let mut bench = Bench::new();
-    let echo = Echo::start().await;
+async fn refused(
+    user: impl FnOnce(&mut SecretsFixture, &EchoServer) -> Value,
+    on_the_wire: Option<&str>,
+    format: &str,
+) {
+    let mut bench = SecretsFixture::new();
+    let echo = EchoServer::start().await;
     let user = user(&mut bench, &echo);
     let port = free_port().unwrap();
     let mut process = bench.start(&bench.kubeconfig(&echo.cluster(), &user), format, port).await;
-    let enough = |echo: &Echo| {
+    let enough = |echo: &EchoServer| {
         let seen = echo.refused();
         seen.matches("refused ").count() > 3 && seen.contains("/configmaps/")
     };
@@ -223,7 +227,7 @@ async fn a_wrong_password_is_not_shown() {
 }
 
 async fn the_key_of_a_client_certificate_is_not_shown() {
-    let user = |bench: &mut Bench, echo: &Echo| {
+    let user = |bench: &mut SecretsFixture, echo: &EchoServer| {
         let pair = echo.client();
         bench.add_key(&pair.key);
         json!({
@@ -235,7 +239,7 @@ async fn the_key_of_a_client_certificate_is_not_shown() {
 }
 
 async fn the_key_that_a_plug_in_gives_is_not_shown() {
-    let user = |bench: &mut Bench, echo: &Echo| {
+    let user = |bench: &mut SecretsFixture, echo: &EchoServer| {
         let pair = echo.client();
         bench.add_key(&pair.key);
         bench.plugin_with(&json!({"clientCertificateData": pair.cert, "clientKeyData": pair.key}))
@@ -245,7 +249,7 @@ async fn the_key_that_a_plug_in_gives_is_not_shown() {
 
 /// What cannot be used ends the process with a reason, without what it is.
 async fn credentials_that_cannot_be_used_are_not_shown() {
-    type Make = fn(&Bench, &Echo) -> PathBuf;
+    type Make = fn(&SecretsFixture, &EchoServer) -> PathBuf;
     let cases: [(&str, Make, &str); 11] = [
         ("a plug-in that fails", |b, e| b.kubeconfig(&e.cluster(), &b.plugin(FAILS)), "exec plug-in"),
         ("a plug-in that says no credential", |b, e| b.kubeconfig(&e.cluster(), &b.plugin(BABBLES)), "exec plug-in"),
@@ -263,9 +267,9 @@ async fn credentials_that_cannot_be_used_are_not_shown() {
         ("an address with a password", |b, _| b.kubeconfig(&json!({"server": with_password()}), &json!({})), "server"),
         ("a proxy of an unknown kind", |b, e| b.kubeconfig(&proxied(e, "ftp"), &json!({})), "proxy-url"),
     ];
-    let echo = Echo::start().await;
+    let echo = EchoServer::start().await;
     let each = cases.map(async |(name, make, said)| {
-        let bench = Bench::new();
+        let bench = SecretsFixture::new();
         let mut process = bench.start(&make(&bench, &echo), "text", 0).await;
         let status = process.exit(SOON).await.unwrap();
         let log = process.log();
@@ -286,13 +290,13 @@ const FAILS: &str = "echo \"out $INNER\"; echo \"err $1\" >&2; exit 3\n";
 const BABBLES: &str = "printf '{\"status\": {\"token\": \"kube.Tk4/Qp9+Lz6=\", \"x\": %s' \"$INNER\"\n";
 const ANOTHER: &str = "echo '{\"kind\": \"ExecCredential\", \"status\": [\"kube.Tk4/Qp9+Lz6=\"]}'\n";
 
-fn missing(bench: &Bench) -> Value {
+fn missing(bench: &SecretsFixture) -> Value {
     let mut user = bench.plugin("");
     user["exec"]["command"] = "/nowhere/plugin".into();
     user
 }
 
-fn key(echo: &Echo, key: &str) -> Value {
+fn key(echo: &EchoServer, key: &str) -> Value {
     let pair = echo.client();
     json!({"client-certificate-data": STANDARD.encode(pair.cert), "client-key-data": STANDARD.encode(key)})
 }
@@ -306,7 +310,7 @@ fn with_password() -> String {
 }
 
 /// Through a proxy that is not there.
-fn proxied(echo: &Echo, scheme: &str) -> Value {
+fn proxied(echo: &EchoServer, scheme: &str) -> Value {
     let mut cluster = echo.cluster();
     cluster["proxy-url"] = format!("{scheme}://somebody:basic%3APq8%2FZn4%2BVx5%3D@127.0.0.1:1").into();
     cluster
@@ -314,8 +318,8 @@ fn proxied(echo: &Echo, scheme: &str) -> Value {
 
 /// A proxy that does not answer is waited for, as the API server is, and its password stays out of the log.
 async fn the_password_of_a_proxy_is_not_shown() {
-    let bench = Bench::new();
-    let echo = Echo::start().await;
+    let bench = SecretsFixture::new();
+    let echo = EchoServer::start().await;
     let mut process = bench.start(&bench.kubeconfig(&proxied(&echo, "http"), &json!({})), "text", 0).await;
     let tried = |process: &Ccm| process.log().contains("API server cannot be reached");
     process.until("the proxy is not tried", SOON, tried).await.unwrap();
@@ -327,8 +331,8 @@ async fn the_password_of_a_proxy_is_not_shown() {
 
 /// A plug-in that works at first and fails later: its failure is told with each request that it keeps from being sent.
 async fn a_plug_in_that_fails_later_shows_nothing() {
-    let bench = Bench::new();
-    let echo = Echo::start().await;
+    let bench = SecretsFixture::new();
+    let echo = EchoServer::start().await;
     let ended = json!({"token": TOKEN, "expirationTimestamp": "2020-01-01T00:00:00Z"});
     let mut user = bench.plugin_with(&ended);
     let broken = bench.folder.path().join("broken");

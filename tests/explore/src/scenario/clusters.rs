@@ -7,7 +7,7 @@ use ccm_mock::cloud::InstanceSpec;
 use ccm_testkit::kubelet::NodeSpec;
 
 use super::{Controller, Scenario, nodes, services, settled};
-use crate::{way::Obstacle, world::World};
+use crate::{cluster::SimulatedCluster, way::Obstacle};
 
 const NODES_AND_SERVICES: &[&str] = &["--controllers=cloud-node,cloud-node-lifecycle,service"];
 
@@ -59,34 +59,34 @@ pub(super) static ALL: [Scenario; 5] = [
     },
 ];
 
-async fn three(world: &World) -> Result<(), String> {
+async fn three(world: &SimulatedCluster) -> Result<(), String> {
     nodes::join(world, &["a", "b", "c"]).await
 }
 
-async fn three_and_web(world: &World) -> Result<(), String> {
+async fn three_and_web(world: &SimulatedCluster) -> Result<(), String> {
     three(world).await?;
-    world.serve("web").await
+    world.create_service("web").await
 }
 
-async fn one_joins_one_leaves(world: &World) -> Result<(), String> {
+async fn one_joins_one_leaves(world: &SimulatedCluster) -> Result<(), String> {
     world.join(NodeSpec::new("d")).await?;
     settled(world).await?;
     world.destroy("b").await
 }
 
-async fn pages_come_and_go(world: &World) -> Result<(), String> {
+async fn pages_come_and_go(world: &SimulatedCluster) -> Result<(), String> {
     tokio::time::sleep(Duration::from_secs(5)).await;
     world.way.put(Obstacle::Pages);
     world.join(NodeSpec::new("d")).await?;
     world.destroy("b").await?;
     world.delete_service("web").await?;
-    world.serve("new").await?;
+    world.create_service("new").await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
     world.way.put(Obstacle::Nothing);
     Ok(())
 }
 
-async fn expired_and_renewed(world: &World) -> Result<(), String> {
+async fn expired_and_renewed(world: &SimulatedCluster) -> Result<(), String> {
     let standby = world.standby().await?;
     world.way.put(Obstacle::Expired(standby));
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -95,14 +95,14 @@ async fn expired_and_renewed(world: &World) -> Result<(), String> {
     world.join(NodeSpec::new("d")).await
 }
 
-async fn nobodys(world: &World, name: &str) -> Result<(), String> {
+async fn nobodys(world: &SimulatedCluster, name: &str) -> Result<(), String> {
     world.join(NodeSpec::new(name).initialized()).await?;
     // By its name there is no instance either.
     world.cloud.delete_instance(name);
     Ok(())
 }
 
-async fn beside_nobodys(world: &World) -> Result<(), String> {
+async fn beside_nobodys(world: &SimulatedCluster) -> Result<(), String> {
     services::nodes(world).await?;
     for name in ["c", "d"] {
         world.join(services::initialized(name)).await?;
@@ -113,7 +113,7 @@ async fn beside_nobodys(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-async fn ours_and_nobodys_fall_silent(world: &World) -> Result<(), String> {
+async fn ours_and_nobodys_fall_silent(world: &SimulatedCluster) -> Result<(), String> {
     world.destroy("a").await?;
     settled(world).await?;
     world.silence("z").await?;
@@ -121,7 +121,7 @@ async fn ours_and_nobodys_fall_silent(world: &World) -> Result<(), String> {
 }
 
 /// The old instance has been denied once by then, and once is no proof.
-async fn replaced(world: &World) -> Result<(), String> {
+async fn replaced(world: &SimulatedCluster) -> Result<(), String> {
     world.destroy("b").await?;
     tokio::time::sleep(Duration::from_secs(6)).await;
     world.delete_node_if_there("b").await?;

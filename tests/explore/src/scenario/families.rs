@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Scenario, services, settled};
-use crate::{objects::CLASS, world::World};
+use crate::{cluster::SimulatedCluster, objects::CLASS};
 
 pub(super) static ALL: [Scenario; 2] = [
     Scenario {
@@ -23,12 +23,12 @@ pub(super) static ALL: [Scenario; 2] = [
     },
 ];
 
-async fn single(world: &World) -> Result<(), String> {
+async fn single(world: &SimulatedCluster) -> Result<(), String> {
     services::nodes(world).await?;
-    world.serve("growing").await
+    world.create_service("growing").await
 }
 
-async fn families_change(world: &World) -> Result<(), String> {
+async fn families_change(world: &SimulatedCluster) -> Result<(), String> {
     world.serve_with("six", json!({"ipFamilies": ["IPv6"], "ipFamilyPolicy": "SingleStack"})).await?;
     world.serve_with("both", json!({"ipFamilyPolicy": "RequireDualStack"})).await?;
     settled(world).await?;
@@ -37,7 +37,7 @@ async fn families_change(world: &World) -> Result<(), String> {
     world.delete_service("both").await
 }
 
-async fn classes(world: &World) -> Result<(), String> {
+async fn classes(world: &SimulatedCluster) -> Result<(), String> {
     world.serve_with("ours", json!({"loadBalancerClass": CLASS})).await?;
     world.serve_with("theirs", json!({"loadBalancerClass": "other.example/lb"})).await?;
     // Their controller's work.

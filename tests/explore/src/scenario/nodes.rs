@@ -6,7 +6,7 @@ use ccm_mock::cloud::PowerState;
 use ccm_testkit::kubelet::NodeSpec;
 
 use super::{Controller, Scenario, settled};
-use crate::world::World;
+use crate::cluster::SimulatedCluster;
 
 const NODES: &[&str] = &["--controllers=cloud-node,cloud-node-lifecycle"];
 const ROUTES: &[&str] = &["--controllers=node-route-controller", "--cluster-cidr=10.244.0.0/16"];
@@ -120,20 +120,20 @@ pub(super) static ALL: [Scenario; 10] = [
 const ALL_CONTROLLERS: &[Controller] =
     &[Controller::Node, Controller::Lifecycle, Controller::Service, Controller::Route, Controller::Ipam];
 
-pub(super) async fn join(world: &World, names: &[&str]) -> Result<(), String> {
+pub(super) async fn join(world: &SimulatedCluster, names: &[&str]) -> Result<(), String> {
     for name in names {
         world.join(NodeSpec::new(*name)).await?;
     }
     Ok(())
 }
 
-async fn stop_and_start(world: &World) -> Result<(), String> {
+async fn stop_and_start(world: &SimulatedCluster) -> Result<(), String> {
     world.power("b", PowerState::Stopped).await?;
     settled(world).await?;
     world.power("b", PowerState::Running).await
 }
 
-async fn all_denied(world: &World) -> Result<(), String> {
+async fn all_denied(world: &SimulatedCluster) -> Result<(), String> {
     for node in ["a", "b", "c", "d", "e"] {
         world.silence(node).await?;
     }
@@ -141,19 +141,19 @@ async fn all_denied(world: &World) -> Result<(), String> {
 }
 
 /// Longer than every proof that the framework knows of: five minutes, and two questions a minute apart.
-async fn denials_end(world: &World) -> Result<(), String> {
+async fn denials_end(world: &SimulatedCluster) -> Result<(), String> {
     tokio::time::sleep(Duration::from_secs(500)).await;
     world.deny_instances(false)?;
     world.destroy("a").await
 }
 
-async fn return_to(world: &World) -> Result<(), String> {
+async fn return_to(world: &SimulatedCluster) -> Result<(), String> {
     world.delete_node("b").await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     join(world, &["b"]).await
 }
 
-async fn routed(world: &World, nodes: &[(&str, u8)]) -> Result<(), String> {
+async fn routed(world: &SimulatedCluster, nodes: &[(&str, u8)]) -> Result<(), String> {
     for (name, block) in nodes {
         let spec = NodeSpec::new(*name).initialized().provider_id(format!("mock://r1/{name}"));
         world.join(spec.pod_cidr(format!("10.244.{block}.0/24"))).await?;
@@ -161,7 +161,7 @@ async fn routed(world: &World, nodes: &[(&str, u8)]) -> Result<(), String> {
     Ok(())
 }
 
-async fn routes_change(world: &World) -> Result<(), String> {
+async fn routes_change(world: &SimulatedCluster) -> Result<(), String> {
     routed(world, &[("c", 3)]).await?;
     settled(world).await?;
     world.delete_node("a").await?;
@@ -170,14 +170,14 @@ async fn routes_change(world: &World) -> Result<(), String> {
     routed(world, &[("d", 1)]).await
 }
 
-async fn networks_change(world: &World) -> Result<(), String> {
+async fn networks_change(world: &SimulatedCluster) -> Result<(), String> {
     join(world, &["c"]).await?;
     settled(world).await?;
     world.delete_node("a").await?;
     join(world, &["d", "e"]).await
 }
 
-async fn networks_lost(world: &World) -> Result<(), String> {
+async fn networks_lost(world: &SimulatedCluster) -> Result<(), String> {
     // By the process that is to notice.
     join(world, &["b"]).await?;
     settled(world).await?;
@@ -185,9 +185,9 @@ async fn networks_lost(world: &World) -> Result<(), String> {
     join(world, &["c"]).await
 }
 
-async fn everything(world: &World) -> Result<(), String> {
+async fn everything(world: &SimulatedCluster) -> Result<(), String> {
     join(world, &["c"]).await?;
-    world.serve("web").await?;
+    world.create_service("web").await?;
     settled(world).await?;
     world.destroy("a").await?;
     settled(world).await?;

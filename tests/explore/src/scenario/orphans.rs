@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Scenario, services};
-use crate::world::World;
+use crate::cluster::SimulatedCluster;
 
 /// Looks every two minutes; the third look finds an orphan old enough.
 const COLLECTS: &[&str] =
@@ -45,32 +45,32 @@ pub(super) static ALL: [Scenario; 3] = [
     },
 ];
 
-async fn served(world: &World, names: &[&str]) -> Result<(), String> {
+async fn served(world: &SimulatedCluster, names: &[&str]) -> Result<(), String> {
     services::nodes(world).await?;
     for name in names {
-        world.serve(name).await?;
+        world.create_service(name).await?;
     }
     Ok(())
 }
 
-fn vanish(world: &World, names: &[&str]) -> Result<(), String> {
-    names.iter().try_for_each(|name| world.take_out(name))
+fn vanish(world: &SimulatedCluster, names: &[&str]) -> Result<(), String> {
+    names.iter().try_for_each(|name| world.remove_from_store(name))
 }
 
-async fn return_early(world: &World) -> Result<(), String> {
-    world.serve("anew").await?;
+async fn return_early(world: &SimulatedCluster) -> Result<(), String> {
+    world.create_service("anew").await?;
     tokio::time::sleep(SEEN).await;
     world.put_back("back")
 }
 
 /// One is gone while its load balancer is being made, one after that.
-async fn unheld(world: &World) -> Result<(), String> {
+async fn unheld(world: &SimulatedCluster) -> Result<(), String> {
     let (early, late) = (Duration::from_millis(150), Duration::from_secs(2));
     tokio::try_join!(world.serve_unheld("early", early), world.serve_unheld("late", late)).map(drop)
 }
 
-async fn return_late(world: &World) -> Result<(), String> {
-    let looks = |world: &World| {
+async fn return_late(world: &SimulatedCluster) -> Result<(), String> {
+    let looks = |world: &SimulatedCluster| {
         let count = world.seam.count("cloud.list_load_balancers");
         (count < THIRD).then(|| format!("{count} looks"))
     };

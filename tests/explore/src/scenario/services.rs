@@ -6,7 +6,7 @@ use ccm_testkit::kubelet::NodeSpec;
 use serde_json::json;
 
 use super::{Controller, Scenario, settled};
-use crate::world::World;
+use crate::cluster::SimulatedCluster;
 
 const CONTROLLERS: &[Controller] = &[Controller::Service];
 const FLAGS: &[&str] = &["--controllers=service"];
@@ -23,7 +23,7 @@ pub(super) const BASE: Scenario = Scenario {
     processes: 1,
     before: Some(|world| Box::pin(nodes(world))),
     between: None,
-    story: |world| Box::pin(world.serve("web")),
+    story: |world| Box::pin(world.create_service("web")),
 };
 
 pub(super) static ALL: [Scenario; 11] = [
@@ -106,55 +106,55 @@ pub(super) fn initialized(name: &str) -> NodeSpec {
 }
 
 /// Two initialised nodes.
-pub(super) async fn nodes(world: &World) -> Result<(), String> {
+pub(super) async fn nodes(world: &SimulatedCluster) -> Result<(), String> {
     for name in ["a", "b"] {
         world.join(initialized(name)).await?;
     }
     Ok(())
 }
 
-async fn served(world: &World) -> Result<(), String> {
+async fn served(world: &SimulatedCluster) -> Result<(), String> {
     nodes(world).await?;
-    world.serve("web").await
+    world.create_service("web").await
 }
 
-async fn served_by_many(world: &World) -> Result<(), String> {
+async fn served_by_many(world: &SimulatedCluster) -> Result<(), String> {
     for name in ["a", "b", "c", "d", "e"] {
         world.join(initialized(name)).await?;
     }
-    world.serve("web").await
+    world.create_service("web").await
 }
 
-async fn created_and_deleted(world: &World) -> Result<(), String> {
-    world.serve("web").await?;
+async fn created_and_deleted(world: &SimulatedCluster) -> Result<(), String> {
+    world.create_service("web").await?;
     settled(world).await?;
     world.delete_service("web").await
 }
 
-async fn changed(world: &World) -> Result<(), String> {
+async fn changed(world: &SimulatedCluster) -> Result<(), String> {
     world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await?;
     settled(world).await?;
     world.patch_service("web", json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}})).await
 }
 
-async fn unexposed_and_exposed(world: &World) -> Result<(), String> {
+async fn unexposed_and_exposed(world: &SimulatedCluster) -> Result<(), String> {
     world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await?;
     settled(world).await?;
     world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await
 }
 
-async fn unexposed(world: &World) -> Result<(), String> {
+async fn unexposed(world: &SimulatedCluster) -> Result<(), String> {
     nodes(world).await?;
     world.serve_with("web", json!({"type": "ClusterIP"})).await
 }
 
-async fn exposed_and_unexposed(world: &World) -> Result<(), String> {
+async fn exposed_and_unexposed(world: &SimulatedCluster) -> Result<(), String> {
     world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await?;
     settled(world).await?;
     world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await
 }
 
-async fn hasty(world: &World) -> Result<(), String> {
+async fn hasty(world: &SimulatedCluster) -> Result<(), String> {
     world.patch_service("web", json!({"spec": {"ports": [{"port": 443}]}})).await?;
     world.patch_service("web", json!({"spec": {"type": "ClusterIP"}})).await?;
     world.patch_service("web", json!({"spec": {"type": "LoadBalancer"}})).await?;
@@ -162,10 +162,10 @@ async fn hasty(world: &World) -> Result<(), String> {
     world.delete_service("web").await?;
     // Its name is free when its finalizer is off.
     settled(world).await?;
-    world.serve("web").await
+    world.create_service("web").await
 }
 
-async fn nodes_change(world: &World) -> Result<(), String> {
+async fn nodes_change(world: &SimulatedCluster) -> Result<(), String> {
     world.join(initialized("c")).await?;
     settled(world).await?;
     let label = json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""});
@@ -174,20 +174,20 @@ async fn nodes_change(world: &World) -> Result<(), String> {
     world.delete_node("b").await
 }
 
-async fn spoilt(world: &World) -> Result<(), String> {
+async fn spoilt(world: &SimulatedCluster) -> Result<(), String> {
     let wrong = json!({"metadata": {"annotations": {"mock.cloud-provider.example/scheme": "nobody"}}});
     world.patch_service("web", wrong).await?;
     world.join(initialized("c")).await
 }
 
-async fn joins_and_leaves(world: &World) -> Result<(), String> {
+async fn joins_and_leaves(world: &SimulatedCluster) -> Result<(), String> {
     settled(world).await?;
     world.join(initialized("d")).await?;
     settled(world).await?;
     world.delete_node("a").await
 }
 
-async fn most_nodes_leave(world: &World) -> Result<(), String> {
+async fn most_nodes_leave(world: &SimulatedCluster) -> Result<(), String> {
     for name in ["a", "b", "c", "d"] {
         world.delete_node(name).await?;
     }
@@ -198,14 +198,14 @@ async fn most_nodes_leave(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-async fn three(world: &World) -> Result<(), String> {
+async fn three(world: &SimulatedCluster) -> Result<(), String> {
     nodes(world).await?;
-    world.serve("changed").await?;
-    world.serve("deleted").await
+    world.create_service("changed").await?;
+    world.create_service("deleted").await
 }
 
-async fn turns(world: &World) -> Result<(), String> {
-    world.serve("created").await?;
+async fn turns(world: &SimulatedCluster) -> Result<(), String> {
+    world.create_service("created").await?;
     world.patch_service("changed", json!({"spec": {"ports": [{"port": 443}]}})).await?;
     world.delete_service("deleted").await?;
     world.join(initialized("c")).await

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ccm_explore::{Explorer, fault::parse_shots, scenario, seam::Step};
+use ccm_explore::{Explorer, fault::parse_shots, interceptor::Step, scenario};
 use ccm_testkit::suite::Tier;
 use libtest_mimic::{Failed, Trial};
 

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, num::NonZeroU16, sync::Arc};
 
-use ccm_aws::{cluster::Cluster, lb::interpret as aws};
+use ccm_aws::{cluster::Cluster, lb::spec as aws};
 use ccm_core::{
     k8s::{IpFamily, Protocol, ServicePort, ServiceView, TrafficPolicy},
-    provider::{Claim, InvalidInput, LoadBalancers as _},
+    provider::{FieldError, LoadBalancers as _, ServiceInterpretation},
 };
 use ccm_mock::{CloudConfig, MockCloud, MockProvider, provider::annotations as mock};
-use ccm_openstack::lb::{annotations as openstack, features::Features, interpret, settings::Settings};
+use ccm_openstack::lb::{annotations as openstack, features::Features, settings::LoadBalancerSettings, spec};
 
 use crate::input::Input;
 
@@ -158,26 +158,26 @@ fn of_aws(input: &mut Input<'_>, service: &ServiceView, foreign: &ServiceView, k
         ..ccm_aws::config::Settings::default()
     };
     let cluster = Cluster::new("c", false);
-    let read = |service: &ServiceView| aws::read(service, &settings, &cluster).verdict;
+    let read = |service: &ServiceView| aws::parse(service, &settings, &cluster).spec;
     let verdict = read(service);
     assert_eq!(read(foreign), verdict, "annotations of others count");
     match verdict {
-        aws::Verdict::Refused(mistakes) => named(&mistakes, service, keys),
-        aws::Verdict::Nlb(wanted) => assert!(!wanted.listeners.is_empty()),
-        aws::Verdict::Elsewhere => {}
+        aws::ServiceSpec::Invalid(mistakes) => named(&mistakes, service, keys),
+        aws::ServiceSpec::Nlb(wanted) => assert!(!wanted.listeners.is_empty()),
+        aws::ServiceSpec::ImplementedElsewhere => {}
     }
-    let _ = aws::nodes_of(service);
+    let _ = aws::node_requirements_of(service);
 }
 
 fn of_openstack(input: &mut Input<'_>, service: &ServiceView, foreign: &ServiceView, keys: &[Box<str>]) {
-    let settings = Settings {
+    let settings = LoadBalancerSettings {
         driver: ccm_openstack::lb::features::Driver::parse(input.pick(&["amphora", "ovn"])),
         manage_security_groups: input.one_in(2),
         monitor: input.one_in(2),
-        ..Settings::default()
+        ..LoadBalancerSettings::default()
     };
     let features = Features::of((2, 30), &settings.driver);
-    let read = |service: &ServiceView| interpret::read(service, &settings, features, "c").wanted;
+    let read = |service: &ServiceView| spec::parse(service, &settings, features, "c").desired;
     let wanted = read(service);
     assert_eq!(read(foreign), wanted, "annotations of others count");
     match wanted {
@@ -187,18 +187,18 @@ fn of_openstack(input: &mut Input<'_>, service: &ServiceView, foreign: &ServiceV
 }
 
 fn of_mock(service: &ServiceView, foreign: &ServiceView, keys: &[Box<str>]) {
-    let provider = MockProvider::over(MockCloud::new(&CloudConfig::default()).expect("it is the default"));
+    let provider = MockProvider::new_in_process(MockCloud::new(&CloudConfig::default()).expect("it is the default"));
     let claim = provider.interpret(service);
     assert_eq!(provider.interpret(foreign), claim, "annotations of others count");
     match claim {
-        Claim::Refused(mistakes) => named(&mistakes, service, keys),
-        Claim::Ours { .. } => assert!(!service.ports.is_empty()),
-        Claim::Elsewhere => panic!("without a class it is ours"),
+        ServiceInterpretation::Invalid(mistakes) => named(&mistakes, service, keys),
+        ServiceInterpretation::Valid { .. } => assert!(!service.ports.is_empty()),
+        ServiceInterpretation::ImplementedElsewhere => panic!("without a class it is ours"),
     }
 }
 
 /// There are mistakes, and each names its annotation, or its field of the Service; none is told twice.
-fn named(mistakes: &[InvalidInput], service: &ServiceView, keys: &[Box<str>]) {
+fn named(mistakes: &[FieldError], service: &ServiceView, keys: &[Box<str>]) {
     assert!(!mistakes.is_empty());
     let told: BTreeSet<String> = mistakes.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), mistakes.len(), "told twice: {mistakes:?}");

@@ -2,7 +2,7 @@
 
 use ccm_aws::config::{ConfigErrors, parse};
 
-use super::dialect;
+use super::gcfg;
 use crate::input::text_of;
 
 /// Words of the file.
@@ -41,10 +41,10 @@ pub const WORDS: &[&str] = &[
 /// Reads the bytes as the file.
 pub fn run(data: &[u8]) {
     let text = text_of(data);
-    dialect::check(&text);
+    gcfg::check(&text);
     match parse(&text) {
         Ok(settings) => {
-            dialect::in_order(&settings.warnings, &text);
+            gcfg::in_order(&settings.warnings, &text);
             assert!(settings.effective().iter().all(|(key, _)| !key.is_empty()));
             let again = |text: &str| parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
             assert_eq!(again(&format!("{text}\n; a comment\n")), settings, "a comment counts");
@@ -53,9 +53,9 @@ pub fn run(data: &[u8]) {
             }
         }
         Err(error) => {
-            dialect::in_order(error.mistakes(), &text);
+            gcfg::in_order(error.issues(), &text);
             assert!(matches!(&error, ConfigErrors::Invalid { mistakes, .. } if !mistakes.is_empty()), "{error:?}");
-            assert_eq!(error.to_string().lines().count(), error.mistakes().len(), "{error}");
+            assert_eq!(error.to_string().lines().count(), error.issues().len(), "{error}");
         }
     }
 }

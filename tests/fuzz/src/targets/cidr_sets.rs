@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ccm_core::fuzz::Blocks;
+use ccm_core::fuzz::CidrBlocks;
 use ipnet::IpNet;
 
 use crate::input::Input;
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (cluster, mask) = (net(&mut input, None), u8::try_from(input.up_to(140)).unwrap_or(u8::MAX));
     let most = cluster.max_prefix_len();
-    let mut blocks = match Blocks::new(cluster, mask) {
+    let mut blocks = match CidrBlocks::new(cluster, mask) {
         Ok(blocks) => blocks,
         Err(error) => {
             let fits = (cluster.prefix_len()..=most).contains(&mask);
@@ -43,7 +43,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-fn step(input: &mut Input<'_>, blocks: &mut Blocks, model: &mut Model, cluster: IpNet) {
+fn step(input: &mut Input<'_>, blocks: &mut CidrBlocks, model: &mut Model, cluster: IpNet) {
     match input.up_to(4) {
         0 | 1 => match blocks.allocate() {
             Some(block) => {

@@ -62,7 +62,7 @@ pub fn run(data: &[u8]) {
             vec![format!("{settings:?}"), format!("{:?}", settings.effective())]
         }
         Err(error) => {
-            assert!(!error.mistakes().is_empty());
+            assert!(!error.issues().is_empty());
             vec![chain(&error), format!("{error:?}")]
         }
     };

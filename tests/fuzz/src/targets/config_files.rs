@@ -1,7 +1,7 @@
 //! The framework's own files: leader migration and traces.
 
 use ccm_core::{
-    config::{ControllerInfo, controllers, leader_migration::Lock},
+    config::{ControllerInfo, controllers, leader_migration::ControllerLock},
     fuzz::{leader_migration, traces},
 };
 use serde_json::Value;
@@ -61,7 +61,7 @@ fn told(problems: &[String]) {
 }
 
 /// Which lock the file says, by a look at it that knows nothing of how it is read.
-fn expected(document: &Value, controller: &ControllerInfo) -> Lock {
+fn expected(document: &Value, controller: &ControllerInfo) -> ControllerLock {
     let old = [("service-controller", controllers::SERVICE_LB), ("route-controller", controllers::NODE_ROUTE)];
     let means = |name: &str| {
         let renamed = old.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
@@ -71,8 +71,8 @@ fn expected(document: &Value, controller: &ControllerInfo) -> Lock {
     let leaders = document["controllerLeaders"].as_array().map_or(&[][..], Vec::as_slice);
     let leader = leaders.iter().find(|leader| leader["name"].as_str().is_some_and(means));
     match leader.and_then(|leader| leader["component"].as_str()) {
-        None => Lock::Main,
-        Some("cloud-controller-manager" | "*") => Lock::Migration,
-        Some(_) => Lock::Elsewhere,
+        None => ControllerLock::Main,
+        Some("cloud-controller-manager" | "*") => ControllerLock::Migration,
+        Some(_) => ControllerLock::OtherManager,
     }
 }

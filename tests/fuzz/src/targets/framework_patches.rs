@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ccm_core::{
-    fuzz::{Initialization, finalizer, initialization, pod_networks, publication, release, shutdown_taint},
+    fuzz::{Initialization, finalizer, initialization, pod_networks, release, shutdown_taint, status_patch},
     k8s::{
         AddressType, LbIngress, LbStatus, NodeAddress, NodeFields, NodeView, ServiceFields, ServiceView,
         well_known as wk,
@@ -12,7 +12,7 @@ use ccm_core::{
     provider::InstanceMetadata,
     runtime::{
         api::{Encoding, Patch},
-        reflector::{Decoder, Watched},
+        reflector::{CachedObject, Decoder},
     },
 };
 use ccm_testkit::apiserver::{parts::apply_patch, resources};
@@ -49,7 +49,7 @@ pub fn run(data: &[u8]) {
     take_off(&mut input, &service);
 }
 
-fn read<T: Watched>(fields: T::Fields, object: &Value) -> T {
+fn read<T: CachedObject>(fields: T::Fields, object: &Value) -> T {
     let read = Decoder::<T>::new(fields).object(Encoding::Json, &object.to_string().into());
     read.unwrap_or_else(|error| panic!("{object}: {error}"))
 }
@@ -292,7 +292,7 @@ fn publish(input: &mut Input<'_>, service: &Value) {
         })
         .into_iter()
         .collect();
-    let after = match publication(&view, status.as_ref(), &wanted) {
+    let after = match status_patch(&view, status.as_ref(), &wanted) {
         Some(patch) => {
             refuses_namesakes("services", service, &patch);
             must("services", service, &patch)

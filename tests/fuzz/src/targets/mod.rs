@@ -14,5 +14,5 @@ pub mod selectors;
 pub mod server_patches;
 pub mod watches;
 
-mod dialect;
+mod gcfg;
 mod secrets;

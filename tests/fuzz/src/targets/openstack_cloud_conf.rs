@@ -1,9 +1,9 @@
 //! `cloud.conf` of OpenStack, without the other files.
 
-use ccm_core::config::gcfg;
+use ccm_core::config::gcfg as reader;
 use ccm_openstack::config::{ConfigErrors, Environment, parse};
 
-use super::{dialect, secrets};
+use super::{gcfg, secrets};
 use crate::input::text_of;
 
 /// Words of the file.
@@ -45,7 +45,7 @@ const SECRET: [&str; 4] = ["password", "trustee-password", "application-credenti
 /// Reads the bytes as the file.
 pub fn run(data: &[u8]) {
     let text = text_of(data);
-    dialect::check(&text);
+    gcfg::check(&text);
     // The files that this would read have a target of their own.
     if text.to_ascii_lowercase().contains("use-clouds") {
         return;
@@ -54,19 +54,19 @@ pub fn run(data: &[u8]) {
     let mut shown = Vec::new();
     match parse(&text, &environment) {
         Ok(settings) => {
-            dialect::in_order(&settings.warnings, &text);
+            gcfg::in_order(&settings.warnings, &text);
             shown.extend([format!("{settings:?}"), format!("{:?}", settings.effective())]);
             assert_eq!(settings.sources, Vec::<std::path::PathBuf>::new());
             let again = parse(&format!("{text}\n; a comment\n"), &environment);
             assert_eq!(again.ok(), Some(settings), "a comment counts");
         }
         Err(error) => {
-            dialect::in_order(error.mistakes(), &text);
+            gcfg::in_order(error.issues(), &text);
             assert!(matches!(&error, ConfigErrors::Invalid { mistakes, .. } if !mistakes.is_empty()), "{error:?}");
             shown.extend([error.to_string(), format!("{error:?}")]);
         }
     }
-    let document = gcfg::parse(&text);
+    let document = reader::parse(&text);
     let entries = document.sections.iter().flat_map(|section| &section.entries);
     let hidden = entries.filter(|entry| SECRET.iter().any(|key| key.eq_ignore_ascii_case(&entry.key)));
     let hidden = hidden.filter_map(|entry| entry.value.as_deref()).filter(|value| secrets::is_telling(value, &text));

@@ -6,7 +6,7 @@ use ccm_core::{
     k8s::{EndpointSliceView, NodeFields, NodeView, ServiceFields, ServiceView},
     runtime::{
         api::Encoding,
-        reflector::{Decoder, Watched},
+        reflector::{CachedObject, Decoder},
     },
 };
 use ccm_testkit::apiserver::parts::decode_protobuf;
@@ -35,7 +35,12 @@ pub fn run(data: &[u8]) {
 }
 
 /// Where both can read a message, they read the same.
-fn alike<T: Watched + PartialEq + std::fmt::Debug>(decoder: &Decoder<T>, version: &str, kind: &str, message: &[u8]) {
+fn alike<T: CachedObject + PartialEq + std::fmt::Debug>(
+    decoder: &Decoder<T>,
+    version: &str,
+    kind: &str,
+    message: &[u8],
+) {
     let body = envelope(version, kind, message);
     let narrow = decoder.object(Encoding::Protobuf, &body);
     let _ = page(decoder, Encoding::Protobuf, &body);

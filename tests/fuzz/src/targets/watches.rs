@@ -6,7 +6,7 @@ use ccm_core::{
     k8s::{EndpointSliceView, NodeFields, NodeView, ServiceFields, ServiceView},
     runtime::{
         api::Encoding,
-        reflector::{Decoder, Watched},
+        reflector::{CachedObject, Decoder},
     },
 };
 
@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-fn each<T: Watched + PartialEq + std::fmt::Debug>(decoder: &Decoder<T>, data: &[u8]) {
+fn each<T: CachedObject + PartialEq + std::fmt::Debug>(decoder: &Decoder<T>, data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     for encoding in [Encoding::Json, Encoding::Protobuf] {
         let _ = event(decoder, encoding, &body);

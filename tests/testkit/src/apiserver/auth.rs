@@ -149,11 +149,11 @@ impl fmt::Debug for Access {
 /// Tokens and rights; cheap to clone, all clones are one. Users without rights of their own may do everything.
 #[derive(Clone, Default)]
 pub struct Users {
-    shared: Arc<RwLock<State>>,
+    shared: Arc<RwLock<UsersState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct UsersState {
     tokens: HashMap<String, Token>,
     access: HashMap<String, Access>,
 }

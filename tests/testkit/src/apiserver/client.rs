@@ -9,7 +9,7 @@ use crate::hooks::Hooks;
 
 /// Who sends a request, told by whatever hands it to the service. Without it the sender is in this process and trusted.
 #[derive(Debug, Clone)]
-pub(crate) enum Caller {
+pub(crate) enum ClientIdentity {
     /// Over the network: known by token alone.
     Network,
     /// In this process.
@@ -54,7 +54,7 @@ impl ClientBuilder {
         let Self { server, user, user_agent, hooks } = self;
         let user_agent = user_agent.and_then(|v| HeaderValue::from_str(&v).ok());
         let service = server.map_request(move |mut request: Request<kube::client::Body>| {
-            request.extensions_mut().insert(Caller::Local { user: user.clone(), hooks: hooks.clone() });
+            request.extensions_mut().insert(ClientIdentity::Local { user: user.clone(), hooks: hooks.clone() });
             if let Some(value) = &user_agent {
                 request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| value.clone());
             }

@@ -6,7 +6,7 @@ use http::{Response, StatusCode, header};
 use tower::BoxError;
 
 use super::auth::{Attributes, User};
-use super::client::Caller;
+use super::client::ClientIdentity;
 use super::faults::Action;
 use super::request::{self, RequestInfo};
 use super::respond::{cut, plain, refuse, too_many_requests, whole};
@@ -54,7 +54,7 @@ impl ApiServer {
 
     async fn with_hooks(&self, call: &mut Call) -> Result<Response<Body>, BoxError> {
         let mut hooks = self.hooks_for(&call.info);
-        if let Some(Caller::Local { hooks: Some(own), .. }) = call.parts.extensions.get::<Caller>() {
+        if let Some(ClientIdentity::Local { hooks: Some(own), .. }) = call.parts.extensions.get::<ClientIdentity>() {
             hooks.push(own.clone());
         }
         for hooks in &hooks {
@@ -109,10 +109,10 @@ impl ApiServer {
         {
             return self.users().authenticate(token.trim(), self.clock().now()).ok_or_else(ApiError::unauthorized);
         }
-        Ok(match parts.extensions.get::<Caller>() {
+        Ok(match parts.extensions.get::<ClientIdentity>() {
             None => User::admin(),
-            Some(Caller::Local { user, .. }) => user.clone(),
-            Some(Caller::Network) => User::anonymous(),
+            Some(ClientIdentity::Local { user, .. }) => user.clone(),
+            Some(ClientIdentity::Network) => User::anonymous(),
         })
     }
 

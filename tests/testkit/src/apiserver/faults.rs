@@ -123,11 +123,11 @@ pub struct FaultId(u64);
 /// The script; cheap to clone, all clones are one.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    shared: Arc<Shared>,
+    shared: Arc<FaultsInner>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct FaultsInner {
     script: Mutex<Script>,
     watches: Watches,
 }
@@ -284,7 +284,7 @@ struct WatchState {
 
 /// What the script does to one open watch.
 #[derive(Debug)]
-pub(crate) struct WatchFate {
+pub(crate) struct WatchFault {
     state: signal::Receiver<WatchState>,
     rewound: Option<(u64, u64)>,
     /// Counts events that are told again.
@@ -292,7 +292,7 @@ pub(crate) struct WatchFate {
 }
 
 impl Watches {
-    pub(crate) fn register(&self, info: &RequestInfo) -> WatchFate {
+    pub(crate) fn register(&self, info: &RequestInfo) -> WatchFault {
         let mut inner = self.inner.lock();
         // A watch is forgotten when its body is dropped, seen here by its receiver.
         inner.open.retain(|_, (_, sender)| !sender.is_closed());
@@ -301,7 +301,7 @@ impl Watches {
         let id = inner.next;
         inner.next += 1;
         inner.open.insert(id, (info.clone(), sender));
-        WatchFate { state, rewound: None, retold: self.retold.clone() }
+        WatchFault { state, rewound: None, retold: self.retold.clone() }
     }
 
     fn tell(&self, matching: &Match, change: impl Fn(&mut WatchState)) -> usize {
@@ -334,7 +334,7 @@ impl Watches {
     }
 }
 
-impl WatchFate {
+impl WatchFault {
     pub(crate) fn is_closed(&self) -> bool {
         self.state.borrow().closed
     }

@@ -40,11 +40,11 @@ pub type CountKey = (String, String, u16);
 /// The log; cheap to clone, all clones are one. Entries are bounded, counts are not.
 #[derive(Debug, Clone)]
 pub struct RequestLog {
-    shared: Arc<Mutex<State>>,
+    shared: Arc<Mutex<RequestLogState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RequestLogState {
     next: u64,
     limit: usize,
     entries: VecDeque<Arc<LogEntry>>,
@@ -53,7 +53,7 @@ struct State {
 
 impl RequestLog {
     pub(crate) fn new(limit: usize) -> Self {
-        let state = State { next: 0, limit, entries: VecDeque::new(), counts: BTreeMap::new() };
+        let state = RequestLogState { next: 0, limit, entries: VecDeque::new(), counts: BTreeMap::new() };
         Self { shared: Arc::new(Mutex::new(state)) }
     }
 

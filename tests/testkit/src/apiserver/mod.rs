@@ -36,9 +36,9 @@ mod request;
 mod respond;
 mod reviews;
 mod selectors;
-mod smp;
 mod status;
 mod store;
+mod strategic_merge;
 mod strategy;
 mod tls;
 mod verbs;
@@ -121,10 +121,10 @@ impl Default for Options {
 /// The server; cheap to clone, all clones are one server.
 #[derive(Debug, Clone)]
 pub struct ApiServer {
-    shared: Arc<Shared>,
+    shared: Arc<ApiServerInner>,
 }
 
-struct Shared {
+struct ApiServerInner {
     options: Options,
     store: Arc<Store>,
     clock: Clock,
@@ -143,7 +143,7 @@ impl ApiServer {
         let users = Users::default();
         let admin_token = uuid::Uuid::new_v4().to_string();
         users.add(&admin_token, User::admin());
-        let shared = Shared {
+        let shared = ApiServerInner {
             store,
             clock: Clock::new(),
             faults: Faults::default(),
@@ -213,10 +213,10 @@ impl ApiServer {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ApiServerInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The administrator's token is a secret; the objects are too many.
-        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("ApiServerInner").field("options", &self.options).finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,7 @@ use super::object::Object;
 use super::resources::{self, ResourceDef};
 use super::status::ApiError;
 use super::store::Transaction;
-use super::write::{Context, Deleted, is_deleting, mark_deleted};
+use super::write::{Context, DeleteOutcome, is_deleting, mark_deleted};
 
 /// Namespaces a fresh cluster has.
 pub(crate) const INITIAL: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -51,20 +51,20 @@ const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 ///
 /// # Errors
 /// 403 for those every cluster needs.
-pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object>) -> Result<Deleted, ApiError> {
+pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, old: &Arc<Object>) -> Result<DeleteOutcome, ApiError> {
     if IMMORTAL.contains(&cx.name) {
         return Err(ApiError::forbidden("", "namespaces", cx.name, "this namespace may not be deleted"));
     }
     let mut object = old.value();
     if is_deleting(&object) || cx.dry_run {
-        return Ok(Deleted::Marked(old.clone()));
+        return Ok(DeleteOutcome::Marked(old.clone()));
     }
     mark_deleted(&mut object, cx.clock);
     object["status"]["phase"] = json!("Terminating");
     let marked = tx.put(def(), object);
     empty(tx, cx);
     finish_if_empty(tx, cx.name);
-    Ok(Deleted::Marked(marked))
+    Ok(DeleteOutcome::Marked(marked))
 }
 
 fn empty(tx: &mut Transaction<'_>, cx: Context<'_>) {

@@ -6,11 +6,11 @@ use super::convert;
 use super::json_op;
 use super::resources::ResourceDef;
 use super::schema;
-use super::smp;
 use super::status::{ApiError, FieldError};
 use super::store::Transaction;
+use super::strategic_merge;
 use super::verbs::strict_error;
-use super::write::{Context, Written, replace};
+use super::write::{Context, WriteOutcome, replace};
 
 /// Media types the real server lists when it is given another. Apply is listed as it would be with apply switched off.
 const ACCEPTED: &str =
@@ -70,7 +70,9 @@ impl Patch {
                 json_patch::merge(&mut patched, patch);
                 Ok(patched)
             }
-            Self::Strategic(patch) => smp::apply(def, current, patch).map_err(|e| ApiError::unclassified(&e)),
+            Self::Strategic(patch) => {
+                strategic_merge::apply(def, current, patch).map_err(|e| ApiError::unclassified(&e))
+            }
         }
     }
 }
@@ -96,7 +98,7 @@ pub(crate) fn patch(
     def: &'static ResourceDef,
     patch: &Patch,
     strict: bool,
-) -> Result<Written, ApiError> {
+) -> Result<WriteOutcome, ApiError> {
     let Some(old) = tx.get(cx.def.storage_key(), cx.namespace, cx.name) else {
         return Err(ApiError::not_found(cx.def, cx.name));
     };

@@ -90,14 +90,14 @@ pub(crate) fn list(
     Ok(page(objects.collect(), at, limit, selector.is_empty()))
 }
 
-type Found = (Vec<Arc<Object>>, u64, Option<ObjectKey>);
+type ListResult = (Vec<Arc<Object>>, u64, Option<ObjectKey>);
 
 fn first_page(
     store: &Store,
     def: &'static ResourceDef,
     info: &RequestInfo,
     wanted: Option<u64>,
-) -> Result<Found, ApiError> {
+) -> Result<ListResult, ApiError> {
     let exact = info.query("resourceVersionMatch") == Some("Exact")
         || (info.query("resourceVersionMatch").is_none()
             && info.query("limit").is_some()
@@ -118,7 +118,12 @@ fn too_old() -> ApiError {
     ApiError::expired("The resourceVersion for the provided list is too old.")
 }
 
-fn continued(store: &Store, def: &'static ResourceDef, info: &RequestInfo, token: &str) -> Result<Found, ApiError> {
+fn continued(
+    store: &Store,
+    def: &'static ResourceDef,
+    info: &RequestInfo,
+    token: &str,
+) -> Result<ListResult, ApiError> {
     if info.query("resourceVersion").is_some_and(|v| v != "0") {
         return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
     }

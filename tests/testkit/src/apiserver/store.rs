@@ -63,19 +63,19 @@ pub struct Backlog {
 /// Holds every object; shared by all requests.
 #[derive(Debug)]
 pub struct Store {
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
     changed: HashMap<ResourceKey, watch::Sender<()>>,
 }
 
 /// Exclusive access to the objects: what one write reads and changes is one step for everyone else.
 #[derive(Debug)]
 pub struct Transaction<'a> {
-    state: &'a mut State,
+    state: &'a mut StoreState,
     touched: Vec<ResourceKey>,
 }
 
 #[derive(Debug)]
-struct State {
+struct StoreState {
     version: u64,
     tables: HashMap<ResourceKey, Table>,
     allocations: Allocations,
@@ -95,7 +95,7 @@ impl Store {
     pub(crate) fn new(history_limit: usize, allocations: Allocations) -> Self {
         let keys = || resources::all().iter().filter(|d| d.is_stored()).map(ResourceDef::storage_key);
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(StoreState {
                 version: FIRST,
                 tables: keys().map(|k| (k, Table { dropped: FIRST, ..Table::default() })).collect(),
                 allocations,
@@ -207,7 +207,7 @@ impl Store {
     }
 }
 
-impl State {
+impl StoreState {
     fn table(&self, key: ResourceKey) -> Option<&Table> {
         self.tables.get(&key)
     }

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use super::client::Caller;
+use super::client::ClientIdentity;
 use super::{ApiServer, Match};
 
 /// How long a stop waits for connections to end by themselves.
@@ -201,7 +201,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, server: ApiServer,
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
     let service = server.map_request(|mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Caller::Network);
+        request.extensions_mut().insert(ClientIdentity::Network);
         request
     });
     let mut builder = Builder::new(tasks.clone());

@@ -20,13 +20,13 @@ use super::schema;
 use super::status::{ApiError, FieldError};
 use super::strategy;
 use super::watch::{Watch, WatchSettings};
-use super::write::{self, Context, DeleteOptions, Deleted, Written};
+use super::write::{self, Context, DeleteOptions, DeleteOutcome, WriteOutcome};
 use super::{ApiServer, Body, convert, namespaces, read, reviews, validation};
 
-type Answer = Result<Response<Body>, ApiError>;
+type VerbResult = Result<Response<Body>, ApiError>;
 
 impl ApiServer {
-    pub(crate) fn serve_verb(&self, def: &'static ResourceDef, call: &Call) -> Answer {
+    pub(crate) fn serve_verb(&self, def: &'static ResourceDef, call: &Call) -> VerbResult {
         check_dry_run(&call.info)?;
         let form = negotiate::choose(call.header(&header::ACCEPT), &call.info)?;
         let mut encoder = Encoder::new(def, form, self.clock().clone());
@@ -64,7 +64,7 @@ impl ApiServer {
         }
     }
 
-    fn get(&self, def: &'static ResourceDef, info: &RequestInfo, encoder: &mut Encoder) -> Answer {
+    fn get(&self, def: &'static ResourceDef, info: &RequestInfo, encoder: &mut Encoder) -> VerbResult {
         if let Some(version) = read::version(info)? {
             read::check_not_ahead(self.store(), version)?;
         }
@@ -73,7 +73,7 @@ impl ApiServer {
         Ok(json(StatusCode::OK, encoder.object(&object)))
     }
 
-    fn watch(&self, def: &'static ResourceDef, info: &RequestInfo, encoder: Encoder) -> Answer {
+    fn watch(&self, def: &'static ResourceDef, info: &RequestInfo, encoder: Encoder) -> VerbResult {
         let options = &self.shared.options;
         let settings = WatchSettings {
             bookmark_period: options.bookmark_period,
@@ -91,7 +91,7 @@ impl ApiServer {
         Ok(response)
     }
 
-    fn create(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+    fn create(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
         let object = body_object(def, call)?;
         check_unconverted(def, &call.info, &object)?;
         let object = convert::incoming(def, object);
@@ -100,14 +100,14 @@ impl ApiServer {
         Ok(json(StatusCode::CREATED, encoder.object(&created)))
     }
 
-    fn update(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+    fn update(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
         let object = convert::incoming(def, body_object(def, call)?);
         let cx = self.context(def, &call.info);
         let written = self.store().write(|tx| write::update(tx, cx, object))?;
         Ok(written_answer(&written, encoder))
     }
 
-    fn patch(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+    fn patch(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
         let parsed = Patch::parse(call.header(&header::CONTENT_TYPE), call.body()?)?;
         let cx = self.context(def, &call.info);
         let strict = call.info.query("fieldValidation") == Some("Strict");
@@ -115,15 +115,17 @@ impl ApiServer {
         Ok(written_answer(&written, encoder))
     }
 
-    fn delete(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+    fn delete(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
         let (options, dry_run) = delete_options(call)?;
         let options = DeleteOptions { unheld: call.unheld, ..options };
         let cx = Context { dry_run, ..self.context(def, &call.info) };
         let deleted = self.store().write(|tx| write::delete(tx, cx, &options))?;
         Ok(match deleted {
-            Deleted::Marked(object) => json(StatusCode::OK, encoder.object(&object)),
-            Deleted::Gone(object) if strategy::returns_deleted(def) => json(StatusCode::OK, encoder.object(&object)),
-            Deleted::Gone(object) => json(StatusCode::OK, success(def, &object.name, &object.uid)),
+            DeleteOutcome::Marked(object) => json(StatusCode::OK, encoder.object(&object)),
+            DeleteOutcome::Gone(object) if strategy::returns_deleted(def) => {
+                json(StatusCode::OK, encoder.object(&object))
+            }
+            DeleteOutcome::Gone(object) => json(StatusCode::OK, success(def, &object.name, &object.uid)),
         })
     }
 
@@ -134,7 +136,7 @@ impl ApiServer {
         object.is_some_and(|object| write::has_no_finalizers(def, &object.value()))
     }
 
-    fn delete_collection(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> Answer {
+    fn delete_collection(&self, def: &'static ResourceDef, call: &Call, encoder: &mut Encoder) -> VerbResult {
         let (options, dry_run) = delete_options(call)?;
         let page = read::list(self.store(), def, &call.info, None)?;
         self.store().write(|tx| {
@@ -223,8 +225,8 @@ fn check_unconverted(def: &ResourceDef, info: &RequestInfo, object: &Value) -> R
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(group, def.kind, name, &errors)) }
 }
 
-fn written_answer(written: &Written, encoder: &mut Encoder) -> Response<Body> {
-    let code = if matches!(written, Written::Created(_)) { StatusCode::CREATED } else { StatusCode::OK };
+fn written_answer(written: &WriteOutcome, encoder: &mut Encoder) -> Response<Body> {
+    let code = if matches!(written, WriteOutcome::Created(_)) { StatusCode::CREATED } else { StatusCode::OK };
     json(code, encoder.object(written.object()))
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch as signal;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::faults::{WatchFate, Watches};
+use super::faults::{WatchFault, Watches};
 use super::negotiate::Encoder;
 use super::object::Object;
 use super::read;
@@ -47,7 +47,7 @@ pub(crate) struct Watch {
     told: u64,
     pending: VecDeque<Bytes>,
     changed: signal::Receiver<()>,
-    fate: WatchFate,
+    fate: WatchFault,
     deadline: Instant,
     bookmarks: Option<Bookmarks>,
     ended: bool,

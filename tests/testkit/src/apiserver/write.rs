@@ -30,7 +30,7 @@ pub(crate) struct Context<'a> {
 
 /// Outcome of an update or create.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// The object is new.
     Created(Arc<Object>),
     /// The object was changed, or already was as asked.
@@ -39,7 +39,7 @@ pub(crate) enum Written {
     Removed(Arc<Object>),
 }
 
-impl Written {
+impl WriteOutcome {
     pub(crate) fn object(&self) -> &Arc<Object> {
         match self {
             Self::Created(o) | Self::Updated(o) | Self::Removed(o) => o,
@@ -92,7 +92,7 @@ pub(crate) fn create(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
 ///
 /// # Errors
 /// As the real server: 400, 404, 409, 422.
-pub(crate) fn update(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Value) -> Result<Written, ApiError> {
+pub(crate) fn update(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Value) -> Result<WriteOutcome, ApiError> {
     check_type(cx.def, &mut object)?;
     ensure_namespace(cx, &mut object)?;
     let name = text(&object, "name").to_owned();
@@ -111,7 +111,7 @@ pub(crate) fn update(tx: &mut Transaction<'_>, cx: Context<'_>, mut object: Valu
         Some(old) => replace(tx, cx, &old, object),
         None if strategy::create_on_update(cx.def) && cx.subresource.is_empty() => {
             object["metadata"]["resourceVersion"] = json!("");
-            create(tx, cx, object).map(Written::Created)
+            create(tx, cx, object).map(WriteOutcome::Created)
         }
         None => Err(ApiError::not_found(cx.def, cx.name)),
     }
@@ -126,7 +126,7 @@ pub(crate) fn replace(
     cx: Context<'_>,
     old: &Arc<Object>,
     mut object: Value,
-) -> Result<Written, ApiError> {
+) -> Result<WriteOutcome, ApiError> {
     let before = old.value();
     check_incarnation(cx, old, &object)?;
     carry_metadata(&before, &mut object);
@@ -139,13 +139,13 @@ pub(crate) fn replace(
     }
     tidy_metadata(&mut object);
     if is_deleting(&object) && has_no_finalizers(cx.def, &object) {
-        return Ok(Written::Removed(remove(tx, cx, old, object)));
+        return Ok(WriteOutcome::Removed(remove(tx, cx, old, object)));
     }
     if object == before {
         // The real server writes nothing when nothing changes: no new version, no watch event.
-        return Ok(Written::Updated(old.clone()));
+        return Ok(WriteOutcome::Updated(old.clone()));
     }
-    Ok(Written::Updated(cx.store(tx, object)))
+    Ok(WriteOutcome::Updated(cx.store(tx, object)))
 }
 
 /// What a DELETE asked for in its body or query.
@@ -159,7 +159,7 @@ pub(crate) struct DeleteOptions {
 
 /// Outcome of a delete.
 #[derive(Debug)]
-pub(crate) enum Deleted {
+pub(crate) enum DeleteOutcome {
     /// It is gone; its last state.
     Gone(Arc<Object>),
     /// It waits for its finalizers.
@@ -170,7 +170,11 @@ pub(crate) enum Deleted {
 ///
 /// # Errors
 /// 404, or 409 when a precondition fails.
-pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+pub(crate) fn delete(
+    tx: &mut Transaction<'_>,
+    cx: Context<'_>,
+    options: &DeleteOptions,
+) -> Result<DeleteOutcome, ApiError> {
     let Some(old) = tx.get(cx.def.storage_key(), cx.namespace, cx.name) else {
         return Err(ApiError::not_found(cx.def, cx.name));
     };
@@ -180,13 +184,13 @@ pub(crate) fn delete(tx: &mut Transaction<'_>, cx: Context<'_>, options: &Delete
         return super::namespaces::delete(tx, cx, &old);
     }
     if options.unheld || has_no_finalizers(cx.def, &object) {
-        return Ok(Deleted::Gone(remove(tx, cx, &old, object)));
+        return Ok(DeleteOutcome::Gone(remove(tx, cx, &old, object)));
     }
     if is_deleting(&object) {
-        return Ok(Deleted::Marked(old));
+        return Ok(DeleteOutcome::Marked(old));
     }
     mark_deleted(&mut object, cx.clock);
-    Ok(Deleted::Marked(cx.store(tx, object)))
+    Ok(DeleteOutcome::Marked(cx.store(tx, object)))
 }
 
 /// Sets the deletion time stamp, as the first step of every delayed deletion.

@@ -2,7 +2,7 @@
 //!
 //! Three suites, one per capability: [`check_instances`], [`check_load_balancers`] (with what the inventory says of them)
 //! and [`check_routes`]. An author brings an async constructor of the provider and adapters that look at the cloud behind
-//! it and change it, [`InstanceCloud`] for the first and [`ScriptedCloud`] with [`LoadBalancerCloud`] and [`RouteCloud`]
+//! it and change it, [`InstanceCloud`] for the first and [`FaultyCloud`] with [`LoadBalancerCloud`] and [`RouteCloud`]
 //! for the others; each suite answers a [`Report`]:
 //!
 //! ```no_run
@@ -33,18 +33,18 @@
 //! Rules are judged apart: each uses instances and, where answers could be remembered, providers of its own, and a rule
 //! that cannot be judged because another one is broken names that one instead of failing too.
 
-mod balancers;
-mod bench;
-mod calls;
+mod call_script;
+mod context;
+mod faults;
 mod instances;
-mod limit;
+mod load_balancers;
+mod progress;
 mod report;
 mod routes;
 mod rule;
 pub mod runner;
-mod script;
 mod syntax;
-mod watch;
+mod time_limit;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -55,15 +55,15 @@ use ccm_core::{
 };
 use futures::future::BoxFuture;
 
-pub use balancers::{Clients, CloudBalancer, LOAD_BALANCER_RULES, LoadBalancerCloud};
-pub use calls::CallScript;
+pub use call_script::CallScript;
+pub use faults::{CallCount, CallFaultKind, FaultyCloud, InjectedCallFault};
 pub use instances::INSTANCE_RULES;
-pub use limit::Limits;
+pub use load_balancers::{AllowedSources, CloudLoadBalancer, LOAD_BALANCER_RULES, LoadBalancerCloud};
+pub use progress::SuiteProgress;
 pub use report::{Case, Outcome, Report};
 pub use routes::{CloudRoute, ROUTE_RULES, RouteCloud};
 pub use rule::Rule;
-pub use script::{ScriptedCloud, Tally, Trouble, TroubleKind};
-pub use watch::Watch;
+pub use time_limit::Limits;
 
 /// Changes the cloud behind the provider under test.
 ///
@@ -187,7 +187,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    Watch::alone().instances(make, cloud).await
+    SuiteProgress::alone().instances(make, cloud).await
 }
 
 /// Checks every rule about load balancers, several of which spoil each cloud call in turn: some thousand calls, under
@@ -199,7 +199,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    Watch::alone().load_balancers(make, cloud).await
+    SuiteProgress::alone().load_balancers(make, cloud).await
 }
 
 /// Checks every rule about routes. Otherwise as [`check_load_balancers`].
@@ -208,7 +208,7 @@ where
     F: Fn() -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<Arc<dyn CloudProvider>>> + Send + 'static,
 {
-    Watch::alone().routes(make, cloud).await
+    SuiteProgress::alone().routes(make, cloud).await
 }
 
 #[cfg(test)]

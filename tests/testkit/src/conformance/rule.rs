@@ -2,7 +2,7 @@ use std::fmt;
 
 use futures::future::BoxFuture;
 
-use super::{bench::Bench, report::Verdict};
+use super::{context::RuleContext, report::Verdict};
 
 /// A rule of the kit, checked against a cloud of kind `C`.
 pub struct Rule<C: ?Sized + 'static> {
@@ -10,7 +10,7 @@ pub struct Rule<C: ?Sized + 'static> {
     pub id: &'static str,
     /// What is expected of the provider.
     pub expected: &'static str,
-    pub(super) check: for<'a> fn(&'a Bench<'a, C>) -> BoxFuture<'a, Verdict>,
+    pub(super) check: for<'a> fn(&'a RuleContext<'a, C>) -> BoxFuture<'a, Verdict>,
 }
 
 impl<C: ?Sized> fmt::Debug for Rule<C> {

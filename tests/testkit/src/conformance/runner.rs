@@ -18,7 +18,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
-use super::{Report, Watch, report::junit};
+use super::{Report, SuiteProgress, report::junit};
 
 /// Argument that names the file for JUnit XML.
 const JUNIT: &str = "--junit";
@@ -27,7 +27,7 @@ const JUNIT_DIR: &str = "CCM_CONFORMANCE_JUNIT";
 /// How often it is looked whether a suite is stuck.
 const GLANCE: Duration = Duration::from_millis(100);
 
-type Start = Box<dyn FnOnce(Watch) -> LocalBoxFuture<'static, anyhow::Result<Report>> + Send>;
+type Start = Box<dyn FnOnce(SuiteProgress) -> LocalBoxFuture<'static, anyhow::Result<Report>> + Send>;
 
 /// A suite to run.
 pub struct Suite {
@@ -43,7 +43,7 @@ impl Suite {
     /// adapter and hands it to the [`Watch`]; an error is a failure of the suite.
     pub fn new<F, Fut>(name: &'static str, runtime: fn() -> io::Result<Runtime>, start: F) -> Self
     where
-        F: FnOnce(Watch) -> Fut + Send + 'static,
+        F: FnOnce(SuiteProgress) -> Fut + Send + 'static,
         Fut: Future<Output = anyhow::Result<Report>> + 'static,
     {
         Self { name, runtime, start: Box::new(move |watch| start(watch).boxed_local()), excuses: None }
@@ -62,18 +62,18 @@ impl Suite {
     /// # Errors
     /// The report, when a rule is broken or nothing was checked.
     pub fn check(self) -> Result<(), Failed> {
-        static RUNNING: LazyLock<Arc<Mutex<Watch>>> = LazyLock::new(|| {
-            let running: Arc<Mutex<Watch>> = Arc::default();
+        static RUNNING: LazyLock<Arc<Mutex<SuiteProgress>>> = LazyLock::new(|| {
+            let running: Arc<Mutex<SuiteProgress>> = Arc::default();
             hear_panics(running.clone());
             running
         });
-        let watch = Watch::default();
+        let watch = SuiteProgress::default();
         *RUNNING.lock() = watch.clone();
         judge(&self.run(&watch))
     }
 
     /// Runs it to its end, or until it is seen that it has none; then its thread goes on until the process ends.
-    fn run(self, watch: &Watch) -> Report {
+    fn run(self, watch: &SuiteProgress) -> Report {
         let (done, ended) = mpsc::channel();
         let (own, runtime, start) = (watch.clone(), self.runtime, self.start);
         let work = move || {
@@ -158,7 +158,7 @@ fn split(args: impl IntoIterator<Item = OsString>) -> Result<(Vec<OsString>, Opt
 pub fn run_with(mut arguments: Arguments, suites: impl IntoIterator<Item = Suite>, files: &[PathBuf]) -> ExitCode {
     // Each takes what the machine has, and panics must be the running suite's.
     arguments.test_threads = Some(1);
-    let current: Arc<Mutex<Watch>> = Arc::default();
+    let current: Arc<Mutex<SuiteProgress>> = Arc::default();
     hear_panics(current.clone());
     let reports: Arc<Mutex<Vec<Report>>> = Arc::default();
     let trials: Vec<_> = suites
@@ -166,7 +166,7 @@ pub fn run_with(mut arguments: Arguments, suites: impl IntoIterator<Item = Suite
         .map(|suite| {
             let (reports, current) = (reports.clone(), current.clone());
             Trial::test(suite.name, move || {
-                let watch = Watch::default();
+                let watch = SuiteProgress::default();
                 *current.lock() = watch.clone();
                 let report = suite.run(&watch);
                 let verdict = judge(&report);
@@ -201,7 +201,7 @@ fn judge(report: &Report) -> Result<(), Failed> {
 }
 
 /// Tells the running suite of every panic, wherever it is caught. Holds for the rest of the process.
-fn hear_panics(current: Arc<Mutex<Watch>>) {
+fn hear_panics(current: Arc<Mutex<SuiteProgress>>) {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-use super::{Effort, Explorer, Faults, Kind, Report, Scenario};
+use super::{Effort, Explorer, FaultKind, Faults, Report, Scenario};
 
 impl Explorer {
     /// Runs a scenario without faults, and with these. `command`: as [`Explorer::command`].
@@ -14,7 +14,7 @@ impl Explorer {
 ///
 /// # Errors
 /// What was seen instead.
-pub async fn hunt(scenario: &dyn Scenario, kind: Option<Kind>, how: &str) -> Result<(), String> {
+pub async fn hunt(scenario: &dyn Scenario, kind: Option<FaultKind>, how: &str) -> Result<(), String> {
     let (mut points, mut seen) = (1, String::new());
     for at in 1.. {
         if at > points {

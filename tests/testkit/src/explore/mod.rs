@@ -4,7 +4,7 @@
 //! Every kind of fault is tried at every call ([`Effort::Full`]), or some at each and all in turn ([`Effort::Bounded`]), or at
 //! some calls only ([`Effort::Smoke`]), then pairs of faults by chance. A scenario is whatever a provider does until
 //! it is done; how a kind of fault looks on its cloud's wire is the scenario's own. What both need in between, the count of
-//! calls and the death of a process, is a [`Journey`].
+//! calls and the death of a process, is a [`ScenarioRun`].
 //!
 //! ```no_run
 //! # use ccm_testkit::explore::{Explorer, Journey, Kind, Scenario};
@@ -23,8 +23,8 @@
 
 mod environment;
 mod hunt;
-mod journey;
 mod report;
+mod scenario_run;
 #[cfg(test)]
 mod tests;
 
@@ -36,13 +36,13 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 pub use self::{
     environment::{Effort, Environment},
     hunt::hunt,
-    journey::{Call, Journey},
     report::{Failure, Report},
+    scenario_run::{Call, ScenarioRun},
 };
 
 /// A kind of fault, at one call. Its name is that of the exploration of the framework where both mean the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum FaultKind {
     /// The process dies before the call is sent.
     DiesBefore,
     /// The process dies after the call had its effect, before it hears of that.
@@ -77,7 +77,7 @@ pub enum Kind {
     Lagging,
 }
 
-impl Kind {
+impl FaultKind {
     /// Every kind.
     pub const ALL: [Self; 16] = [
         Self::DiesBefore,
@@ -128,7 +128,7 @@ impl Kind {
 
 /// Faults by the number of the call that they hit, from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Faults(pub BTreeMap<usize, Kind>);
+pub struct Faults(pub BTreeMap<usize, FaultKind>);
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,7 +144,7 @@ impl FromStr for Faults {
         let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
         let each = parts.chunks(2).map(|pair| {
             let [call, name] = pair else { return Err(format!("{text:?} is not <call>/<fault>")) };
-            let kind = Kind::ALL.into_iter().find(|kind| kind.as_str() == *name);
+            let kind = FaultKind::ALL.into_iter().find(|kind| kind.as_str() == *name);
             let kind = kind.ok_or_else(|| format!("{name:?} is no kind of fault"))?;
             Ok((call.parse().map_err(|error| format!("{call:?}: {error}"))?, kind))
         });
@@ -160,7 +160,7 @@ pub trait Scenario: Send + Sync {
 
     /// Tells whether a fault of this kind can happen to a call, by default each to any, but for those of a cloud whose reads
     /// [show the past](Kind::is_past).
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         let _ = call;
         !kind.is_past()
     }
@@ -170,7 +170,7 @@ pub trait Scenario: Send + Sync {
     ///
     /// # Errors
     /// What went wrong: it never ended, or something happened on the way that must not.
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String>;
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String>;
 }
 
 /// Which faults are tried.
@@ -192,7 +192,7 @@ pub struct Explorer {
 /// How many of the kinds of faults are tried at each call when the exploration is bounded, beside those of [`ALWAYS`].
 const IN_TURN: usize = 2;
 /// What is tried at each call in any case: the effect is there, and nobody knows of it.
-const ALWAYS: Kind = Kind::DiesAfter;
+const ALWAYS: FaultKind = FaultKind::DiesAfter;
 /// A smoke meets the first of so many calls.
 const APART: usize = 3;
 
@@ -301,9 +301,10 @@ impl Explorer {
 
     /// Every kind of fault at every call, or at each some of them, all in turn, or that at some calls.
     fn singles(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
-        let possible = |call| Kind::ALL.into_iter().filter(|kind| scenario.applies(*kind, call)).collect::<Vec<_>>();
+        let possible =
+            |call| FaultKind::ALL.into_iter().filter(|kind| scenario.applies(*kind, call)).collect::<Vec<_>>();
         let points = (1..).zip(calls.iter().map(possible)).filter(|(_, kinds)| !kinds.is_empty());
-        let chosen: Vec<(usize, Vec<Kind>)> = match self.effort {
+        let chosen: Vec<(usize, Vec<FaultKind>)> = match self.effort {
             Effort::Full => points.collect(),
             Effort::Bounded => points.map(|(at, kinds)| (at, in_turn(&kinds, at * IN_TURN))).collect(),
             Effort::Smoke => {
@@ -318,8 +319,8 @@ impl Explorer {
     }
 
     fn pairs(&self, scenario: &dyn Scenario, calls: &[Call]) -> Vec<Faults> {
-        let possible = |kind: &Kind| calls.iter().any(|call| scenario.applies(*kind, call));
-        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(possible).collect();
+        let possible = |kind: &FaultKind| calls.iter().any(|call| scenario.applies(*kind, call));
+        let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(possible).collect();
         if kinds.is_empty() {
             return Vec::new();
         }
@@ -338,7 +339,7 @@ impl Explorer {
 
 /// What is tried in a bounded exploration of the kinds that can happen at a call: [`ALWAYS`], and those from a place on, which
 /// goes round.
-fn in_turn(possible: &[Kind], first: usize) -> Vec<Kind> {
+fn in_turn(possible: &[FaultKind], first: usize) -> Vec<FaultKind> {
     let all = possible.len();
     let turn = |place: usize| (place + all - first % all) % all < IN_TURN;
     let chosen = possible.iter().enumerate().filter(|(place, kind)| **kind == ALWAYS || turn(*place));
@@ -346,7 +347,7 @@ fn in_turn(possible: &[Kind], first: usize) -> Vec<Kind> {
 }
 
 /// The same in a smoke: [`ALWAYS`], and one other.
-fn one_in_turn(possible: Vec<Kind>, turn: usize) -> Vec<Kind> {
+fn one_in_turn(possible: Vec<FaultKind>, turn: usize) -> Vec<FaultKind> {
     let (always, others): (Vec<_>, Vec<_>) = possible.into_iter().partition(|kind| *kind == ALWAYS);
     let other = others.get(turn % others.len().max(1));
     always.into_iter().chain(other.copied()).collect()
@@ -354,7 +355,7 @@ fn one_in_turn(possible: Vec<Kind>, turn: usize) -> Vec<Kind> {
 
 /// Runs a scenario, and tells which calls it made.
 async fn once(scenario: &dyn Scenario, faults: Faults) -> (Result<String, String>, Vec<Call>) {
-    let journey = Arc::new(Journey::new(faults));
+    let journey = Arc::new(ScenarioRun::new(faults));
     let end = scenario.run(&journey).await;
     (end, journey.calls())
 }

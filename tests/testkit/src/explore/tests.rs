@@ -16,11 +16,11 @@ impl Scenario for Toy {
         "toy".to_owned()
     }
 
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
-        !kind.is_past() && (kind != Kind::Busy || call.writes)
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
+        !kind.is_past() && (kind != FaultKind::Busy || call.writes)
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         let things = Mutex::new(0);
         journey.count(true);
         for _ in 0..10 {
@@ -35,7 +35,7 @@ impl Scenario for Toy {
 }
 
 impl Toy {
-    async fn bring(&self, journey: &Journey, things: &Mutex<usize>) -> Result<(), ()> {
+    async fn bring(&self, journey: &ScenarioRun, things: &Mutex<usize>) -> Result<(), ()> {
         let mut missing = 3;
         while missing > 0 {
             if self.careful {
@@ -50,16 +50,16 @@ impl Toy {
     }
 }
 
-async fn call<T>(journey: &Journey, writes: bool, effect: impl FnOnce() -> T) -> Result<T, ()> {
+async fn call<T>(journey: &ScenarioRun, writes: bool, effect: impl FnOnce() -> T) -> Result<T, ()> {
     let fault = journey.begin(Call { writes, what: "thing".to_owned() });
     match fault {
-        None | Some(Kind::Delayed) => Ok(effect()),
-        Some(Kind::DiesBefore) => match journey.die().await {},
-        Some(Kind::DiesAfter) => {
+        None | Some(FaultKind::Delayed) => Ok(effect()),
+        Some(FaultKind::DiesBefore) => match journey.die().await {},
+        Some(FaultKind::DiesAfter) => {
             effect();
             match journey.die().await {}
         }
-        Some(Kind::AnswerLost | Kind::CutShort) => {
+        Some(FaultKind::AnswerLost | FaultKind::CutShort) => {
             effect();
             Err(())
         }
@@ -94,7 +94,7 @@ async fn what_ends_otherwise_is_found_with_the_faults_that_show_it_again() {
 
 #[test]
 fn faults_are_read_as_they_are_written() {
-    let faults = Faults([(3, Kind::Busy), (12, Kind::DiesAfter)].into());
+    let faults = Faults([(3, FaultKind::Busy), (12, FaultKind::DiesAfter)].into());
     assert_eq!(faults.to_string(), "3/status-409/12/crash-after");
     assert_eq!(faults.to_string().parse(), Ok(faults));
     for wrong in ["3", "x/status-409", "3/lazy", "3/lost/4"] {
@@ -104,12 +104,12 @@ fn faults_are_read_as_they_are_written() {
 
 #[test]
 fn kinds_have_names_of_their_own() {
-    let names: std::collections::BTreeSet<_> = Kind::ALL.map(Kind::as_str).into();
-    assert_eq!(names.len(), Kind::ALL.len());
+    let names: std::collections::BTreeSet<_> = FaultKind::ALL.map(FaultKind::as_str).into();
+    assert_eq!(names.len(), FaultKind::ALL.len());
 }
 
 /// The single faults of an explorer: calls with a kind.
-fn chosen(explorer: &Explorer, toy: &Toy, calls: &[Call]) -> Vec<(usize, Kind)> {
+fn chosen(explorer: &Explorer, toy: &Toy, calls: &[Call]) -> Vec<(usize, FaultKind)> {
     explorer.singles(toy, calls).into_iter().map(|faults| faults.0.into_iter().next().unwrap()).collect()
 }
 
@@ -124,7 +124,7 @@ fn a_bounded_exploration_meets_every_call_and_has_every_kind_in_turn() {
         assert!(at == IN_TURN || at == IN_TURN + 1, "{at} faults at call {call}");
         assert!(chosen.contains(&(call, ALWAYS)), "{call}");
     }
-    for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_past()) {
+    for kind in FaultKind::ALL.into_iter().filter(|kind| !kind.is_past()) {
         assert!(chosen.iter().any(|(_, other)| *other == kind), "{kind:?}");
     }
 }
@@ -140,7 +140,7 @@ fn a_smoke_meets_each_third_call_with_two_kinds_and_has_every_kind_in_turn() {
         assert_eq!(at.len(), if call % APART == 1 { 2 } else { 0 }, "call {call}: {at:?}");
         assert_eq!(at.contains(&&(call, ALWAYS)), call % APART == 1, "call {call}: {at:?}");
     }
-    for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_past()) {
+    for kind in FaultKind::ALL.into_iter().filter(|kind| !kind.is_past()) {
         assert!(chosen.iter().any(|(_, other)| *other == kind), "{kind:?}");
     }
     assert_eq!(chosen, self::chosen(&smoke, &toy, &calls), "another time");
@@ -164,11 +164,11 @@ impl Scenario for Writes {
         "writes".to_owned()
     }
 
-    fn applies(&self, kind: Kind, call: &Call) -> bool {
-        kind == Kind::Busy && call.writes
+    fn applies(&self, kind: FaultKind, call: &Call) -> bool {
+        kind == FaultKind::Busy && call.writes
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         journey.count(true);
         journey.begin(Call { writes: false, what: "thing".to_owned() });
         Ok(String::new())
@@ -184,7 +184,7 @@ impl Scenario for Idle {
         "idle".to_owned()
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         journey.begin(Call { writes: true, what: "thing".to_owned() });
         Ok(String::new())
     }
@@ -199,7 +199,7 @@ impl Scenario for Fewer {
         "fewer".to_owned()
     }
 
-    async fn run(&self, journey: &Arc<Journey>) -> Result<String, String> {
+    async fn run(&self, journey: &Arc<ScenarioRun>) -> Result<String, String> {
         journey.count(true);
         if self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
             journey.begin(Call { writes: true, what: "thing".to_owned() });
@@ -330,17 +330,17 @@ fn a_seed_gives_the_same_pairs() {
     let pairs = |seed| Explorer { seed, ..explorer(50, None) }.pairs(&Toy { careful: true }, &calls);
     assert_eq!(pairs(7), pairs(7));
     assert_ne!(pairs(7), pairs(8));
-    let kinds: Vec<Kind> = pairs(7).into_iter().flat_map(|faults| faults.0.into_values()).collect();
-    assert!(kinds.iter().all(|kind| !kind.is_past() && *kind != Kind::Busy), "{kinds:?}");
+    let kinds: Vec<FaultKind> = pairs(7).into_iter().flat_map(|faults| faults.0.into_values()).collect();
+    assert!(kinds.iter().all(|kind| !kind.is_past() && *kind != FaultKind::Busy), "{kinds:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_planted_bug_is_hunted_down_from_call_to_call() {
     let (careful, blind) = (Toy { careful: true }, Toy { careful: false });
-    assert_eq!(hunt(&blind, Some(Kind::AnswerLost), "4 things").await, Ok(()));
+    assert_eq!(hunt(&blind, Some(FaultKind::AnswerLost), "4 things").await, Ok(()));
     // At the first call nothing is there yet that would be made twice; at the third two things are.
-    assert_eq!(hunt(&blind, Some(Kind::DiesBefore), "5 things").await, Ok(()));
-    let seen = hunt(&careful, Some(Kind::AnswerLost), "4 things").await.unwrap_err();
+    assert_eq!(hunt(&blind, Some(FaultKind::DiesBefore), "5 things").await, Ok(()));
+    let seen = hunt(&careful, Some(FaultKind::AnswerLost), "4 things").await.unwrap_err();
     assert!(seen.starts_with("it is not found as \"4 things\": toy: 6 calls"), "{seen}");
     assert!(hunt(&blind, None, "4 things").await.is_err());
 }

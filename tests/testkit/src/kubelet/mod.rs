@@ -81,7 +81,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(7);
 /// A set of simulated kubelets. Dropping it silences them all; [`stop`](Self::stop) also waits for them.
 #[derive(Debug)]
 pub struct Kubelets {
-    shared: Arc<Shared>,
+    shared: Arc<KubeletsInner>,
     running: Mutex<BTreeMap<String, Running>>,
     tasks: TaskTracker,
     cancel: CancellationToken,
@@ -89,7 +89,7 @@ pub struct Kubelets {
 }
 
 /// What all kubelets of a set share.
-struct Shared {
+struct KubeletsInner {
     nodes: Api<Node>,
     leases: Api<Lease>,
     options: KubeletOptions,
@@ -101,9 +101,9 @@ struct Shared {
     started: (Timestamp, Instant),
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for KubeletsInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("KubeletsInner").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
@@ -120,11 +120,11 @@ struct Kubelet {
     /// UID of the Node it registered, for the lease's owner.
     uid: String,
     /// Held while a report is written, so that an older state never overwrites a newer one.
-    state: tokio::sync::Mutex<State>,
+    state: tokio::sync::Mutex<KubeletState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct KubeletState {
     ready: Ready,
     transition: Timestamp,
 }
@@ -133,7 +133,7 @@ impl Kubelets {
     /// A set without kubelets, which will talk through `client`.
     pub fn new(client: kube::Client, options: KubeletOptions) -> Self {
         let cancel = CancellationToken::new();
-        let shared = Shared {
+        let shared = KubeletsInner {
             nodes: Api::all(client.clone()),
             leases: Api::namespaced(client, "kube-node-lease"),
             in_flight: Semaphore::new(options.concurrency.max(1)),
@@ -162,7 +162,7 @@ impl Kubelets {
         }
         let node = self.shared.create_or_adopt(&spec).await?;
         let name = spec.name.clone();
-        let state = State { ready: Ready::True, transition: self.shared.now() };
+        let state = KubeletState { ready: Ready::True, transition: self.shared.now() };
         let uid = node.metadata.uid.unwrap_or_default();
         let kubelet = Arc::new(Kubelet { spec, uid, state: tokio::sync::Mutex::new(state) });
         let cancel = self.cancel.child_token();
@@ -200,7 +200,7 @@ impl Kubelets {
         let kubelet = kubelet.ok_or_else(|| KubeletError::Unknown(name.to_owned()))?;
         let mut state = kubelet.state.lock().await;
         if state.ready != ready {
-            *state = State { ready, transition: self.shared.now() };
+            *state = KubeletState { ready, transition: self.shared.now() };
         }
         self.shared.report(&kubelet.spec.name, &state).await.map(drop)
     }
@@ -243,7 +243,7 @@ impl Kubelets {
     }
 }
 
-impl Shared {
+impl KubeletsInner {
     fn now(&self) -> Timestamp {
         let (wall, start) = self.started;
         // Saturates: no test runs for so long.
@@ -319,7 +319,7 @@ impl Shared {
         self.patch_status(&spec.name, status).await
     }
 
-    async fn report(&self, name: &str, state: &State) -> Result<Node, KubeletError> {
+    async fn report(&self, name: &str, state: &KubeletState) -> Result<Node, KubeletError> {
         let conditions = shape::conditions(state.ready, self.now(), state.transition);
         self.patch_status(name, json!({"conditions": conditions})).await
     }

@@ -14,7 +14,7 @@ use super::*;
 
 /// Objects by path, the requests seen, and how to misbehave.
 #[derive(Default)]
-struct World {
+struct Fixture {
     objects: BTreeMap<String, Value>,
     requests: Vec<(Method, String, Value)>,
     /// That many requests are answered with 503 first.
@@ -24,7 +24,7 @@ struct World {
 }
 
 #[derive(Clone, Default)]
-struct Server(Arc<Mutex<World>>);
+struct Server(Arc<Mutex<Fixture>>);
 
 impl Server {
     fn client(&self) -> kube::Client {
@@ -59,7 +59,7 @@ impl Server {
     }
 }
 
-impl World {
+impl Fixture {
     fn answer(&mut self, method: &Method, path: &str, body: Value) -> (StatusCode, Value) {
         self.requests.push((method.clone(), path.to_owned(), body.clone()));
         if self.unavailable > 0 {

@@ -1,6 +1,6 @@
 //! Things in AWS that a test takes as given: a VPC with subnets and route tables, instances, addresses, certificates.
 
-use super::wire::{Answer, CLASSIC, EC2, REGION, Wire, WireError};
+use super::query_api::{CLASSIC, EC2, QueryClient, REGION, WireError, XmlResponse};
 
 /// A VPC with an internet gateway.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct Instance {
 /// Makes things. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Fixture {
-    wire: Wire,
+    wire: QueryClient,
 }
 
 /// Tags as tests write them.
@@ -46,12 +46,12 @@ pub type Tags<'a> = &'a [(&'a str, &'a str)];
 
 impl Fixture {
     /// Makes things at the other end of a wire.
-    pub fn new(wire: Wire) -> Self {
+    pub fn new(wire: QueryClient) -> Self {
         Self { wire }
     }
 
     /// The wire, for what is not here.
-    pub fn wire(&self) -> &Wire {
+    pub fn wire(&self) -> &QueryClient {
         &self.wire
     }
 
@@ -149,7 +149,7 @@ impl Fixture {
     /// Requests a certificate and returns its ARN.
     pub async fn certificate(&self, domain: &str) -> Result<String, WireError> {
         let body = format!(r#"{{"DomainName":"{domain}"}}"#);
-        let Answer(made) = self.wire.ask_json("acm", "CertificateManager.RequestCertificate", body).await?;
+        let XmlResponse(made) = self.wire.ask_json("acm", "CertificateManager.RequestCertificate", body).await?;
         let arn = made.split('"').find(|part| part.starts_with("arn:")).map(str::to_owned);
         arn.ok_or_else(|| WireError::Missing { element: "CertificateArn".to_owned(), body: made })
     }

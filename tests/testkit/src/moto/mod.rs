@@ -5,16 +5,16 @@
 //! The program is found by [`PROGRAM_VARIABLE`], which `cargo xtask test --full` sets. Who sets it wants a failure, and no
 //! ignored case, when it does not work.
 
+pub mod fault_proxy;
 pub mod fixture;
-pub mod overlay;
-mod repair;
-pub mod wire;
+pub mod query_api;
+mod response_fixes;
 
 use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 
 use self::{
-    overlay::Overlay,
-    wire::{Wire, WireError},
+    fault_proxy::FaultProxy,
+    query_api::{QueryClient, WireError},
 };
 use crate::supervised::{CommandLine, Supervised, free_port};
 
@@ -59,8 +59,8 @@ pub enum StartError {
 /// A running server with an overlay in front of it. Dropping it ends both.
 #[derive(Debug)]
 pub struct Moto {
-    wire: Wire,
-    overlay: Overlay,
+    wire: QueryClient,
+    overlay: FaultProxy,
     server: Supervised,
     _directory: tempfile::TempDir,
 }
@@ -82,9 +82,9 @@ impl Moto {
             args.extend(["-H", "127.0.0.1", "-p", &port.to_string()].map(OsString::from));
             let command = CommandLine { name: "moto_server", program: "/usr/bin/env".into(), args };
             let mut server = Supervised::spawn(&command, &log).await?;
-            let wire = Wire::new(format!("http://127.0.0.1:{port}"));
+            let wire = QueryClient::new(format!("http://127.0.0.1:{port}"));
             if answers(&wire, &mut server).await? {
-                let overlay = Overlay::start(wire.clone()).await?;
+                let overlay = FaultProxy::start(wire.clone()).await?;
                 return Ok(Self { wire, overlay, server, _directory: directory });
             }
             if attempt == ATTEMPTS {
@@ -100,12 +100,12 @@ impl Moto {
     }
 
     /// The overlay.
-    pub fn overlay(&self) -> &Overlay {
+    pub fn overlay(&self) -> &FaultProxy {
         &self.overlay
     }
 
     /// The way around the overlay, for fixtures and for looking at the result.
-    pub fn direct(&self) -> &Wire {
+    pub fn direct(&self) -> &QueryClient {
         &self.wire
     }
 
@@ -126,7 +126,7 @@ impl Moto {
 }
 
 /// Waits until the server answers; false when it ended instead, or took too long.
-async fn answers(wire: &Wire, server: &mut Supervised) -> io::Result<bool> {
+async fn answers(wire: &QueryClient, server: &mut Supervised) -> io::Result<bool> {
     let deadline = tokio::time::Instant::now() + START;
     while tokio::time::Instant::now() < deadline {
         if server.exited()?.is_some() {

@@ -9,8 +9,10 @@ use ccm_core::runtime::api::{
     PatchOp, Subresource,
 };
 use ccm_core::runtime::cache::Cache;
-use ccm_core::runtime::gate::WriteGate;
-use ccm_core::runtime::reflector::{CacheMetrics, Decoder, FirstSyncTimedOut, Reflector, ReflectorOptions, Watched};
+use ccm_core::runtime::reflector::{
+    CacheMetrics, CachedObject, Decoder, FirstSyncTimedOut, Reflector, ReflectorOptions,
+};
+use ccm_core::runtime::write_gate::WriteGate;
 use ccm_testkit::apiserver::{self, Access, ApiServer, Match, Rule};
 use ccm_testkit::control_plane::{ControlPlane, Options, User};
 use ccm_testkit::kubelet::{KubeletOptions, Kubelets, NodeShape, NodeSpec};
@@ -42,7 +44,7 @@ fn api_client(client: kube::Client) -> ApiClient {
     ApiClient::new(client, options)
 }
 
-struct Follower<T: Watched = NodeView> {
+struct Follower<T: CachedObject = NodeView> {
     cache: Cache<T>,
     _task: JoinHandle<Result<(), FirstSyncTimedOut>>,
     _stop: DropGuard,
@@ -54,7 +56,7 @@ impl Follower {
     }
 }
 
-impl<T: Watched> Follower<T> {
+impl<T: CachedObject> Follower<T> {
     async fn of(client: &ApiClient, fields: T::Fields, options: ReflectorOptions) -> Self {
         let cache = Cache::new(fields);
         let metrics = CacheMetrics::register(&Registry::new()).unwrap();

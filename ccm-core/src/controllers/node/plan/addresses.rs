@@ -19,7 +19,7 @@ pub(crate) enum AddressError {
 ///
 /// `cloud` is in the provider's order; `current` is what the node has; `provided` is the kubelet's annotation. A host
 /// name of the node is kept when the cloud gives none.
-pub(crate) fn wanted_addresses(
+pub(crate) fn desired_addresses(
     cloud: &[NodeAddress],
     current: &[NodeAddress],
     provided: Option<&str>,
@@ -38,13 +38,13 @@ pub(crate) fn wanted_addresses(
     let mut seen = HashSet::new();
     all.retain(|address| seen.insert(address.clone()));
     match provided {
-        Some(value) => prefer(&all, &parse_provided(value)?).map(Some),
+        Some(value) => order_by_provided(&all, &parse_provided(value)?).map(Some),
         None => Ok(Some(all)),
     }
 }
 
 /// Puts the provided IPs first, in their order. A type of which one matched keeps only the matching addresses.
-fn prefer(all: &[NodeAddress], provided: &[IpAddr]) -> Result<Vec<NodeAddress>, AddressError> {
+fn order_by_provided(all: &[NodeAddress], provided: &[IpAddr]) -> Result<Vec<NodeAddress>, AddressError> {
     let mut chosen: Vec<NodeAddress> = Vec::with_capacity(all.len());
     let mut matched_kinds = HashSet::new();
     for ip in provided {

@@ -126,7 +126,7 @@ fn node_ip_filter() {
         ),
     ];
     for (name, cloud, provided, wanted) in cases {
-        let got = wanted_addresses(&list(cloud), &[], Some(provided));
+        let got = desired_addresses(&list(cloud), &[], Some(provided));
         match wanted {
             Some(wanted) => assert_eq!(got, Ok(Some(list(wanted))), "{name}"),
             None => assert!(matches!(got, Err(AddressError::NotInCloud(_))), "{name}: {got:?}"),
@@ -172,28 +172,28 @@ fn the_hostname_of_the_node_is_kept_when_the_cloud_gives_none() {
     let current = list(&[(Hostname, "nodeoverriden"), (InternalIp, "10.9.9.9")]);
     let cloud = list(&[(InternalIp, "10.0.0.1"), (ExternalIp, "132.143.154.163")]);
     let wanted = list(&[(InternalIp, "10.0.0.1"), (ExternalIp, "132.143.154.163"), (Hostname, "nodeoverriden")]);
-    assert_eq!(wanted_addresses(&cloud, &current, None), Ok(Some(wanted.clone())));
-    assert_eq!(wanted_addresses(&cloud, &current, Some("10.0.0.1")), Ok(Some(wanted)));
+    assert_eq!(desired_addresses(&cloud, &current, None), Ok(Some(wanted.clone())));
+    assert_eq!(desired_addresses(&cloud, &current, Some("10.0.0.1")), Ok(Some(wanted)));
 }
 
 #[test]
 fn the_hostname_of_the_cloud_wins() {
     let current = list(&[(Hostname, "nodeoverriden")]);
     let cloud = list(&[(Hostname, "node0.cloud.internal"), (InternalIp, "10.0.0.1")]);
-    assert_eq!(wanted_addresses(&cloud, &current, None), Ok(Some(cloud.clone())));
+    assert_eq!(desired_addresses(&cloud, &current, None), Ok(Some(cloud.clone())));
 }
 
 #[test]
 fn a_cloud_without_addresses_changes_nothing_unless_one_was_promised() {
     let current = list(&[H]);
-    assert_eq!(wanted_addresses(&[], &current, None), Ok(None));
-    assert!(wanted_addresses(&[], &current, Some("10.0.0.1")).is_err());
-    assert!(wanted_addresses(&[], &current, Some("nonsense")).is_err());
+    assert_eq!(desired_addresses(&[], &current, None), Ok(None));
+    assert!(desired_addresses(&[], &current, Some("10.0.0.1")).is_err());
+    assert!(desired_addresses(&[], &current, Some("nonsense")).is_err());
 }
 
 #[test]
 fn duplicates_of_the_cloud_collapse() {
     let cloud = list(&[(InternalIp, "10.0.0.1"), (InternalIp, "10.0.0.1"), (ExternalIp, "10.0.0.1")]);
     let wanted = list(&[(InternalIp, "10.0.0.1"), (ExternalIp, "10.0.0.1")]);
-    assert_eq!(wanted_addresses(&cloud, &[], None), Ok(Some(wanted)));
+    assert_eq!(desired_addresses(&cloud, &[], None), Ok(Some(wanted)));
 }

@@ -21,7 +21,7 @@ const PAIRS: [(&str, &str); 3] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DroppedLabel {
     pub(crate) key: String,
-    pub(crate) why: DropReason,
+    pub(crate) reason: DropReason,
 }
 
 /// Why a label is not written.
@@ -71,7 +71,7 @@ pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> La
             }
         }
     }
-    plan.add_additional(meta, existing, OnDifference::Keep);
+    plan.add_additional(meta, existing, OverwritePolicy::Keep);
     plan
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> La
 /// `CloudNodeAdditionalLabelsReconciliation`): missing ones are added, different ones replaced, none is removed.
 pub(crate) fn refreshed_labels(meta: &InstanceMetadata, existing: &LabelMap) -> LabelPlan {
     let mut plan = LabelPlan::default();
-    plan.add_additional(meta, existing, OnDifference::Replace);
+    plan.add_additional(meta, existing, OverwritePolicy::Replace);
     plan
 }
 
@@ -94,22 +94,22 @@ pub(crate) fn reconciled_labels(node: &NodeView) -> BTreeMap<&'static str, Strin
 }
 
 /// Returns the beta label that a stable label is copied from.
-pub(crate) fn truth_of(stable: &str) -> Option<&'static str> {
+pub(crate) fn beta_label_of(stable: &str) -> Option<&'static str> {
     PAIRS.into_iter().find(|(_, copy)| *copy == stable).map(|(beta, _)| beta)
 }
 
 #[derive(Clone, Copy)]
-enum OnDifference {
+enum OverwritePolicy {
     Keep,
     Replace,
 }
 
 impl LabelPlan {
     fn drop(&mut self, key: &str, why: DropReason) {
-        self.dropped.push(DroppedLabel { key: key.to_owned(), why });
+        self.dropped.push(DroppedLabel { key: key.to_owned(), reason: why });
     }
 
-    fn add_additional(&mut self, meta: &InstanceMetadata, existing: &LabelMap, on_difference: OnDifference) {
+    fn add_additional(&mut self, meta: &InstanceMetadata, existing: &LabelMap, on_difference: OverwritePolicy) {
         for (key, value) in &meta.additional_labels {
             let known = existing.get(key);
             if is_reserved(key) {
@@ -118,7 +118,7 @@ impl LabelPlan {
                 self.drop(key, DropReason::Invalid);
             } else if known == Some(value) {
                 // There already.
-            } else if known.is_some() && matches!(on_difference, OnDifference::Keep) {
+            } else if known.is_some() && matches!(on_difference, OverwritePolicy::Keep) {
                 self.drop(key, DropReason::Different);
             } else {
                 self.set.insert(key.to_string(), value.to_string());

@@ -47,7 +47,7 @@ fn reserved_additional_labels_are_dropped_and_present_ones_kept() {
     );
     assert_eq!(plan.set, set(&[("app.k8snio/bar", "1"), ("k8snio/bar", "1"), ("notk8s.io/bar", "1")]));
     assert!(plan.additional);
-    let dropped: Vec<_> = plan.dropped.iter().map(|d| (d.key.as_str(), d.why)).collect();
+    let dropped: Vec<_> = plan.dropped.iter().map(|d| (d.key.as_str(), d.reason)).collect();
     assert_eq!(
         dropped,
         [
@@ -82,7 +82,7 @@ fn labels_that_the_api_server_would_reject_are_dropped() {
     );
     assert_eq!(plan.set, set(&[("empty", ""), ("example.com/ok", "x")]));
     assert_eq!(plan.dropped.len(), 9);
-    assert!(plan.dropped.iter().all(|d| d.why == DropReason::Invalid), "{:?}", plan.dropped);
+    assert!(plan.dropped.iter().all(|d| d.reason == DropReason::Invalid), "{:?}", plan.dropped);
 }
 
 #[test]

@@ -6,7 +6,7 @@ pub(crate) mod labels;
 use std::collections::BTreeMap;
 
 use self::{
-    addresses::{AddressError, wanted_addresses},
+    addresses::{AddressError, desired_addresses},
     labels::{DroppedLabel, LabelPlan},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 
 /// Everything that an initialisation writes: `addresses` first, by one status patch, then the rest by one JSON Patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct InitPlan {
+pub(crate) struct InitializationPlan {
     /// Addresses to write; `None` when the node has them already, or the cloud has none.
     pub(crate) addresses: Option<Vec<NodeAddress>>,
     /// Everything else.
@@ -35,7 +35,7 @@ pub(crate) struct NodeChange {
     /// Positions and keys of the taints to remove, ascending.
     pub(crate) remove_taints: Vec<(usize, String)>,
     /// Whether the node must be exactly as it was read, because something may not be overwritten.
-    pub(crate) exact: bool,
+    pub(crate) requires_unchanged_node: bool,
 }
 
 impl NodeChange {
@@ -46,7 +46,7 @@ impl NodeChange {
 
 /// Why a node cannot be initialised now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InitError {
+pub(crate) enum InitializationError {
     /// Neither the cloud nor the node has a provider ID.
     #[error("cloud provider does not set node provider ID for node {0}")]
     NoProviderId(String),
@@ -56,15 +56,18 @@ pub(crate) enum InitError {
 }
 
 /// Plans the initialisation of a tainted node.
-pub(crate) fn plan_init(node: &NodeView, meta: &InstanceMetadata) -> Result<InitPlan, InitError> {
+pub(crate) fn plan_initialization(
+    node: &NodeView,
+    meta: &InstanceMetadata,
+) -> Result<InitializationPlan, InitializationError> {
     let reported = meta.provider_id.as_deref().filter(|id| !id.is_empty());
     let provider_id = match (&node.provider_id, reported) {
         (Some(_), _) => None,
         (None, Some(id)) => Some(Box::from(id)),
-        (None, None) => return Err(InitError::NoProviderId(node.name.to_string())),
+        (None, None) => return Err(InitializationError::NoProviderId(node.name.to_string())),
     };
     let addresses = plan_addresses(node, &meta.addresses)
-        .map_err(|source| InitError::Address { node: node.name.to_string(), source })?;
+        .map_err(|source| InitializationError::Address { node: node.name.to_string(), source })?;
     let LabelPlan { set, additional, dropped } = labels::initial_labels(meta, &node.labels);
     let remove_taints: Vec<_> = node
         .taints
@@ -75,14 +78,18 @@ pub(crate) fn plan_init(node: &NodeView, meta: &InstanceMetadata) -> Result<Init
         .collect();
     // A JSON Patch cannot add to a map that is not there without replacing one that appears meanwhile.
     let exact = additional || (!set.is_empty() && !node.has_labels);
-    Ok(InitPlan { addresses, change: NodeChange { provider_id, labels: set, remove_taints, exact }, dropped })
+    Ok(InitializationPlan {
+        addresses,
+        change: NodeChange { provider_id, labels: set, remove_taints, requires_unchanged_node: exact },
+        dropped,
+    })
 }
 
 /// Plans the addresses of a node: the list to write, or `None` when nothing is to be written. The comparison is of
 /// ordered lists, so that a changed primary address is a change and an equal dual-stack node is none.
 pub(crate) fn plan_addresses(node: &NodeView, cloud: &[NodeAddress]) -> Result<Option<Vec<NodeAddress>>, AddressError> {
     let provided = node.annotations.get(wk::ANNOTATION_PROVIDED_NODE_IP);
-    let wanted = wanted_addresses(cloud, &node.addresses, provided)?;
+    let wanted = desired_addresses(cloud, &node.addresses, provided)?;
     Ok(wanted.filter(|wanted| wanted[..] != node.addresses[..]))
 }
 
@@ -90,7 +97,7 @@ pub(crate) fn plan_addresses(node: &NodeView, cloud: &[NodeAddress]) -> Result<O
 pub(crate) fn plan_label_refresh(node: &NodeView, meta: &InstanceMetadata) -> (NodeChange, Vec<DroppedLabel>) {
     let LabelPlan { set, dropped, .. } = labels::refreshed_labels(meta, &node.labels);
     let exact = !set.is_empty() && !node.has_labels;
-    (NodeChange { labels: set, exact, ..NodeChange::default() }, dropped)
+    (NodeChange { labels: set, requires_unchanged_node: exact, ..NodeChange::default() }, dropped)
 }
 
 #[cfg(test)]

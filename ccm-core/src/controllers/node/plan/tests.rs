@@ -26,7 +26,7 @@ fn meta() -> InstanceMetadata {
 }
 
 /// What the node looks like after the plan was applied.
-fn apply(node: &NodeView, plan: &InitPlan) -> NodeView {
+fn apply(node: &NodeView, plan: &InitializationPlan) -> NodeView {
     let mut after = node.clone();
     if let Some(addresses) = &plan.addresses {
         after.addresses = addresses.clone().into();
@@ -52,27 +52,28 @@ fn apply(node: &NodeView, plan: &InitPlan) -> NodeView {
 
 #[test]
 fn every_uninitialized_taint_goes_and_others_stay() {
-    let plan = plan_init(&tainted(&[wk::TAINT_UNINITIALIZED, "x", wk::TAINT_UNINITIALIZED]), &meta()).unwrap();
+    let plan =
+        plan_initialization(&tainted(&[wk::TAINT_UNINITIALIZED, "x", wk::TAINT_UNINITIALIZED]), &meta()).unwrap();
     let key = wk::TAINT_UNINITIALIZED.to_owned();
     assert_eq!(plan.change.remove_taints, [(0, key.clone()), (2, key)]);
     assert_eq!(plan.change.provider_id.as_deref(), Some("fake://12345"));
     assert_eq!(plan.addresses, Some(vec![internal("10.0.0.1")]));
-    assert!(!plan.change.exact);
+    assert!(!plan.change.requires_unchanged_node);
 }
 
 #[test]
 fn a_provider_id_that_is_set_stays() {
     let node = NodeView { provider_id: Some(Arc::from("test-provider-id")), ..tainted(&[wk::TAINT_UNINITIALIZED]) };
-    assert_eq!(plan_init(&node, &meta()).unwrap().change.provider_id, None);
+    assert_eq!(plan_initialization(&node, &meta()).unwrap().change.provider_id, None);
     let silent = InstanceMetadata { provider_id: None, ..meta() };
-    assert!(plan_init(&node, &silent).is_ok());
+    assert!(plan_initialization(&node, &silent).is_ok());
 }
 
 #[test]
 fn without_any_provider_id_nothing_is_planned() {
     for provider_id in [None, Some("".into())] {
         let silent = InstanceMetadata { provider_id, ..meta() };
-        let error = plan_init(&tainted(&[wk::TAINT_UNINITIALIZED]), &silent).unwrap_err();
+        let error = plan_initialization(&tainted(&[wk::TAINT_UNINITIALIZED]), &silent).unwrap_err();
         assert_eq!(error.to_string(), "cloud provider does not set node provider ID for node n");
     }
 }
@@ -82,7 +83,7 @@ fn a_provided_ip_that_is_bad_or_unknown_blocks_the_initialisation() {
     for ip in ["invalid-ip", "10.0.0.2"] {
         let annotations: LabelMap = [(wk::ANNOTATION_PROVIDED_NODE_IP, ip)].into_iter().collect();
         let node = NodeView { annotations, ..tainted(&[wk::TAINT_UNINITIALIZED]) };
-        let error = plan_init(&node, &meta()).unwrap_err();
+        let error = plan_initialization(&node, &meta()).unwrap_err();
         assert!(error.to_string().starts_with("provided node ip for node \"n\" is not valid"), "{error}");
     }
 }
@@ -95,10 +96,13 @@ fn labels_that_may_not_overwrite_need_the_node_as_it_was_read() {
         ..meta()
     };
     let node = tainted(&[wk::TAINT_UNINITIALIZED]);
-    assert!(!plan_init(&node, &with(false)).unwrap().change.exact);
-    assert!(plan_init(&node, &with(true)).unwrap().change.exact);
+    assert!(!plan_initialization(&node, &with(false)).unwrap().change.requires_unchanged_node);
+    assert!(plan_initialization(&node, &with(true)).unwrap().change.requires_unchanged_node);
     let bare = NodeView { has_labels: false, ..node };
-    assert!(plan_init(&bare, &with(false)).unwrap().change.exact, "there is no label map to add to");
+    assert!(
+        plan_initialization(&bare, &with(false)).unwrap().change.requires_unchanged_node,
+        "there is no label map to add to"
+    );
 }
 
 /// Change detection (catalogue 11.2): current, cloud, whether a write is wanted.
@@ -194,26 +198,26 @@ prop_compose! {
 proptest! {
     #[test]
     fn planning_on_its_own_result_yields_nothing((node, meta) in any_case()) {
-        let after = apply(&node, &plan_init(&node, &meta).unwrap());
+        let after = apply(&node, &plan_initialization(&node, &meta).unwrap());
         prop_assert!(!after.is_uninitialized());
-        let again = plan_init(&after, &meta).unwrap();
+        let again = plan_initialization(&after, &meta).unwrap();
         prop_assert_eq!(again.addresses, None);
         prop_assert!(again.change.is_empty(), "{:?}", again.change);
     }
 
     #[test]
     fn a_crash_between_the_two_writes_still_converges((node, meta) in any_case()) {
-        let whole = apply(&node, &plan_init(&node, &meta).unwrap());
+        let whole = apply(&node, &plan_initialization(&node, &meta).unwrap());
         let mut half = node.clone();
-        if let Some(addresses) = plan_init(&node, &meta).unwrap().addresses {
+        if let Some(addresses) = plan_initialization(&node, &meta).unwrap().addresses {
             half.addresses = addresses.into();
         }
-        prop_assert_eq!(apply(&half, &plan_init(&half, &meta).unwrap()), whole);
+        prop_assert_eq!(apply(&half, &plan_initialization(&half, &meta).unwrap()), whole);
     }
 
     #[test]
     fn foreign_taints_and_labels_are_never_touched((node, meta) in any_case()) {
-        let after = apply(&node, &plan_init(&node, &meta).unwrap());
+        let after = apply(&node, &plan_initialization(&node, &meta).unwrap());
         let foreign = |n: &NodeView| n.taints.iter().filter(|t| &*t.key != wk::TAINT_UNINITIALIZED).cloned().collect::<Vec<_>>();
         prop_assert_eq!(foreign(&node), foreign(&after));
         for (key, value) in node.labels.iter().filter(|(key, _)| *key != wk::LABEL_ZONE) {

@@ -4,7 +4,7 @@
 //! A route is this controller's business when its destination lies within a cluster network. Upstream also takes one that
 //! merely begins or ends in it, and deletes a wider route of somebody else (W17b).
 
-mod foreign;
+mod foreign_nodes;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -14,8 +14,8 @@ use std::{
 
 use ipnet::IpNet;
 
-use self::foreign::Foreign;
-use super::failures::{ChangeKey, Failures};
+use self::foreign_nodes::ForeignNodes;
+use super::backoff::{ChangeBackoff, ChangeKey};
 use crate::{
     k8s::{ConditionStatus, IpFamily, NodeCondition, NodeView},
     provider::Route,
@@ -23,7 +23,7 @@ use crate::{
 
 /// What a plan is made from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct World<'a> {
+pub(crate) struct PlanInput<'a> {
     /// Nodes that the provider claims.
     pub(crate) ours: &'a [Arc<NodeView>],
     /// All others.
@@ -33,102 +33,102 @@ pub(crate) struct World<'a> {
     /// `--cluster-cidr`.
     pub(crate) cluster: &'a [IpNet],
     /// Changes that failed before.
-    pub(crate) failures: &'a Failures,
+    pub(crate) failures: &'a ChangeBackoff,
     /// Time since the controller began.
     pub(crate) now: Duration,
 }
 
 /// What to do, and what to say. Equal for equal worlds, however their nodes and routes are ordered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct RoutePlan {
     /// Changes, one step per destination, in order of destinations.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<RouteStep>,
     /// Changes that are due later, because they failed.
-    pub(crate) held: Vec<ChangeKey>,
+    pub(crate) backed_off: Vec<ChangeKey>,
     /// Our nodes that have or had pod networks, by name.
     pub(crate) nodes: Vec<NodePlan>,
     /// Pod networks that get no route.
-    pub(crate) complaints: Vec<Complaint>,
+    pub(crate) rejected_cidrs: Vec<RejectedPodCidr>,
     /// Routes that are this controller's business.
-    pub(crate) responsible: usize,
+    pub(crate) managed_routes: usize,
 }
 
 /// The changes at one destination: what is deleted first, and what is created once that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct RouteStep {
     pub(crate) destination: IpNet,
     pub(crate) delete: Vec<Route>,
     pub(crate) create: Option<Arc<NodeView>>,
     /// Whether no node wants the destination.
-    pub(crate) unwanted: bool,
+    pub(crate) is_unclaimed: bool,
 }
 
 /// A node and what becomes of its pod networks; none when it has no pod network any more, but still a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodePlan {
     pub(crate) node: Arc<NodeView>,
-    pub(crate) wants: Vec<Want>,
+    pub(crate) cidrs: Vec<PodCidrState>,
 }
 
 /// What becomes of a pod network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum PodCidrState {
     /// The route is there.
-    Kept,
+    Routed,
     /// A step of the plan creates it.
     Create(IpNet),
     /// It is created later.
-    Held,
+    BackedOff,
     /// It gets none; there is a complaint about it.
-    Refused,
+    Rejected,
 }
 
 /// A pod network that gets no route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Complaint {
+pub(crate) struct RejectedPodCidr {
     pub(crate) node: Arc<NodeView>,
     /// The network, as the Node has it.
     pub(crate) cidr: Arc<str>,
-    pub(crate) why: Refusal,
+    pub(crate) reject_reason: RejectReason,
 }
 
 /// Why a pod network gets no route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Refusal {
+pub(crate) enum RejectReason {
     NotANetwork,
     OutsideCluster,
     /// A node of another cloud has (part of) it, or a route to there leads to one.
     Foreign,
     /// The named node has it, too.
-    TakenBy(Arc<str>),
+    OwnedByNode(Arc<str>),
 }
 
-impl Complaint {
+impl RejectedPodCidr {
     /// Returns the event reason.
     pub(crate) fn reason(&self) -> &'static str {
-        match self.why {
-            Refusal::NotANetwork => "InvalidPodCIDR",
-            Refusal::OutsideCluster => "PodCIDROutOfRange",
-            Refusal::Foreign | Refusal::TakenBy(_) => "PodCIDRConflict",
+        match self.reject_reason {
+            RejectReason::NotANetwork => "InvalidPodCIDR",
+            RejectReason::OutsideCluster => "PodCIDROutOfRange",
+            RejectReason::Foreign | RejectReason::OwnedByNode(_) => "PodCIDRConflict",
         }
     }
 
     /// Returns the event's note.
     pub(crate) fn note(&self, cluster: &[IpNet]) -> String {
         let (name, cidr) = (&self.node.name, &self.cidr);
-        match &self.why {
-            Refusal::NotANetwork => format!("No route for node {name}: its pod CIDR {cidr:?} is not a network"),
-            Refusal::OutsideCluster => {
+        match &self.reject_reason {
+            RejectReason::NotANetwork => format!("No route for node {name}: its pod CIDR {cidr:?} is not a network"),
+            RejectReason::OutsideCluster => {
                 let cluster: Vec<_> = cluster.iter().map(ToString::to_string).collect();
                 format!(
                     "No route for node {name}: its pod CIDR {cidr} is outside the cluster CIDR {}",
                     cluster.join(",")
                 )
             }
-            Refusal::Foreign => {
+            RejectReason::Foreign => {
                 format!("No route for node {name}: its pod CIDR {cidr} is also used by a node of another cloud")
             }
-            Refusal::TakenBy(other) => {
+            RejectReason::OwnedByNode(other) => {
                 format!(
                     "No route for node {name}: its pod CIDR {cidr} is also that of node {other}, which has the route"
                 )
@@ -137,73 +137,73 @@ impl Complaint {
     }
 }
 
-impl Plan {
+impl RoutePlan {
     /// Tells whether so much would go away, because no node wants it, that the nodes should be read again first: more
     /// than half of several routes. A cache may lag, and the routes carry the traffic of the whole cluster.
-    pub(crate) fn is_drastic(&self) -> bool {
-        let unwanted: usize = self.steps.iter().filter(|step| step.unwanted).map(|step| step.delete.len()).sum();
-        self.responsible > 1 && unwanted * 2 > self.responsible
+    pub(crate) fn deletes_most_routes(&self) -> bool {
+        let unwanted: usize = self.steps.iter().filter(|step| step.is_unclaimed).map(|step| step.delete.len()).sum();
+        self.managed_routes > 1 && unwanted * 2 > self.managed_routes
     }
 
     /// Leaves alone what no node seems to want.
-    pub(crate) fn spare_unwanted(&mut self) {
-        self.steps.retain(|step| !step.unwanted);
+    pub(crate) fn keep_unclaimed(&mut self) {
+        self.steps.retain(|step| !step.is_unclaimed);
     }
 
     /// Returns every change that is needed, now or later.
-    pub(crate) fn needed(&self) -> HashSet<ChangeKey> {
+    pub(crate) fn required_changes(&self) -> HashSet<ChangeKey> {
         let keys = self.steps.iter().flat_map(|step| {
             let create = step.create.iter().map(|node| ChangeKey::create(node, step.destination));
             step.delete.iter().map(ChangeKey::delete).chain(create)
         });
-        keys.chain(self.held.iter().cloned()).collect()
+        keys.chain(self.backed_off.iter().cloned()).collect()
     }
 }
 
 /// Plans all changes.
-pub(crate) fn plan(world: &World<'_>) -> Plan {
-    let foreign = Foreign::new(world.foreign, world.routes);
-    let listed = responsible_routes(world, &foreign);
-    let Claims { claims, mut refused } = collect_claims(world, &foreign);
-    let mut plan = Plan { responsible: listed.values().map(Vec::len).sum(), ..Plan::default() };
-    let mut wants: HashMap<(&str, IpNet), Want> = HashMap::new();
+pub(crate) fn plan(world: &PlanInput<'_>) -> RoutePlan {
+    let foreign = ForeignNodes::new(world.foreign, world.routes);
+    let listed = managed_routes(world, &foreign);
+    let CidrClaims { claims, rejected: mut refused } = collect_claims(world, &foreign);
+    let mut plan = RoutePlan { managed_routes: listed.values().map(Vec::len).sum(), ..RoutePlan::default() };
+    let mut wants: HashMap<(&str, IpNet), PodCidrState> = HashMap::new();
     let destinations: BTreeSet<IpNet> = claims.keys().chain(listed.keys()).copied().collect();
     for destination in destinations {
         let routes = listed.get(&destination).map_or(&[][..], Vec::as_slice);
         let claims = claims.get(&destination).map_or(&[][..], Vec::as_slice);
-        let owner = choose_owner(claims, routes);
+        let owner = choose_claim(claims, routes);
         if let Some(owner) = owner {
             for loser in claims.iter().filter(|claim| claim.node.name != owner.name) {
-                refused.push(loser.refused(Refusal::TakenBy(owner.name.clone())));
+                refused.push(loser.rejected(RejectReason::OwnedByNode(owner.name.clone())));
             }
-            let want = plan_wanted(world, &mut plan, destination, owner, routes);
+            let want = plan_claimed(world, &mut plan, destination, owner, routes);
             wants.insert((&owner.name, destination), want);
         } else {
-            plan_unwanted(world, &mut plan, destination, routes);
+            plan_unclaimed(world, &mut plan, destination, routes);
         }
     }
     refused.sort_by(|a, b| (&a.node.name, &a.cidr).cmp(&(&b.node.name, &b.cidr)));
-    plan.complaints = refused;
+    plan.rejected_cidrs = refused;
     plan.nodes = node_plans(world, &listed, &wants);
     plan
 }
 
 /// A node's claim to a destination.
 #[derive(Clone, Copy)]
-struct Claim<'a> {
+struct CidrClaim<'a> {
     node: &'a Arc<NodeView>,
     cidr: &'a Arc<str>,
 }
 
-impl Claim<'_> {
-    fn refused(&self, why: Refusal) -> Complaint {
-        Complaint { node: self.node.clone(), cidr: self.cidr.clone(), why }
+impl CidrClaim<'_> {
+    fn rejected(&self, why: RejectReason) -> RejectedPodCidr {
+        RejectedPodCidr { node: self.node.clone(), cidr: self.cidr.clone(), reject_reason: why }
     }
 }
 
-struct Claims<'a> {
-    claims: BTreeMap<IpNet, Vec<Claim<'a>>>,
-    refused: Vec<Complaint>,
+struct CidrClaims<'a> {
+    claims: BTreeMap<IpNet, Vec<CidrClaim<'a>>>,
+    rejected: Vec<RejectedPodCidr>,
 }
 
 /// Parses a pod CIDR; bits past the prefix are cleared, because the text of two equal networks may differ (W17g).
@@ -216,21 +216,21 @@ fn is_within(cluster: &[IpNet], destination: &IpNet) -> bool {
 }
 
 /// Which destinations are wanted by which of our nodes, oldest first.
-fn collect_claims<'a>(world: &World<'a>, foreign: &Foreign<'_>) -> Claims<'a> {
-    let mut claims: BTreeMap<IpNet, Vec<Claim<'a>>> = BTreeMap::new();
+fn collect_claims<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> CidrClaims<'a> {
+    let mut claims: BTreeMap<IpNet, Vec<CidrClaim<'a>>> = BTreeMap::new();
     let mut refused = Vec::new();
     // A route of ours that is there beside theirs is not given up for it.
     let has_route = |node: &NodeView, net: &IpNet| {
-        world.routes.iter().any(|route| route.destination.trunc() == *net && leads_to(route, node))
+        world.routes.iter().any(|route| route.destination.trunc() == *net && targets_node(route, node))
     };
     let is_taken = |node: &NodeView, net: &IpNet| foreign.has_route(net) && !has_route(node, net);
     for node in world.ours {
         for cidr in &node.pod_cidrs {
-            let claim = Claim { node, cidr };
+            let claim = CidrClaim { node, cidr };
             let why = match network(cidr) {
-                None => Refusal::NotANetwork,
-                Some(net) if !is_within(world.cluster, &net) => Refusal::OutsideCluster,
-                Some(net) if foreign.overlaps(&net) || is_taken(node, &net) => Refusal::Foreign,
+                None => RejectReason::NotANetwork,
+                Some(net) if !is_within(world.cluster, &net) => RejectReason::OutsideCluster,
+                Some(net) if foreign.overlaps(&net) || is_taken(node, &net) => RejectReason::Foreign,
                 Some(net) => {
                     let same = claims.entry(net).or_default();
                     if !same.iter().any(|known| known.node.name == node.name) {
@@ -239,21 +239,21 @@ fn collect_claims<'a>(world: &World<'a>, foreign: &Foreign<'_>) -> Claims<'a> {
                     continue;
                 }
             };
-            refused.push(claim.refused(why));
+            refused.push(claim.rejected(why));
         }
     }
     for same in claims.values_mut() {
         same.sort_by(|a, b| (a.node.created, &a.node.name).cmp(&(b.node.created, &b.node.name)));
     }
-    Claims { claims, refused }
+    CidrClaims { claims, rejected: refused }
 }
 
 /// Routes that are this controller's business, by destination.
-fn responsible_routes<'a>(world: &World<'a>, foreign: &Foreign<'_>) -> BTreeMap<IpNet, Vec<&'a Route>> {
+fn managed_routes<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> BTreeMap<IpNet, Vec<&'a Route>> {
     let mut listed: BTreeMap<IpNet, Vec<&Route>> = BTreeMap::new();
     for route in world.routes {
         let destination = route.destination.trunc();
-        if is_within(world.cluster, &destination) && !foreign.concerns(route, &destination) {
+        if is_within(world.cluster, &destination) && !foreign.owns_route(route, &destination) {
             listed.entry(destination).or_default().push(route);
         }
     }
@@ -265,74 +265,74 @@ fn responsible_routes<'a>(world: &World<'a>, foreign: &Foreign<'_>) -> BTreeMap<
 
 /// Of several nodes with one pod network the one whose route is there has it, otherwise the oldest: it never moves by
 /// itself.
-fn choose_owner<'a>(claims: &[Claim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
-    let has_route = |claim: &&Claim<'_>| routes.iter().any(|route| leads_to(route, claim.node));
+fn choose_claim<'a>(claims: &[CidrClaim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
+    let has_route = |claim: &&CidrClaim<'_>| routes.iter().any(|route| targets_node(route, claim.node));
     claims.iter().find(has_route).or(claims.first()).map(|claim| claim.node)
 }
 
-fn leads_to(route: &Route, node: &NodeView) -> bool {
+fn targets_node(route: &Route, node: &NodeView) -> bool {
     !route.blackhole && route.node.as_ref() == Some(&node.name)
 }
 
 /// Tells whether the route was made for the addresses that the node has now. Upstream's comparison: as many, and each of
 /// the node's among them.
-fn fits_addresses(route: &Route, node: &NodeView) -> bool {
+fn matches_node_addresses(route: &Route, node: &NodeView) -> bool {
     route.node_addresses.as_ref().is_none_or(|addresses| {
         addresses.len() == node.addresses.len() && node.addresses.iter().all(|address| addresses.contains(address))
     })
 }
 
 /// Plans a destination that a node wants.
-fn plan_wanted(
-    world: &World<'_>,
-    plan: &mut Plan,
+fn plan_claimed(
+    world: &PlanInput<'_>,
+    plan: &mut RoutePlan,
     destination: IpNet,
     owner: &Arc<NodeView>,
     routes: &[&Route],
-) -> Want {
-    let is_good = |route: &&&Route| leads_to(route, owner) && fits_addresses(route, owner);
+) -> PodCidrState {
+    let is_good = |route: &&&Route| targets_node(route, owner) && matches_node_addresses(route, owner);
     let is_there = routes.iter().any(|route| is_good(&route));
     let create = ChangeKey::create(owner, destination);
-    let create_held = !is_there && world.failures.holds(&create, world.now);
+    let create_held = !is_there && world.failures.is_backed_off(&create, world.now);
     // A route that works, if for other addresses, is not taken away before it can be replaced.
-    let spared = |route: &Route| create_held && leads_to(route, owner);
+    let spared = |route: &Route| create_held && targets_node(route, owner);
     let obsolete = routes.iter().filter(|route| !is_good(route) && !spared(route));
     let (held, delete): (Vec<_>, Vec<_>) =
-        obsolete.partition(|route| world.failures.holds(&ChangeKey::delete(route), world.now));
+        obsolete.partition(|route| world.failures.is_backed_off(&ChangeKey::delete(route), world.now));
     // What is to be created waits until everything else at the destination is gone (W17a).
     let blocked = create_held || !held.is_empty();
-    plan.held.extend(held.into_iter().copied().map(ChangeKey::delete));
+    plan.backed_off.extend(held.into_iter().copied().map(ChangeKey::delete));
     let want = match (is_there, blocked) {
-        (true, _) => Want::Kept,
-        (false, true) => Want::Held,
-        (false, false) => Want::Create(destination),
+        (true, _) => PodCidrState::Routed,
+        (false, true) => PodCidrState::BackedOff,
+        (false, false) => PodCidrState::Create(destination),
     };
-    if want == Want::Held {
-        plan.held.push(create);
+    if want == PodCidrState::BackedOff {
+        plan.backed_off.push(create);
     }
-    let create = matches!(want, Want::Create(_)).then(|| owner.clone());
+    let create = matches!(want, PodCidrState::Create(_)).then(|| owner.clone());
     if create.is_some() || !delete.is_empty() {
         let delete = delete.into_iter().map(|route| (*route).clone()).collect();
-        plan.steps.push(Step { destination, delete, create, unwanted: false });
+        plan.steps.push(RouteStep { destination, delete, create, is_unclaimed: false });
     }
     want
 }
 
 /// Plans a destination that no node wants.
-fn plan_unwanted(world: &World<'_>, plan: &mut Plan, destination: IpNet, routes: &[&Route]) {
+fn plan_unclaimed(world: &PlanInput<'_>, plan: &mut RoutePlan, destination: IpNet, routes: &[&Route]) {
     let (held, delete): (Vec<_>, Vec<_>) =
-        routes.iter().partition(|route| world.failures.holds(&ChangeKey::delete(route), world.now));
-    plan.held.extend(held.into_iter().copied().map(ChangeKey::delete));
+        routes.iter().partition(|route| world.failures.is_backed_off(&ChangeKey::delete(route), world.now));
+    plan.backed_off.extend(held.into_iter().copied().map(ChangeKey::delete));
     if !delete.is_empty() {
         let delete = delete.into_iter().map(|route| (*route).clone()).collect();
-        plan.steps.push(Step { destination, delete, create: None, unwanted: true });
+        plan.steps.push(RouteStep { destination, delete, create: None, is_unclaimed: true });
     }
 }
 
 fn node_plans(
-    world: &World<'_>,
+    world: &PlanInput<'_>,
     listed: &BTreeMap<IpNet, Vec<&Route>>,
-    wants: &HashMap<(&str, IpNet), Want>,
+    wants: &HashMap<(&str, IpNet), PodCidrState>,
 ) -> Vec<NodePlan> {
     let targets: HashSet<&str> = listed.values().flatten().filter_map(|route| route.node.as_deref()).collect();
     let concerned = world.ours.iter().filter(|node| !node.pod_cidrs.is_empty() || targets.contains(&*node.name));
@@ -344,13 +344,14 @@ fn node_plans(
                     Some(want) => Some(want),
                     // What is not in the map was refused.
                     None => (!network.is_some_and(|network| is_other_family(world.cluster, &network)))
-                        .then_some(Want::Refused),
+                        .then_some(PodCidrState::Rejected),
                 }
             };
             let wants: Vec<_> = node.pod_cidrs.iter().filter_map(want).collect();
             // A node with nothing but networks of the other family is as unreachable as one with a foreign one.
-            let wants = if wants.is_empty() { node.pod_cidrs.iter().map(|_| Want::Refused).collect() } else { wants };
-            NodePlan { node: node.clone(), wants }
+            let wants =
+                if wants.is_empty() { node.pod_cidrs.iter().map(|_| PodCidrState::Rejected).collect() } else { wants };
+            NodePlan { node: node.clone(), cidrs: wants }
         })
         .collect();
     plans.sort_by(|a, b| a.node.name.cmp(&b.node.name));
@@ -365,14 +366,14 @@ fn is_other_family(cluster: &[IpNet], network: &IpNet) -> bool {
 
 /// What condition `NetworkUnavailable` says of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Network {
+pub(crate) enum NetworkStatus {
     /// All routes of its pod networks are there: `False`, `RouteCreated`.
     Ready,
     /// Some are not: `True`, `NoRouteCreated`.
     NotReady,
 }
 
-impl Network {
+impl NetworkStatus {
     /// Returns the status of the condition.
     pub(crate) fn status(self) -> ConditionStatus {
         match self {
@@ -398,14 +399,14 @@ impl Network {
     }
 
     /// Tells whether the node has the condition already. As upstream, status and reason count.
-    pub(crate) fn is_shown_by(self, have: Option<&NodeCondition>) -> bool {
+    pub(crate) fn matches_condition(self, have: Option<&NodeCondition>) -> bool {
         have.is_some_and(|have| have.status == self.status() && &*have.reason == self.reason())
     }
 }
 
 /// How the creation of a route ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Created {
+pub(crate) enum CreateResult {
     Yes,
     No,
     /// It was not tried: the process is stopping, or the cloud wants a pause that the node's first condition can wait for.
@@ -413,17 +414,17 @@ pub(crate) enum Created {
 }
 
 /// Decides a node's condition from its plan and from how the creations ended. `None` when nothing is known.
-pub(crate) fn judge(plan: &NodePlan, created: impl Fn(IpNet) -> Created) -> Option<Network> {
-    let mut network = if plan.wants.is_empty() { Network::NotReady } else { Network::Ready };
-    for want in &plan.wants {
+pub(crate) fn network_status(plan: &NodePlan, created: impl Fn(IpNet) -> CreateResult) -> Option<NetworkStatus> {
+    let mut network = if plan.cidrs.is_empty() { NetworkStatus::NotReady } else { NetworkStatus::Ready };
+    for want in &plan.cidrs {
         match want {
-            Want::Kept => {}
-            Want::Create(destination) => match created(*destination) {
-                Created::Yes => {}
-                Created::No => network = Network::NotReady,
-                Created::Unknown => return None,
+            PodCidrState::Routed => {}
+            PodCidrState::Create(destination) => match created(*destination) {
+                CreateResult::Yes => {}
+                CreateResult::No => network = NetworkStatus::NotReady,
+                CreateResult::Unknown => return None,
             },
-            Want::Held | Want::Refused => network = Network::NotReady,
+            PodCidrState::BackedOff | PodCidrState::Rejected => network = NetworkStatus::NotReady,
         }
     }
     Some(network)

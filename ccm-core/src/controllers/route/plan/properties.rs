@@ -32,14 +32,21 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> RoutePlan {
         let cluster = [CLUSTER.parse().unwrap()];
         let (ours, foreign, routes) = (&self.ours, &self.foreign, &self.routes);
-        plan(&World { ours, foreign, routes, cluster: &cluster, failures: &Failures::default(), now: Duration::ZERO })
+        plan(&PlanInput {
+            ours,
+            foreign,
+            routes,
+            cluster: &cluster,
+            failures: &ChangeBackoff::default(),
+            now: Duration::ZERO,
+        })
     }
 
     /// Carries out the plan as the controller does; a change fails when `fails` says so.
-    fn apply(&mut self, plan: &Plan, mut fails: impl FnMut() -> bool) {
+    fn apply(&mut self, plan: &RoutePlan, mut fails: impl FnMut() -> bool) {
         for step in &plan.steps {
             let mut gone = true;
             for obsolete in &step.delete {
@@ -91,12 +98,12 @@ proptest! {
         cluster.apply(&plan, || false);
         let again = cluster.plan();
         prop_assert_eq!(&again.steps, &[]);
-        prop_assert_eq!(&again.held, &[]);
+        prop_assert_eq!(&again.backed_off, &[]);
         // What was promised is what is there, and who was refused stays so.
-        prop_assert_eq!(&again.complaints, &plan.complaints);
+        prop_assert_eq!(&again.rejected_cidrs, &plan.rejected_cidrs);
         for after in &again.nodes {
             let before = plan.nodes.iter().find(|before| before.node == after.node).unwrap();
-            prop_assert_eq!(judge(before, |_| Created::Yes), judge(after, |_| Created::No));
+            prop_assert_eq!(network_status(before, |_| CreateResult::Yes), network_status(after, |_| CreateResult::No));
         }
     }
 

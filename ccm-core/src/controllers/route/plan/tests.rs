@@ -50,12 +50,12 @@ struct Case {
     ours: Vec<Arc<NodeView>>,
     foreign: Vec<Arc<NodeView>>,
     routes: Vec<Route>,
-    failures: Failures,
+    failures: ChangeBackoff,
 }
 
 impl Case {
-    fn plan(&self) -> Plan {
-        plan(&World {
+    fn plan(&self) -> RoutePlan {
+        plan(&PlanInput {
             ours: &self.ours,
             foreign: &self.foreign,
             routes: &self.routes,
@@ -67,8 +67,8 @@ impl Case {
 }
 
 /// Changes of a plan, in words.
-fn words(plan: &Plan) -> Vec<String> {
-    let step = |step: &Step| {
+fn words(plan: &RoutePlan) -> Vec<String> {
+    let step = |step: &RouteStep| {
         let deletes = step.delete.iter().map(|route| format!("delete {}", route.name));
         let create = step.create.iter().map(|node| format!("create {} {}", node.name, step.destination));
         deletes.chain(create).collect::<Vec<_>>().join(", then ")
@@ -77,13 +77,14 @@ fn words(plan: &Plan) -> Vec<String> {
 }
 
 /// Conditions if every creation succeeds, in words.
-fn conditions(plan: &Plan) -> Vec<String> {
-    let word = |node: &NodePlan| format!("{} {:?}", node.node.name, judge(node, |_| Created::Yes).unwrap());
+fn conditions(plan: &RoutePlan) -> Vec<String> {
+    let word =
+        |node: &NodePlan| format!("{} {:?}", node.node.name, network_status(node, |_| CreateResult::Yes).unwrap());
     plan.nodes.iter().map(word).collect()
 }
 
-fn complaints(plan: &Plan) -> Vec<String> {
-    plan.complaints.iter().map(|complaint| complaint.note(&nets(&["10.244.0.0/16", "fd00::/48"]))).collect()
+fn complaints(plan: &RoutePlan) -> Vec<String> {
+    plan.rejected_cidrs.iter().map(|complaint| complaint.note(&nets(&["10.244.0.0/16", "fd00::/48"]))).collect()
 }
 
 fn case(ours: &[(&str, &[&str])], listed: &[&str]) -> Case {
@@ -151,7 +152,7 @@ fn dual_stack_tables_become_as_the_nodes_want_them() {
         let plan = case(&nodes, listed).plan();
         assert_eq!(words(&plan), wanted, "{name}");
         assert_eq!(conditions(&plan), ["a Ready", "b Ready"], "{name}");
-        assert!(plan.complaints.is_empty(), "{name}");
+        assert!(plan.rejected_cidrs.is_empty(), "{name}");
     }
 }
 
@@ -247,9 +248,9 @@ fn a_working_route_is_not_taken_away_while_its_replacement_has_to_wait() {
     };
     let key = ChangeKey::create(&case.ours[0], net("10.244.0.0/24"));
     let error = CloudError::new(ErrorKind::InvalidInput, "no");
-    case.failures.failed(key.clone(), &error, Duration::from_secs(99));
+    case.failures.record_failure(key.clone(), &error, Duration::from_secs(99));
     let plan = case.plan();
-    assert_eq!((words(&plan), &plan.held), (vec![], &vec![key]));
+    assert_eq!((words(&plan), &plan.backed_off), (vec![], &vec![key]));
 }
 
 #[test]
@@ -265,7 +266,7 @@ fn pod_networks_that_get_no_route_are_named_with_their_node() {
             "No route for node b: its pod CIDR \"10.244.0.0\" is not a network",
         ]
     );
-    let reasons: Vec<_> = plan.complaints.iter().map(Complaint::reason).collect();
+    let reasons: Vec<_> = plan.rejected_cidrs.iter().map(RejectedPodCidr::reason).collect();
     assert_eq!(reasons, ["PodCIDROutOfRange", "PodCIDROutOfRange", "InvalidPodCIDR"]);
 }
 
@@ -305,8 +306,8 @@ fn nodes_of_another_cloud_their_routes_and_their_networks_are_left_alone() {
     let plan = Case { ours, foreign, routes: listed, ..Case::default() }.plan();
     assert_eq!(words(&plan), ["create a 10.244.7.0/24", "delete x 10.244.9.0/24"]);
     assert_eq!(conditions(&plan), ["a NotReady", "b NotReady"]);
-    assert_eq!(plan.responsible, 1);
-    let reasons: Vec<_> = plan.complaints.iter().map(|c| (&*c.cidr, c.reason())).collect();
+    assert_eq!(plan.managed_routes, 1);
+    let reasons: Vec<_> = plan.rejected_cidrs.iter().map(|c| (&*c.cidr, c.reason())).collect();
     let conflict = "PodCIDRConflict";
     assert_eq!(reasons, [("10.244.8.0/24", conflict), ("10.244.8.64/26", conflict), ("10.244.9.0/24", conflict)]);
 }
@@ -321,15 +322,15 @@ fn a_failed_change_waits_alone_and_what_depends_on_it_waits_with_it() {
     let create = ChangeKey::create(&case.ours[0], net("10.244.0.0/24"));
     let deletes = case.routes.iter().map(ChangeKey::delete).collect::<Vec<_>>();
     for key in deletes.iter().chain([&create]) {
-        case.failures.failed(key.clone(), &error, Duration::from_secs(99));
+        case.failures.record_failure(key.clone(), &error, Duration::from_secs(99));
     }
     let plan = case.plan();
     assert_eq!(words(&plan), ["create c 10.244.2.0/24"]);
     assert_eq!(conditions(&plan), ["a NotReady", "b NotReady", "c Ready"]);
     let waiting = ChangeKey::create(&case.ours[1], net("10.244.1.0/24"));
-    let held: HashSet<_> = plan.held.iter().cloned().collect();
+    let held: HashSet<_> = plan.backed_off.iter().cloned().collect();
     assert_eq!(held, HashSet::from([create, deletes[0].clone(), deletes[1].clone(), waiting]));
-    assert_eq!(plan.needed().len(), 5);
+    assert_eq!(plan.required_changes().len(), 5);
 }
 
 #[test]
@@ -345,32 +346,32 @@ fn more_than_half_of_several_routes_is_drastic() {
     ];
     for (listed, drastic) in cases {
         let mut plan = case(&nodes, listed).plan();
-        assert_eq!(plan.is_drastic(), drastic, "{listed:?}");
-        plan.spare_unwanted();
-        assert!(!plan.is_drastic() && plan.steps.iter().all(|step| step.create.is_some()), "{listed:?}");
+        assert_eq!(plan.deletes_most_routes(), drastic, "{listed:?}");
+        plan.keep_unclaimed();
+        assert!(!plan.deletes_most_routes() && plan.steps.iter().all(|step| step.create.is_some()), "{listed:?}");
     }
 }
 
 #[test]
 fn conditions_follow_the_routes() {
-    use Created::{No, Unknown, Yes};
+    use CreateResult::{No, Unknown, Yes};
     let (first, second) = (net("10.244.0.0/24"), net("fd00::/64"));
-    let cases: [(&[Want], [Created; 2], Option<Network>); 10] = [
-        (&[], [Yes, Yes], Some(Network::NotReady)),
-        (&[Want::Kept], [No, No], Some(Network::Ready)),
-        (&[Want::Kept, Want::Create(second)], [No, Yes], Some(Network::Ready)),
-        (&[Want::Kept, Want::Create(second)], [Yes, No], Some(Network::NotReady)),
-        (&[Want::Create(first), Want::Create(second)], [Yes, Yes], Some(Network::Ready)),
-        (&[Want::Create(first), Want::Create(second)], [No, Yes], Some(Network::NotReady)),
-        (&[Want::Create(first), Want::Create(second)], [No, Unknown], None),
-        (&[Want::Kept, Want::Held], [Yes, Yes], Some(Network::NotReady)),
-        (&[Want::Refused, Want::Kept], [Yes, Yes], Some(Network::NotReady)),
-        (&[Want::Refused, Want::Create(second)], [Yes, Yes], Some(Network::NotReady)),
+    let cases: [(&[PodCidrState], [CreateResult; 2], Option<NetworkStatus>); 10] = [
+        (&[], [Yes, Yes], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Routed], [No, No], Some(NetworkStatus::Ready)),
+        (&[PodCidrState::Routed, PodCidrState::Create(second)], [No, Yes], Some(NetworkStatus::Ready)),
+        (&[PodCidrState::Routed, PodCidrState::Create(second)], [Yes, No], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Yes, Yes], Some(NetworkStatus::Ready)),
+        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [No, Yes], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [No, Unknown], None),
+        (&[PodCidrState::Routed, PodCidrState::BackedOff], [Yes, Yes], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Rejected, PodCidrState::Routed], [Yes, Yes], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Rejected, PodCidrState::Create(second)], [Yes, Yes], Some(NetworkStatus::NotReady)),
     ];
     for (wants, created, expected) in cases {
-        let plan = NodePlan { node: node("a", &[]), wants: wants.to_vec() };
+        let plan = NodePlan { node: node("a", &[]), cidrs: wants.to_vec() };
         let created = |destination| if destination == first { created[0] } else { created[1] };
-        assert_eq!(judge(&plan, created), expected, "{wants:?}");
+        assert_eq!(network_status(&plan, created), expected, "{wants:?}");
     }
 }
 
@@ -379,17 +380,17 @@ fn a_condition_is_written_when_status_or_reason_differ() {
     let have = |status, reason: &str| Some(NodeCondition { status, reason: reason.into() });
     let (no, yes, unknown) = (ConditionStatus::False, ConditionStatus::True, ConditionStatus::Unknown);
     let cases = [
-        (None, Network::Ready, true),
-        (None, Network::NotReady, true),
-        (have(no, "RouteCreated"), Network::Ready, false),
-        (have(yes, "NoRouteCreated"), Network::NotReady, false),
-        (have(no, "CalicoIsUp"), Network::Ready, true),
-        (have(no, "ExternalCNI"), Network::Ready, true),
-        (have(yes, "CalicoIsDown"), Network::NotReady, true),
-        (have(no, "RouteCreated"), Network::NotReady, true),
-        (have(unknown, "RouteCreated"), Network::Ready, true),
+        (None, NetworkStatus::Ready, true),
+        (None, NetworkStatus::NotReady, true),
+        (have(no, "RouteCreated"), NetworkStatus::Ready, false),
+        (have(yes, "NoRouteCreated"), NetworkStatus::NotReady, false),
+        (have(no, "CalicoIsUp"), NetworkStatus::Ready, true),
+        (have(no, "ExternalCNI"), NetworkStatus::Ready, true),
+        (have(yes, "CalicoIsDown"), NetworkStatus::NotReady, true),
+        (have(no, "RouteCreated"), NetworkStatus::NotReady, true),
+        (have(unknown, "RouteCreated"), NetworkStatus::Ready, true),
     ];
     for (have, network, written) in cases {
-        assert_eq!(!network.is_shown_by(have.as_ref()), written, "{have:?} {network:?}");
+        assert_eq!(!network.matches_condition(have.as_ref()), written, "{have:?} {network:?}");
     }
 }

@@ -3,77 +3,89 @@
 use super::{
     super::{
         ServiceController,
-        metrics::{Outcome, Work},
-        nodes::Doubt,
-        plan::{Known, Subject, Then, Written},
-        trouble::{Doing, Trouble},
-        writes::{self, Released},
+        backend_node_cache::StaleCacheError,
+        error::{ServiceOperation, ServiceSyncError},
+        metrics::{ServiceOperationKind, ServiceOutcome},
+        patches::{self, ReleaseOutcome},
+        plan::{AfterDelete, Attempt, LastWrite, ServiceSyncState},
     },
-    Look, Next, REST,
+    IDLE, ServiceSync, SyncResult,
 };
 use crate::{
     k8s::ServiceView,
-    provider::{ErrorKind, EventKind, LbRef, Progress},
+    provider::{ErrorKind, EventType, LbRef, Progress},
 };
 
 /// So many Services that vanish without having been deleted, and more than half of all, are not believed to be gone.
-const MANY: usize = 3;
+const MIN_MASS_DELETION: usize = 3;
 
 impl ServiceController {
     /// Deletes the balancer. The finalizer goes last.
-    pub(super) async fn delete(&self, look: &mut Look, then: Then, announce: bool) -> Result<Next, Trouble> {
-        let subject = Subject::delete(look.service.as_deref(), &look.known, then);
-        (look.work, look.subject) = (Work::Delete, Some(subject));
+    // length: one step after the other, each with its way out
+    pub(super) async fn delete_load_balancer(
+        &self,
+        look: &mut ServiceSync,
+        then: AfterDelete,
+        announce: bool,
+    ) -> Result<SyncResult, ServiceSyncError> {
+        let subject = Attempt::plan_delete(look.service.as_deref(), &look.state, then);
+        (look.operation, look.attempt) = (ServiceOperationKind::Delete, Some(subject));
         match then {
-            Then::Forget => self.confirm_gone(look).await?,
-            Then::Release => self.confirm_unwanted(look).await?,
-            Then::LookAgain => {}
+            AfterDelete::Forget => self.confirm_deleted(look).await?,
+            AfterDelete::RemoveFinalizer => self.confirm_not_needed(look).await?,
+            AfterDelete::Requeue => {}
         }
-        let lb = self.reference(look, then);
+        let lb = self.lb_ref(look, then);
         if announce {
-            self.tell(look, EventKind::Normal, "DeletingLoadBalancer", "Deleting load balancer");
-            look.known.announced = Some(subject);
-            look.known.pending_since = None;
+            self.emit_event(look, EventType::Normal, "DeletingLoadBalancer", "Deleting load balancer");
+            look.state.announced_attempt = Some(subject);
+            look.state.pending_since = None;
         }
-        look.known.may_exist = true;
-        look.known.applied = None;
-        look.known.attempted = true;
-        let doing = Doing::Delete { gone: then != Then::Release };
-        match self.cloud.delete(self.op_for(look), &lb).await? {
+        look.state.may_exist_in_cloud = true;
+        look.state.applied = None;
+        look.state.has_attempted = true;
+        let doing = ServiceOperation::Delete { service_deleted: then != AfterDelete::RemoveFinalizer };
+        match self.cloud.delete(self.op_for_service(look), &lb).await? {
             Ok(Progress::Done) => {}
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ImplementedElsewhere) => {}
-            Err(error) => return Err(Trouble::cloud(doing, error)),
+            Err(error) => return Err(ServiceSyncError::cloud(doing, error)),
             Ok(Progress::Pending { after, why }) => {
                 tracing::debug!(service = %look.key, ?after, %why, "load balancer is being deleted");
-                return Ok(self.wait(look, after));
+                return Ok(self.requeue_pending(look, after));
             }
         }
-        look.known.deleted = true;
+        look.state.deleted = true;
         let mut written = None;
-        if let (Then::Release, Some(service)) = (then, look.service.clone()) {
-            let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::RemoveFinalizer, error))?;
+        if let (AfterDelete::RemoveFinalizer, Some(service)) = (then, look.service.clone()) {
+            let balancers = self
+                .cloud
+                .load_balancers()
+                .map_err(|error| ServiceSyncError::cloud(ServiceOperation::RemoveFinalizer, error))?;
             let stale = balancers.stale_annotations(&lb);
-            let released = writes::release(&self.cx.api, &self.fields, &service, &stale)
+            let released = patches::release(&self.cx.api, &self.fields, &service, &stale)
                 .await
-                .map_err(|error| Trouble::api(Doing::RemoveFinalizer, error))?;
-            let written_at = |version| Written { version, finalizer: false, at: self.now() };
+                .map_err(|error| ServiceSyncError::api(ServiceOperation::RemoveFinalizer, error))?;
+            let written_at = |version| LastWrite { version, finalizer: false, at: self.now() };
             written = match released {
-                Released::Written(version) => Some(written_at(version.parse().unwrap_or(0))),
+                ReleaseOutcome::Written(version) => Some(written_at(version.parse().unwrap_or(0))),
                 // Gone already: nothing that the cache still shows of it is true.
-                Released::Nothing => Some(written_at(u64::MAX)),
-                Released::WantedAgain => None,
+                ReleaseOutcome::NothingToRemove => Some(written_at(u64::MAX)),
+                ReleaseOutcome::LoadBalancerNeeded => None,
             };
         }
         tracing::info!(service = %look.key, "load balancer deleted");
-        self.tell(look, EventKind::Normal, "DeletedLoadBalancer", "Deleted load balancer");
-        self.metrics.count(Work::Delete, Outcome::Done);
+        self.emit_event(look, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
+        self.metrics.count(ServiceOperationKind::Delete, ServiceOutcome::Done);
         match then {
-            Then::Forget => return Ok(Next::Forget),
-            Then::LookAgain => look.known = Known::default(),
-            Then::Release => look.known = Known { uid: look.known.uid.clone(), written, ..Known::default() },
+            AfterDelete::Forget => return Ok(SyncResult::Forget),
+            AfterDelete::Requeue => look.state = ServiceSyncState::default(),
+            AfterDelete::RemoveFinalizer => {
+                look.state =
+                    ServiceSyncState { uid: look.state.uid.clone(), last_write: written, ..ServiceSyncState::default() }
+            }
         }
         // What came meanwhile, a balancer wanted again for instance, is looked at now.
-        Ok(if then == Then::LookAgain { Next::Again } else { REST })
+        Ok(if then == AfterDelete::Requeue { SyncResult::RequeueNow } else { IDLE })
     }
 
     /// Makes sure that a Service whose balancer is to be deleted is gone.
@@ -81,20 +93,20 @@ impl ServiceController {
     /// The finalizer keeps a Service until its balancer is deleted, so that one vanishes with its balancer is rare: its
     /// finalizer was taken off by hand or came when the deletion had begun, or the cache or etcd went back in time. The last
     /// must not cost all balancers.
-    async fn confirm_gone(&self, look: &Look) -> Result<(), Trouble> {
+    async fn confirm_deleted(&self, look: &ServiceSync) -> Result<(), ServiceSyncError> {
         let (all, gone) = {
-            let known = self.known.lock();
-            let served = known.iter().filter(|(_, known)| known.may_exist && !known.deleted);
+            let known = self.states.lock();
+            let served = known.iter().filter(|(_, known)| known.may_exist_in_cloud && !known.deleted);
             let gone = served.clone().filter(|(key, _)| self.services.get(key).is_none());
             (served.count(), gone.count())
         };
-        if !look.known.deleted && gone >= MANY && gone * 2 > all {
-            return Err(Trouble::Doubt(Doubt::MostGone { gone, all }));
+        if !look.state.deleted && gone >= MIN_MASS_DELETION && gone * 2 > all {
+            return Err(ServiceSyncError::StaleCache(StaleCacheError::MostServicesGone { missing: gone, all }));
         }
         let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
-        match self.ask(namespace, name, Doing::Delete { gone: true }).await? {
-            Some(fresh) if fresh.uid == look.known.uid && fresh.is_load_balancer => {
-                Err(Trouble::Doubt(Doubt::StillThere))
+        match self.read_service(namespace, name, ServiceOperation::Delete { service_deleted: true }).await? {
+            Some(fresh) if fresh.uid == look.state.uid && fresh.is_load_balancer => {
+                Err(ServiceSyncError::StaleCache(StaleCacheError::ServiceExists))
             }
             _ => Ok(()),
         }
@@ -102,42 +114,52 @@ impl ServiceController {
 
     /// Makes sure that a Service whose type or class changed is not one to be served again: an attempt may have waited for
     /// minutes, and the cache may lag. A deletion cannot be taken back, so that one needs no question.
-    async fn confirm_unwanted(&self, look: &Look) -> Result<(), Trouble> {
+    async fn confirm_not_needed(&self, look: &ServiceSync) -> Result<(), ServiceSyncError> {
         let Some(service) = look.service.as_ref().filter(|service| !service.deleting) else { return Ok(()) };
-        match self.ask(&service.namespace, &service.name, Doing::Delete { gone: false }).await? {
-            Some(fresh) if fresh.uid == service.uid && self.fields.wants(&fresh) => {
-                Err(Trouble::Doubt(Doubt::WantedAgain))
+        match self
+            .read_service(&service.namespace, &service.name, ServiceOperation::Delete { service_deleted: false })
+            .await?
+        {
+            Some(fresh) if fresh.uid == service.uid && self.fields.is_managed(&fresh) => {
+                Err(ServiceSyncError::StaleCache(StaleCacheError::LoadBalancerNeeded))
             }
             _ => Ok(()),
         }
     }
 
     /// Asks the API server for the Service as it is now; none if there is none. `doing`: what for.
-    async fn ask(&self, namespace: &str, name: &str, doing: Doing) -> Result<Option<ServiceView>, Trouble> {
+    async fn read_service(
+        &self,
+        namespace: &str,
+        name: &str,
+        doing: ServiceOperation,
+    ) -> Result<Option<ServiceView>, ServiceSyncError> {
         match self.cx.api.get_service(namespace, name, &self.fields).await {
             Ok(fresh) => Ok(Some(fresh)),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(Trouble::api(doing, error)),
+            Err(error) => Err(ServiceSyncError::api(doing, error)),
         }
     }
 
     /// Names what is to be deleted: the Service as it is, or as it was when it last was of the right type.
-    pub(super) fn reference(&self, look: &Look, then: Then) -> LbRef {
-        let current = look.service.as_ref().filter(|_| then == Then::Release);
-        let last = look.known.last_seen.as_ref().filter(|last| *last.uid == *look.known.uid);
+    pub(super) fn lb_ref(&self, look: &ServiceSync, then: AfterDelete) -> LbRef {
+        let current = look.service.as_ref().filter(|_| then == AfterDelete::RemoveFinalizer);
+        let last = look.state.last_observed.as_ref().filter(|last| *last.uid == *look.state.uid);
         let seen = match current {
-            Some(service) if service.is_load_balancer && self.fields.claims(service.class.as_deref()) => Some(service),
+            Some(service) if service.is_load_balancer && self.fields.claims_class(service.class.as_deref()) => {
+                Some(service)
+            }
             _ => last.or(current),
         };
         let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
         LbRef {
-            uid: look.known.uid.clone(),
+            uid: look.state.uid.clone(),
             namespace: namespace.into(),
             name: name.into(),
             class: seen.and_then(|service| service.class.clone()),
             annotations: seen.map(|service| service.annotations.clone()).unwrap_or_default(),
             status: seen.map(|service| service.status.clone()).unwrap_or_default(),
-            last_seen: seen.cloned(),
+            last_observed: seen.cloned(),
         }
     }
 }

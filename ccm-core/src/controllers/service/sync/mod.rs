@@ -1,9 +1,9 @@
 //! One look at one Service: observe, decide, do what was decided.
 
 mod delete;
-mod preview;
-mod publish;
-mod tell;
+mod dry_run;
+mod events;
+mod status;
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,29 +11,32 @@ use tokio::time::Instant;
 
 use super::{
     ServiceController,
-    cloud::Paused,
-    metrics::{Outcome, Work},
-    node_set::endpoints_fingerprint,
-    plan::{Applied, Facts, Hold, Known, Served, ServedAs, Step, Subject, Wish, decide, digest_of, is_finished},
-    trouble::{Doing, Trouble, names as node_names},
+    backend_nodes::endpoints_fingerprint,
+    error::{ServiceOperation, ServiceSyncError, host_names as node_names},
+    metrics::{ServiceOperationKind, ServiceOutcome},
+    plan::{
+        AppliedState, Attempt, DeferredAttempt, DesiredState, PlanInput, Served, ServedAs, ServiceAction,
+        ServiceSyncState, invalid_digest, is_finished, plan,
+    },
+    provider_calls::Throttled,
 };
 use crate::{
     config::controllers as names,
     error::caught,
     k8s::ServiceView,
     provider::{
-        BackendSet, Backends, Claim, CloudError, Depth, Digest, ErrorKind, EventKind, InvalidInput, LbOutcome, LbSpec,
-        Op, Progress, SourceRanges,
+        BackendKind, Backends, CloudError, Digest, ErrorKind, EventType, FieldError, LbOutcome, LbSpec, Op, Progress,
+        ReadMode, ServiceInterpretation, SourceRanges,
     },
     runtime::events::ObjectRef,
-    telemetry::controllers::{Outcome as Reconciled, because},
+    telemetry::controllers::{ReconcileOutcome as Reconciled, record_reason},
 };
 
 /// Longest time that a provider may ask to wait, and shortest: what it forgot to say must not become a busy loop.
-const PENDING: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+const PENDING_DELAY: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
 /// After so many failures of `ensure` in a row, the backends of what there is are brought in line by themselves: whatever
 /// fails may fail for hours, and nodes come and go meanwhile.
-const PATIENCE_WITH_FAILURES: u32 = 3;
+const MAX_ENSURE_FAILURES: u32 = 3;
 /// When the balancer of a Service that is refused is asked for again after the cloud said that it is gone.
 const GONE: Duration = Duration::from_secs(300);
 /// Why a Service with endpoints as backends waits.
@@ -42,161 +45,172 @@ const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, as needs the righ
 
 /// What becomes of a key after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum SyncResult {
     /// Nothing needs to be remembered.
     Forget,
-    /// Look again then, or when something changes. `settled`: earlier failures are over.
-    Rest { until: Option<Duration>, settled: bool },
+    /// Look again then, or when something changes. `resets_failures`: earlier failures are over.
+    RequeueAt { until: Option<Duration>, resets_failures: bool },
     /// Look again at once.
-    Again,
+    RequeueNow,
 }
 
-const REST: Next = Next::Rest { until: None, settled: true };
+const IDLE: SyncResult = SyncResult::RequeueAt { until: None, resets_failures: true };
 
 /// A Service as seen, and what is remembered of it.
-struct Look {
+struct ServiceSync {
     key: Arc<str>,
     service: Option<Arc<ServiceView>>,
-    known: Known,
+    state: ServiceSyncState,
     /// What is attempted, for the back-off.
-    subject: Option<Subject>,
+    attempt: Option<Attempt>,
     /// The backends with which.
     fingerprint: Option<u64>,
     /// Whether what is wanted was refused, and what there is was given these.
-    serves_on: bool,
-    work: Work,
+    keeps_serving_old_spec: bool,
+    operation: ServiceOperationKind,
     /// Why something is done, for the records of what changes the cloud.
     reason: &'static str,
-    reconciled: Reconciled,
+    reconcile_outcome: Reconciled,
 }
 
 /// What is to be served.
-struct Wanted {
+struct DesiredService {
     service: Arc<ServiceView>,
     digest: Digest,
-    fingerprint: u64,
+    backend_fingerprint: u64,
     spec: LbSpec,
 }
 
 impl ServiceController {
     /// Looks at one Service and does what is to be done; returns what is known of it now.
-    pub(super) async fn sync(&self, key: &Arc<str>, known: Known) -> (Known, Next) {
-        let mut look = Look::new(key, self.services.get(key), known);
+    pub(super) async fn sync(&self, key: &Arc<str>, known: ServiceSyncState) -> (ServiceSyncState, SyncResult) {
+        let mut look = ServiceSync::new(key, self.services.get(key), known);
         let work = async move {
-            let looked = caught(Box::pin(self.look(&mut look))).await;
+            let looked = caught(Box::pin(self.reconcile(&mut look))).await;
             if looked.is_err() {
                 // Nobody knows how far it came.
-                look.known.applied = None;
+                look.state.applied = None;
             }
-            let next = match looked.unwrap_or_else(|panic| Err(Trouble::Panicked(panic))) {
+            let next = match looked.unwrap_or_else(|panic| Err(ServiceSyncError::Panicked(panic))) {
                 Ok(next) => next,
-                Err(trouble) => self.fail(&mut look, &trouble),
+                Err(trouble) => self.handle_error(&mut look, &trouble),
             };
-            (look.reconciled, (look.known, next))
+            (look.reconcile_outcome, (look.state, next))
         };
-        self.cx.shared.reconcile(names::SERVICE_LB, key, work).await
+        self.cx.controller_metrics.reconcile(names::SERVICE_LB, key, work).await
     }
 
-    async fn look(&self, look: &mut Look) -> Result<Next, Trouble> {
+    async fn reconcile(&self, look: &mut ServiceSync) -> Result<SyncResult, ServiceSyncError> {
         if let Some(service) = &look.service
-            && look.known.uid != service.uid
-            && !look.known.may_exist
+            && look.state.uid != service.uid
+            && !look.state.may_exist_in_cloud
         {
-            look.known = Known { uid: service.uid.clone(), ..Known::default() };
+            look.state = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
         }
-        let (wish, wanted) = match self.readable(look) {
+        let (wish, wanted) = match self.service_to_sync(look) {
             Some(service) => {
-                self.tell_remarks(look, &service);
-                self.interpret(look, service).await?
+                self.report_notices(look, &service);
+                self.interpret_spec(look, service).await?
             }
             None => (None, None),
         };
-        let facts = Facts {
+        let facts = PlanInput {
             service: look.service.as_deref(),
-            known: &look.known,
+            state: &look.state,
             fields: &self.fields,
-            wish: wish.as_ref(),
-            pass_awaited: matches!(look.known.takes, Some(Backends::Nodes(_))) && self.awaits_pass(&look.key),
+            desired: wish.as_ref(),
+            node_sync_scheduled: matches!(look.state.backend_kind, Some(BackendKind::Nodes(_)))
+                && self.node_sync_scheduled(&look.key),
             now: self.now(),
         };
-        let step = decide(facts);
+        let step = plan(facts);
         tracing::trace!(service = %look.key, ?step, "decided");
-        look.reason = step.reason(&look.known);
+        look.reason = step.reason(&look.state);
         if !look.reason.is_empty() {
-            because(look.reason);
+            record_reason(look.reason);
         }
         match (step, wanted) {
-            (Step::Forget, _) => Ok(Next::Forget),
-            (Step::LeaveAlone, _) => {
-                look.known.foreign = wish.is_none();
-                Ok(REST)
+            (ServiceAction::Forget, _) => Ok(SyncResult::Forget),
+            (ServiceAction::Ignore, _) => {
+                look.state.other_controller = wish.is_none();
+                Ok(IDLE)
             }
-            (Step::Rest { until }, _) => {
+            (ServiceAction::Wait { until }, _) => {
                 // Failures count on as long as what failed is held back.
-                let held = look.known.hold.is_some_and(|hold| hold.until > self.now());
-                Ok(Next::Rest { until, settled: !held })
+                let held = look.state.deferred.is_some_and(|hold| hold.until > self.now());
+                Ok(SyncResult::RequeueAt { until, resets_failures: !held })
             }
-            (Step::Refuse { mistakes }, _) => Ok(self.refuse(look, &mistakes)),
-            (Step::Delete { then, announce }, _) => self.delete(look, then, announce).await,
-            (Step::Ensure { depth, announce }, Some(wanted)) => self.ensure(look, &wanted, depth, announce).await,
-            (Step::UpdateBackends, Some(wanted)) => self.update_backends(look, &wanted).await,
-            (Step::Compare { drift }, Some(wanted)) => self.compare(look, &wanted, drift).await,
-            (Step::Publish, Some(wanted)) => self.publish_again(look, &wanted).await,
-            (Step::Ensure { .. } | Step::UpdateBackends | Step::Compare { .. } | Step::Publish, None) => Ok(REST),
+            (ServiceAction::ReportInvalid { mistakes }, _) => Ok(self.report_invalid(look, &mistakes)),
+            (ServiceAction::Delete { then, announce }, _) => self.delete_load_balancer(look, then, announce).await,
+            (ServiceAction::Ensure { depth, announce }, Some(wanted)) => {
+                self.ensure(look, &wanted, depth, announce).await
+            }
+            (ServiceAction::UpdateBackends, Some(wanted)) => self.update_backends(look, &wanted).await,
+            (ServiceAction::CheckDrift { drift }, Some(wanted)) => self.check_drift(look, &wanted, drift).await,
+            (ServiceAction::RestoreStatus, Some(wanted)) => self.restore_status(look, &wanted).await,
+            (
+                ServiceAction::Ensure { .. }
+                | ServiceAction::UpdateBackends
+                | ServiceAction::CheckDrift { .. }
+                | ServiceAction::RestoreStatus,
+                None,
+            ) => Ok(IDLE),
         }
     }
 
     /// Returns the Service if it is one to be served.
-    fn readable(&self, look: &Look) -> Option<Arc<ServiceView>> {
+    fn service_to_sync(&self, look: &ServiceSync) -> Option<Arc<ServiceView>> {
         let service = look.service.as_ref()?;
-        (self.fields.wants(service) && look.known.uid == service.uid).then(|| service.clone())
+        (self.fields.is_managed(service) && look.state.uid == service.uid).then(|| service.clone())
     }
 
     /// Reads what the Service wants, and finds its backends.
-    async fn interpret(
+    async fn interpret_spec(
         &self,
-        look: &mut Look,
+        look: &mut ServiceSync,
         service: Arc<ServiceView>,
-    ) -> Result<(Option<Wish>, Option<Wanted>), Trouble> {
-        look.known.last_seen = Some(service.clone());
-        let balancers = self.cloud.balancers().map_err(|error| Trouble::cloud(Doing::Ensure, error))?;
+    ) -> Result<(Option<DesiredState>, Option<DesiredService>), ServiceSyncError> {
+        look.state.last_observed = Some(service.clone());
+        let balancers =
+            self.cloud.load_balancers().map_err(|error| ServiceSyncError::cloud(ServiceOperation::Ensure, error))?;
         let claim = balancers.interpret(&service);
         // The finalizer is written before the first call, by whichever process.
-        look.known.may_exist |= claim != Claim::Elsewhere && service.has_finalizer();
+        look.state.may_exist_in_cloud |=
+            claim != ServiceInterpretation::ImplementedElsewhere && service.has_finalizer();
         let (backends, digest) = match claim {
-            Claim::Elsewhere => return Ok((Some(Wish::Elsewhere), None)),
-            Claim::Refused(mistakes) => {
+            ServiceInterpretation::ImplementedElsewhere => return Ok((Some(DesiredState::ImplementedElsewhere), None)),
+            ServiceInterpretation::Invalid(mistakes) => {
                 let backends = balancers.backends_of_invalid(&service);
-                return self.refused(look, service, mistakes, backends).await;
+                return self.last_valid_service(look, service, mistakes, backends).await;
             }
-            Claim::Ours { backends, digest } => (backends, digest),
+            ServiceInterpretation::Valid { backends, digest } => (backends, digest),
         };
-        let mistakes = balancers.supports().refuse(&service);
+        let mistakes = balancers.supports().validate(&service);
         if !mistakes.is_empty() {
-            return self.refused(look, service, mistakes, Some(backends)).await;
+            return self.last_valid_service(look, service, mistakes, Some(backends)).await;
         }
-        look.known.refused = None;
-        let wanted = self.wanted(look, service, backends, digest).await?;
-        let wish = Wish::Serve { digest, backends: wanted.fingerprint };
+        look.state.reported_invalid_digest = None;
+        let wanted = self.desired_service(look, service, backends, digest).await?;
+        let wish = DesiredState::Serve { digest, backends: wanted.backend_fingerprint };
         Ok((Some(wish), Some(wanted)))
     }
 
     /// Of a Service that cannot be served as it is: what it has from when it could. `backends`: those that it takes as it is.
-    async fn refused(
+    async fn last_valid_service(
         &self,
-        look: &mut Look,
+        look: &mut ServiceSync,
         service: Arc<ServiceView>,
-        mistakes: Vec<InvalidInput>,
-        backends: Option<Backends>,
-    ) -> Result<(Option<Wish>, Option<Wanted>), Trouble> {
-        let (known, digest) = (&look.known, digest_of(&mistakes));
+        mistakes: Vec<FieldError>,
+        backends: Option<BackendKind>,
+    ) -> Result<(Option<DesiredState>, Option<DesiredService>), ServiceSyncError> {
+        let (known, digest) = (&look.state, invalid_digest(&mistakes));
         // What is wrong is told first, whatever becomes of the backends.
-        if known.refused != Some(digest) {
-            return Ok((Some(Wish::Refused { mistakes, served: None }), None));
+        if known.reported_invalid_digest != Some(digest) {
+            return Ok((Some(DesiredState::Invalid { errors: mistakes, served: None }), None));
         }
         // As this process last served it; what it shows by now counts for whether it is served.
         let is_applied = |served: &ServedAs| known.applied.is_some_and(|applied| applied.digest == served.digest);
-        let served = known.served_as.clone().filter(|served| known.attempted && is_applied(served)).map(|served| {
+        let served = known.served_as.clone().filter(|served| known.has_attempted && is_applied(served)).map(|served| {
             let service = ServiceView { status: service.status.clone(), ..(*served.service).clone() };
             ServedAs { service: Arc::new(service), ..served }
         });
@@ -206,91 +220,98 @@ impl ServiceController {
             Some(ServedAs { digest, service: service.clone(), takes })
         };
         let wanted = match served.or_else(found) {
-            Some(served) => Some(self.wanted(look, served.service, served.takes, served.digest).await?),
+            Some(served) => Some(self.desired_service(look, served.service, served.takes, served.digest).await?),
             None => None,
         };
-        let served = wanted.as_ref().map(|wanted| Served { digest: wanted.digest, backends: wanted.fingerprint });
-        Ok((Some(Wish::Refused { mistakes, served }), wanted))
+        let served =
+            wanted.as_ref().map(|wanted| Served { digest: wanted.digest, backends: wanted.backend_fingerprint });
+        Ok((Some(DesiredState::Invalid { errors: mistakes, served }), wanted))
     }
 
     /// Describes what is to be served.
-    async fn wanted(
+    async fn desired_service(
         &self,
-        look: &mut Look,
+        look: &mut ServiceSync,
         service: Arc<ServiceView>,
-        takes: Backends,
+        takes: BackendKind,
         digest: Digest,
-    ) -> Result<Wanted, Trouble> {
-        look.subject = Some(Subject::Serve(digest));
+    ) -> Result<DesiredService, ServiceSyncError> {
+        look.attempt = Some(Attempt::Serve(digest));
         // One that says so wrongly is refused: only its backends are followed, and nobody is let in.
         let sources = SourceRanges::of(&service).unwrap_or(SourceRanges::Only(Vec::new()));
         let (backends, fingerprint) = match &takes {
-            Backends::Nodes(requirements) => {
-                let set = self.sets.get(requirements).await.map_err(Trouble::Doubt)?;
-                (BackendSet::Nodes(set.nodes.clone()), set.fingerprint)
+            BackendKind::Nodes(requirements) => {
+                let set = self.backend_nodes.get(requirements).await.map_err(ServiceSyncError::StaleCache)?;
+                (Backends::Nodes(set.nodes.clone()), set.fingerprint)
             }
-            Backends::Endpoints => {
-                let unknown = || Trouble::cloud(Doing::Ensure, CloudError::transient(NO_ENDPOINTS));
+            BackendKind::Endpoints => {
+                let unknown = || ServiceSyncError::cloud(ServiceOperation::Ensure, CloudError::transient(NO_ENDPOINTS));
                 let slices = match &self.slices {
-                    Some(slices) => slices.of(&look.key).ok_or_else(unknown)?,
+                    Some(slices) => slices.for_service(&look.key).ok_or_else(unknown)?,
                     None => Vec::new(),
                 };
                 let fingerprint = endpoints_fingerprint(&slices);
-                (BackendSet::Endpoints(slices), fingerprint)
+                (Backends::Endpoints(slices), fingerprint)
             }
         };
-        (look.known.takes, look.fingerprint) = (Some(takes), Some(fingerprint));
+        (look.state.backend_kind, look.fingerprint) = (Some(takes), Some(fingerprint));
         let cluster = Arc::from(self.op.cluster_name());
         let spec = LbSpec { cluster, service: service.clone(), sources, backends };
-        Ok(Wanted { service, digest, fingerprint, spec })
+        Ok(DesiredService { service, digest, backend_fingerprint: fingerprint, spec })
     }
 
-    async fn ensure(&self, look: &mut Look, wanted: &Wanted, depth: Depth, announce: bool) -> Result<Next, Trouble> {
-        look.work = Work::Ensure;
+    async fn ensure(
+        &self,
+        look: &mut ServiceSync,
+        wanted: &DesiredService,
+        depth: ReadMode,
+        announce: bool,
+    ) -> Result<SyncResult, ServiceSyncError> {
+        look.operation = ServiceOperationKind::Ensure;
         let from_before = wanted.service.has_finalizer() || !wanted.service.status.ingress.is_empty();
-        if from_before && !look.known.attempted && !self.confirm_start(look, wanted).await? {
-            return Ok(Next::Again);
+        if from_before && !look.state.has_attempted && !self.confirm_start(look, wanted).await? {
+            return Ok(SyncResult::RequeueNow);
         }
         if announce {
-            self.tell(look, EventKind::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
-            look.known.announced = Some(Subject::Serve(wanted.digest));
-            look.known.unfinished = true;
+            self.emit_event(look, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
+            look.state.announced_attempt = Some(Attempt::Serve(wanted.digest));
+            look.state.completion_event_due = true;
         }
         if !self.add_finalizer(look, &wanted.service).await? {
-            return Ok(REST);
+            return Ok(IDLE);
         }
-        look.known.may_exist = true;
-        self.tell_if_empty(look, &wanted.spec);
-        let outcome = self.cloud.ensure(self.op_for(look), &wanted.spec, depth).await?;
-        (look.known.applied, look.known.attempted, look.known.deleted) = (None, true, false);
+        look.state.may_exist_in_cloud = true;
+        self.report_no_backends(look, &wanted.spec);
+        let outcome = self.cloud.ensure(self.op_for_service(look), &wanted.spec, depth).await?;
+        (look.state.applied, look.state.has_attempted, look.state.deleted) = (None, true, false);
         match &outcome.result {
-            Ok(_) => (look.known.failed_ensures, look.known.followed) = (None, None),
+            Ok(_) => (look.state.failed_ensures, look.state.followed) = (None, None),
             Err(error) => {
-                let before = look.known.failed_ensures.filter(|(digest, _)| *digest == wanted.digest);
+                let before = look.state.failed_ensures.filter(|(digest, _)| *digest == wanted.digest);
                 let failures = before.map_or(1, |(_, failures)| failures.saturating_add(1));
-                look.known.failed_ensures = Some((wanted.digest, failures));
+                look.state.failed_ensures = Some((wanted.digest, failures));
                 // Other backends than those that are in line do not wait as long as the change.
-                look.serves_on = look.known.followed == Some((wanted.digest, wanted.fingerprint));
+                look.keeps_serving_old_spec = look.state.followed == Some((wanted.digest, wanted.backend_fingerprint));
                 // Not where the cloud itself says when to come again.
                 let fails_on = error.kind() == ErrorKind::Transient
                     && error.retry_after().is_none()
-                    && failures >= PATIENCE_WITH_FAILURES
-                    && !look.serves_on;
-                if (fails_on || error.kind().is_refusal()) && !wanted.service.status.ingress.is_empty() {
-                    self.serve_on(look, wanted).await;
+                    && failures >= MAX_ENSURE_FAILURES
+                    && !look.keeps_serving_old_spec;
+                if (fails_on || error.kind().is_rejection()) && !wanted.service.status.ingress.is_empty() {
+                    self.update_backends_of_last_spec(look, wanted).await;
                 }
             }
         }
-        self.conclude(look, wanted, outcome, Doing::Ensure).await
+        self.apply_outcome(look, wanted, outcome, ServiceOperation::Ensure).await
     }
 
     /// Brings the backends of what there is in line although what is wanted now is refused, or fails again and again: it
     /// serves on, and its nodes come and go. The failure is told, this is tried again with it.
-    async fn serve_on(&self, look: &mut Look, wanted: &Wanted) {
-        look.serves_on = true;
-        let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await;
+    async fn update_backends_of_last_spec(&self, look: &mut ServiceSync, wanted: &DesiredService) {
+        look.keeps_serving_old_spec = true;
+        let outcome = self.cloud.update_backends(self.op_for_service(look), &wanted.spec).await;
         let done = matches!(outcome, Ok(LbOutcome { result: Ok(Progress::Done), .. }));
-        look.known.followed = done.then_some((wanted.digest, wanted.fingerprint));
+        look.state.followed = done.then_some((wanted.digest, wanted.backend_fingerprint));
         if let Ok(LbOutcome { result: Err(error), .. }) = outcome
             && error.kind() != ErrorKind::NotFound
         {
@@ -298,76 +319,86 @@ impl ServiceController {
         }
     }
 
-    async fn update_backends(&self, look: &mut Look, wanted: &Wanted) -> Result<Next, Trouble> {
-        look.work = Work::UpdateBackends;
+    async fn update_backends(
+        &self,
+        look: &mut ServiceSync,
+        wanted: &DesiredService,
+    ) -> Result<SyncResult, ServiceSyncError> {
+        look.operation = ServiceOperationKind::UpdateBackends;
         let hosts = match &wanted.spec.backends {
-            BackendSet::Nodes(nodes) => node_names(nodes),
-            BackendSet::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
+            Backends::Nodes(nodes) => node_names(nodes),
+            Backends::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
         };
-        if look.known.applied.is_none() {
+        if look.state.applied.is_none() {
             if !self.confirm_start(look, wanted).await? {
-                return Ok(Next::Again);
+                return Ok(SyncResult::RequeueNow);
             }
             // What an earlier process may have brought in line is no news. Once the Service is valid, everything is compared.
-            look.known.told_backends.get_or_insert(self.now());
-            look.known.attempted = false;
+            look.state.backends_event_at.get_or_insert(self.now());
+            look.state.has_attempted = false;
         }
-        self.tell_if_empty(look, &wanted.spec);
+        self.report_no_backends(look, &wanted.spec);
         let started = Instant::now();
-        let outcome = self.cloud.update_backends(self.op_for(look), &wanted.spec).await?;
+        let outcome = self.cloud.update_backends(self.op_for_service(look), &wanted.spec).await?;
         self.metrics.host_update.observe(started.elapsed().as_secs_f64());
         self.metrics.host_updates.inc();
-        if let Some(applied) = &mut look.known.applied {
-            applied.backends = None;
+        if let Some(applied) = &mut look.state.applied {
+            applied.backend_fingerprint = None;
         }
         match &outcome.result {
             // Nothing is made of a Service that is refused. A cloud may also say so of what it shows again later.
-            Err(error) if error.kind() == ErrorKind::NotFound && look.known.refused.is_some() => {
+            Err(error) if error.kind() == ErrorKind::NotFound && look.state.reported_invalid_digest.is_some() => {
                 // As of an earlier process: once it is valid, everything is compared, and that does not wait.
-                (look.known.applied, look.known.attempted) = (None, false);
-                look.subject = look.known.refused.map(Subject::Serve);
+                (look.state.applied, look.state.has_attempted) = (None, false);
+                look.attempt = look.state.reported_invalid_digest.map(Attempt::Serve);
                 let (now, until) = (self.now(), self.now() + GONE);
-                look.hold(now, until, false);
-                return Ok(Next::Rest { until: Some(until), settled: true });
+                look.defer(now, until, false);
+                return Ok(SyncResult::RequeueAt { until: Some(until), resets_failures: true });
             }
             // It is made again as a whole.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                look.known.applied = None;
-                return Ok(Next::Again);
+                look.state.applied = None;
+                return Ok(SyncResult::RequeueNow);
             }
             Err(_) => self.metrics.host_update_errors.inc(),
             Ok(_) => {}
         }
-        self.conclude(look, wanted, outcome, Doing::Update { hosts }).await
+        self.apply_outcome(look, wanted, outcome, ServiceOperation::Update { hosts }).await
     }
 
     /// Compares the nodes with the API server before backends from before the start are changed. Tells whether those of
-    /// `wanted` are still the ones of the cache, which may have been filled up meanwhile.
-    async fn confirm_start(&self, look: &Look, wanted: &Wanted) -> Result<bool, Trouble> {
-        let Some(Backends::Nodes(requirements)) = &look.known.takes else { return Ok(true) };
-        self.sets.confirm_start().await.map_err(Trouble::Doubt)?;
-        Ok(self.sets.get(requirements).await.map_err(Trouble::Doubt)?.fingerprint == wanted.fingerprint)
+    /// `desired_service` are still the ones of the cache, which may have been filled up meanwhile.
+    async fn confirm_start(&self, look: &ServiceSync, wanted: &DesiredService) -> Result<bool, ServiceSyncError> {
+        let Some(BackendKind::Nodes(requirements)) = &look.state.backend_kind else { return Ok(true) };
+        self.backend_nodes.confirm_start().await.map_err(ServiceSyncError::StaleCache)?;
+        Ok(self.backend_nodes.get(requirements).await.map_err(ServiceSyncError::StaleCache)?.fingerprint
+            == wanted.backend_fingerprint)
     }
 
     /// Asks what differs. Without differences the cloud is as it should be, and nothing is written to it.
-    async fn compare(&self, look: &mut Look, wanted: &Wanted, drift: bool) -> Result<Next, Trouble> {
-        look.work = Work::Compare;
+    async fn check_drift(
+        &self,
+        look: &mut ServiceSync,
+        wanted: &DesiredService,
+        drift: bool,
+    ) -> Result<SyncResult, ServiceSyncError> {
+        look.operation = ServiceOperationKind::CheckDrift;
         if !drift {
             // What was doubted a moment ago is not compared again and again.
-            self.sets.check_doubt().map_err(Trouble::Doubt)?;
+            self.backend_nodes.check_doubt().map_err(ServiceSyncError::StaleCache)?;
         }
-        let changes = match self.cloud.plan(self.op_for(look), &wanted.spec).await? {
+        let changes = match self.cloud.plan(self.op_for_service(look), &wanted.spec).await? {
             Ok(changes) => changes,
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
             // What cannot be asked is ensured, which is idempotent.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
-                return self.ensure(look, wanted, Depth::Verify, false).await;
+                return self.ensure(look, wanted, ReadMode::Fresh, false).await;
             }
             // It would be refused for ever, while nobody looks after the backends of what there is.
-            Err(error) if error.kind().is_refusal() && !drift => {
-                return self.ensure(look, wanted, Depth::Verify, true).await;
+            Err(error) if error.kind().is_rejection() && !drift => {
+                return self.ensure(look, wanted, ReadMode::Fresh, true).await;
             }
-            Err(error) => return Err(Trouble::cloud(Doing::Compare, error)),
+            Err(error) => return Err(ServiceSyncError::cloud(ServiceOperation::Compare, error)),
         };
         for change in &changes {
             let (operation, object, why) = (&change.operation, &change.object, &change.reason);
@@ -378,81 +409,89 @@ impl ServiceController {
                 look.reason = "drift";
                 self.metrics.drift.inc_by(changes.len() as u64);
             }
-            return self.ensure(look, wanted, Depth::Verify, !drift).await;
+            return self.ensure(look, wanted, ReadMode::Fresh, !drift).await;
         }
-        look.known.may_exist = true;
-        look.known.attempted = true;
-        look.known.published.get_or_insert_with(|| wanted.service.status.clone());
-        look.known.announced = Some(Subject::Serve(wanted.digest));
-        self.metrics.count(Work::Compare, Outcome::Done);
-        Ok(self.settle(look, wanted))
+        look.state.may_exist_in_cloud = true;
+        look.state.has_attempted = true;
+        look.state.desired_status.get_or_insert_with(|| wanted.service.status.clone());
+        look.state.announced_attempt = Some(Attempt::Serve(wanted.digest));
+        self.metrics.count(ServiceOperationKind::CheckDrift, ServiceOutcome::Done);
+        Ok(self.mark_in_sync(look, wanted))
     }
 
     /// Publishes what a call gave, and draws the consequences of how it ended.
-    async fn conclude(
+    async fn apply_outcome(
         &self,
-        look: &mut Look,
-        wanted: &Wanted,
+        look: &mut ServiceSync,
+        wanted: &DesiredService,
         outcome: LbOutcome,
-        doing: Doing,
-    ) -> Result<Next, Trouble> {
+        doing: ServiceOperation,
+    ) -> Result<SyncResult, ServiceSyncError> {
         let LbOutcome { status, annotations, result } = outcome;
         let finished = match &result {
             Ok(Progress::Done) => true,
             Err(error) => error.kind() == ErrorKind::ImplementedElsewhere,
             Ok(Progress::Pending { .. }) => false,
         };
-        let next = finished.then(|| self.settle(look, wanted));
+        let next = finished.then(|| self.mark_in_sync(look, wanted));
         if let Some(status) = &status {
-            look.known.published = Some(status.clone());
+            look.state.desired_status = Some(status.clone());
         }
-        look.known.annotations.extend(annotations.clone());
+        look.state.desired_annotations.extend(annotations.clone());
         let service = look.service.clone().unwrap_or_else(|| wanted.service.clone());
-        let published = self.publish(look, &service, status.as_ref(), &annotations).await;
+        let published = self.publish_status(look, &service, status.as_ref(), &annotations).await;
         match result {
             Ok(Progress::Done) => published?,
-            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => return Ok(next.unwrap_or(REST)),
-            Err(error) => return Err(Trouble::cloud(doing, error)),
+            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => return Ok(next.unwrap_or(IDLE)),
+            Err(error) => return Err(ServiceSyncError::cloud(doing, error)),
             Ok(Progress::Pending { after, why }) => {
                 published?;
                 tracing::debug!(service = %look.key, ?after, %why, "load balancer is on its way");
-                return Ok(self.wait(look, after));
+                return Ok(self.requeue_pending(look, after));
             }
         }
-        self.metrics.count(look.work, Outcome::Done);
-        self.tell_success(look, wanted, &doing);
-        Ok(next.unwrap_or(REST))
+        self.metrics.count(look.operation, ServiceOutcome::Done);
+        self.report_success(look, wanted, &doing);
+        Ok(next.unwrap_or(IDLE))
     }
 
     /// Remembers that the cloud is as it should be.
-    fn settle(&self, look: &mut Look, wanted: &Wanted) -> Next {
+    fn mark_in_sync(&self, look: &mut ServiceSync, wanted: &DesiredService) -> SyncResult {
         let now = self.now();
-        let verify_at = match look.known.applied {
+        let verify_at = match look.state.applied {
             // An update of backends is no comparison.
-            Some(applied) if applied.digest == wanted.digest && look.work == Work::UpdateBackends => applied.verify_at,
+            Some(applied)
+                if applied.digest == wanted.digest && look.operation == ServiceOperationKind::UpdateBackends =>
+            {
+                applied.verify_at
+            }
             _ => now + self.config.verify_period.mul_f64(rand::random_range(0.75..1.25)),
         };
-        look.known.applied = Some(Applied { digest: wanted.digest, backends: Some(wanted.fingerprint), verify_at });
-        look.known.served_as = look.known.takes.clone().map(|takes| {
+        look.state.applied = Some(AppliedState {
+            digest: wanted.digest,
+            backend_fingerprint: Some(wanted.backend_fingerprint),
+            verify_at,
+        });
+        look.state.served_as = look.state.backend_kind.clone().map(|takes| {
             let (digest, service) = (wanted.digest, wanted.service.clone());
             ServedAs { digest, service, takes }
         });
-        (look.known.hold, look.known.pending_since, look.known.told) = (None, None, None);
-        Next::Rest { until: Some(verify_at), settled: true }
+        (look.state.deferred, look.state.pending_since, look.state.last_failure_event) = (None, None, None);
+        SyncResult::RequeueAt { until: Some(verify_at), resets_failures: true }
     }
 
-    fn wait(&self, look: &mut Look, after: Duration) -> Next {
+    fn requeue_pending(&self, look: &mut ServiceSync, after: Duration) -> SyncResult {
         let now = self.now();
-        look.known.pending_since.get_or_insert(now);
-        let until = now + after.clamp(*PENDING.start(), *PENDING.end());
-        look.hold(now, until, false);
-        self.metrics.count(look.work, Outcome::Pending);
-        look.reconciled = Reconciled::Pending;
-        Next::Rest { until: Some(until), settled: true }
+        look.state.pending_since.get_or_insert(now);
+        let until = now + after.clamp(*PENDING_DELAY.start(), *PENDING_DELAY.end());
+        look.defer(now, until, false);
+        self.metrics.count(look.operation, ServiceOutcome::Pending);
+        look.reconcile_outcome = Reconciled::Pending;
+        SyncResult::RequeueAt { until: Some(until), resets_failures: true }
     }
 
-    fn op_for(&self, look: &Look) -> Op {
-        let pending = look.known.pending_since.map_or(Duration::ZERO, |since| self.now().saturating_sub(since));
+    fn op_for_service(&self, look: &ServiceSync) -> Op {
+        let pending = look.state.pending_since.map_or(Duration::ZERO, |since| self.now().saturating_sub(since));
         let op = self.op.clone().with_pending_for(pending).with_reason(look.reason);
         match look.object() {
             Some(object) => op.with_events(self.cx.events.for_object(object)),
@@ -461,38 +500,38 @@ impl ServiceController {
     }
 }
 
-impl Look {
-    fn new(key: &Arc<str>, service: Option<Arc<ServiceView>>, known: Known) -> Self {
+impl ServiceSync {
+    fn new(key: &Arc<str>, service: Option<Arc<ServiceView>>, state: ServiceSyncState) -> Self {
         Self {
             key: key.clone(),
             service,
-            known,
-            subject: None,
+            state,
+            attempt: None,
             fingerprint: None,
-            serves_on: false,
-            work: Work::Ensure,
+            keeps_serving_old_spec: false,
+            operation: ServiceOperationKind::Ensure,
             reason: "",
-            reconciled: Reconciled::Done,
+            reconcile_outcome: Reconciled::Done,
         }
     }
 
     /// Holds back the same attempt until then. `all_backends`: with whichever backends; otherwise an update with others than
     /// those of today does not wait that long. Nor does one for what has nothing to do with backends.
-    fn hold(&mut self, now: Duration, until: Duration, all_backends: bool) {
-        let waits_less = match self.work {
-            Work::UpdateBackends => !all_backends,
-            Work::Compare | Work::Publish => true,
-            Work::Ensure => self.serves_on,
-            Work::Delete | Work::Refuse => false,
+    fn defer(&mut self, now: Duration, until: Duration, all_backends: bool) {
+        let waits_less = match self.operation {
+            ServiceOperationKind::UpdateBackends => !all_backends,
+            ServiceOperationKind::CheckDrift | ServiceOperationKind::PublishStatus => true,
+            ServiceOperationKind::Ensure => self.keeps_serving_old_spec,
+            ServiceOperationKind::Delete | ServiceOperationKind::Reject => false,
         };
         let backends = self.fingerprint.filter(|_| waits_less).map(|with| (now, with));
-        self.known.hold = self.subject.map(|subject| Hold { until, subject, backends });
+        self.state.deferred = self.attempt.map(|subject| DeferredAttempt { until, subject, backends });
     }
 
     /// Refers to the Service that the work is about, which may be gone.
     fn object(&self) -> Option<ObjectRef> {
         let (namespace, name) = self.key.split_once('/')?;
-        Some(ObjectRef::service(namespace, name, &*self.known.uid))
+        Some(ObjectRef::service(namespace, name, &*self.state.uid))
     }
 }
 
@@ -500,8 +539,8 @@ fn object(service: &ServiceView) -> ObjectRef {
     ObjectRef::service(service.namespace.clone(), service.name.clone(), &*service.uid)
 }
 
-impl From<Paused> for Trouble {
-    fn from(Paused(pause): Paused) -> Self {
-        Self::Paused(pause)
+impl From<Throttled> for ServiceSyncError {
+    fn from(Throttled(pause): Throttled) -> Self {
+        Self::Throttled(pause)
     }
 }

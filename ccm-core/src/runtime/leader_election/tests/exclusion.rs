@@ -18,7 +18,7 @@ use super::{
     super::*,
     store::{Fault, Store},
 };
-use crate::runtime::events::{EventDriver, EventMetrics};
+use crate::runtime::events::{EventMetrics, EventWriter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -54,7 +54,7 @@ impl Freezer {
 struct Replica {
     freezer: Freezer,
     life: Arc<Mutex<Option<(WriteGate, CancellationToken)>>>,
-    outcomes: Arc<Mutex<Vec<Outcome>>>,
+    outcomes: Arc<Mutex<Vec<LeadershipOutcome>>>,
 }
 
 impl Replica {
@@ -84,13 +84,13 @@ impl Replica {
     }
 }
 
-fn elector(store: &Store, identity: &str, skew: SignedDuration) -> (LeaderElector, EventDriver) {
+fn elector(store: &Store, identity: &str, skew: SignedDuration) -> (LeaderElector, EventWriter) {
     let registry = Registry::new();
     let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let wall = WallClock::tokio_from(start + skew);
     let metrics = EventMetrics::register(&registry).unwrap();
     let (events, driver) = EventRecorder::new(store.client(), "c", WriteGate::always_open(), metrics, wall.clone());
-    let config = LeaderElectionConfig {
+    let config = ElectionConfig {
         namespace: "kube-system".into(),
         name: "ccm".into(),
         identity: identity.into(),
@@ -104,7 +104,7 @@ fn elector(store: &Store, identity: &str, skew: SignedDuration) -> (LeaderElecto
 
 /// How bad a world is.
 #[derive(Clone, Copy, Debug)]
-struct World {
+struct FaultyWorld {
     seed: u64,
     /// Part of the requests to which something happens.
     faults: f64,
@@ -114,8 +114,8 @@ struct World {
     unrest: Duration,
 }
 
-fn worlds() -> impl Strategy<Value = World> {
-    (any::<u64>(), 0.0..0.7, 0u64..20_000, 5u32..60).prop_map(|(seed, faults, delay, unrest)| World {
+fn worlds() -> impl Strategy<Value = FaultyWorld> {
+    (any::<u64>(), 0.0..0.7, 0u64..20_000, 5u32..60).prop_map(|(seed, faults, delay, unrest)| FaultyWorld {
         seed,
         faults,
         delay: Duration::from_millis(delay),
@@ -123,7 +123,7 @@ fn worlds() -> impl Strategy<Value = World> {
     })
 }
 
-fn inject(store: &Store, world: World) {
+fn inject(store: &Store, world: FaultyWorld) {
     let mut random = StdRng::seed_from_u64(world.seed);
     store.choose(move |_| {
         let mut fault = Fault { before: SECOND / 200, after: SECOND / 200, ..Fault::default() };
@@ -145,10 +145,10 @@ fn inject(store: &Store, world: World) {
 
 /// What a world showed, for the test that these tests can fail.
 #[derive(Debug, Default)]
-struct Seen {
+struct ObservedLeaders {
     overlaps: Vec<Duration>,
     leaders: usize,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<LeadershipOutcome>,
     recovered: bool,
 }
 
@@ -157,7 +157,7 @@ struct Seen {
 struct Watcher {
     replicas: Vec<Replica>,
     leader: Option<usize>,
-    seen: Seen,
+    seen: ObservedLeaders,
     start: Instant,
 }
 
@@ -177,12 +177,12 @@ impl Watcher {
 }
 
 /// Runs three replicas through 600 s of unrest, then 60 s of peace.
-async fn run(world: World) -> Seen {
+async fn run(world: FaultyWorld) -> ObservedLeaders {
     let store = Store::default();
     inject(&store, world);
     let replicas: Vec<Replica> = (0..3).map(|_| Replica::default()).collect();
     let start = Instant::now();
-    let watcher = Watcher { replicas: replicas.clone(), leader: None, seen: Seen::default(), start };
+    let watcher = Watcher { replicas: replicas.clone(), leader: None, seen: ObservedLeaders::default(), start };
     let watcher = Arc::new(Mutex::new(watcher));
     let mut tasks = JoinSet::new();
     for (name, replica) in replicas.iter().enumerate() {
@@ -232,10 +232,10 @@ proptest! {
 /// The property above would hold for electors that never lead: this world sees many of every ending.
 #[test]
 fn a_world_with_unrest_sees_leaders_come_and_go() {
-    let world = World { seed: 7, faults: 0.2, delay: 8 * SECOND, unrest: 8 * SECOND };
+    let world = FaultyWorld { seed: 7, faults: 0.2, delay: 8 * SECOND, unrest: 8 * SECOND };
     let seen = block_on(run(world));
-    let released = seen.outcomes.iter().filter(|o| matches!(o, Outcome::Released)).count();
-    let lost = seen.outcomes.iter().filter(|o| matches!(o, Outcome::Lost { .. })).count();
+    let released = seen.outcomes.iter().filter(|o| matches!(o, LeadershipOutcome::Released)).count();
+    let lost = seen.outcomes.iter().filter(|o| matches!(o, LeadershipOutcome::Lost { .. })).count();
     // The jitter of elections has no seed: in one of 150 runs there is a single release.
     assert!(seen.leaders >= 8 && released >= 1 && lost >= 2, "{seen:?}");
 }
@@ -260,6 +260,6 @@ fn a_leader_paused_past_its_lease_finds_its_gate_closed() {
         assert_eq!(store.spec()["leaseTransitions"], json!(1));
         sleep(15 * SECOND).await;
         assert!(gate.may_write().is_err(), "and still when it runs again");
-        assert!(matches!(a.outcomes.lock()[0], Outcome::Lost { .. }));
+        assert!(matches!(a.outcomes.lock()[0], LeadershipOutcome::Lost { .. }));
     });
 }

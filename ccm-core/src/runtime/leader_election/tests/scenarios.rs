@@ -13,8 +13,8 @@ use super::{
     store::{Fault, Store},
 };
 use crate::{
-    runtime::events::{EventDriver, EventMetrics},
-    telemetry::{captured::Captured, logging},
+    runtime::events::{EventMetrics, EventWriter},
+    telemetry::{log_capture::LogCapture, logging},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,8 +26,8 @@ struct Process {
     stop: CancellationToken,
     registry: Registry,
     /// Keeps the queue of events.
-    _events: EventDriver,
-    task: JoinHandle<Option<Outcome>>,
+    _events: EventWriter,
+    task: JoinHandle<Option<LeadershipOutcome>>,
 }
 
 /// Returns the value of a family with one member, labelled with the name of the Lease.
@@ -39,8 +39,8 @@ fn value(registry: &Registry, name: &str) -> i64 {
     (metric.get_gauge().get_value() + metric.get_counter().get_value()) as i64
 }
 
-fn config(identity: &str) -> LeaderElectionConfig {
-    LeaderElectionConfig {
+fn config(identity: &str) -> ElectionConfig {
+    ElectionConfig {
         namespace: "kube-system".into(),
         name: "ccm".into(),
         identity: identity.into(),
@@ -50,7 +50,7 @@ fn config(identity: &str) -> LeaderElectionConfig {
     }
 }
 
-fn elector(store: &Store, identity: &str, registry: &Registry) -> (LeaderElector, EventDriver) {
+fn elector(store: &Store, identity: &str, registry: &Registry) -> (LeaderElector, EventWriter) {
     let wall = WallClock::tokio_from("2026-01-01T00:00:00Z".parse().unwrap());
     let (events, driver) = EventRecorder::new(
         store.client(),
@@ -94,7 +94,7 @@ impl Process {
         value(&self.registry, name)
     }
 
-    async fn outcome(self) -> Option<Outcome> {
+    async fn outcome(self) -> Option<LeadershipOutcome> {
         self.task.await.unwrap()
     }
 }
@@ -138,7 +138,7 @@ async fn a_released_lease_is_taken_within_three_seconds() {
         let took = b.until_leading().await;
         assert!(took <= 3 * SECOND, "{took:?}");
         assert!(!a.leads());
-        assert_eq!(a.outcome().await, Some(Outcome::Released));
+        assert_eq!(a.outcome().await, Some(LeadershipOutcome::Released));
         assert_eq!(store.spec()["leaseTransitions"], 1);
     }
 }
@@ -152,7 +152,7 @@ async fn a_request_that_hangs_does_not_stretch_the_deadline() {
     store.choose(|_| Fault::refuse(500));
     sleep(9 * SECOND).await;
     store.choose(|_| Fault { lose_answer: true, ..Fault::default() });
-    assert!(matches!(a.outcome().await, Some(Outcome::Lost { .. })));
+    assert!(matches!(a.outcome().await, Some(LeadershipOutcome::Lost { .. })));
     assert!(start.elapsed() <= Duration::from_millis(12_100), "{:?}", start.elapsed());
 }
 
@@ -253,7 +253,7 @@ async fn a_leader_that_cannot_renew_gives_up_before_others_may_lead() {
     let registry = a.registry.clone();
     let outcome = a.outcome().await.unwrap();
     assert!(start.elapsed() < 15 * SECOND);
-    assert!(matches!(outcome, Outcome::Lost { why: LostReason::NotRenewed(Some(_)) }), "{outcome:?}");
+    assert!(matches!(outcome, LeadershipOutcome::Lost { why: LostReason::NotRenewed(Some(_)) }), "{outcome:?}");
     assert!(gate.may_write().is_err());
     assert_eq!(value(&registry, "leader_election_master_status"), 0);
 }
@@ -266,7 +266,7 @@ async fn a_leader_that_sees_another_holder_stops_at_once() {
     store.put_spec(json!({"holderIdentity": "go_1", "leaseDurationSeconds": 15}));
     sleep(Duration::from_millis(2100)).await;
     assert!(!a.leads());
-    assert_eq!(a.outcome().await, Some(Outcome::Lost { why: LostReason::TakenBy("go_1".into()) }));
+    assert_eq!(a.outcome().await, Some(LeadershipOutcome::Lost { why: LostReason::TakenBy("go_1".into()) }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +336,7 @@ async fn release_follows_a_renewal_that_is_on_its_way() {
     ]);
     sleep(Duration::from_millis(2100)).await;
     a.stop.cancel();
-    assert_eq!(a.outcome().await, Some(Outcome::Released));
+    assert_eq!(a.outcome().await, Some(LeadershipOutcome::Released));
     assert_eq!(store.spec()["holderIdentity"], "");
     assert_eq!(store.spec()["leaseDurationSeconds"], 1);
     sleep(10 * SECOND).await;
@@ -350,7 +350,7 @@ async fn a_release_that_fails_is_told_apart() {
     a.until_leading().await;
     store.choose(|_| Fault::refuse(500));
     a.stop.cancel();
-    assert!(matches!(a.outcome().await, Some(Outcome::NotReleased { .. })));
+    assert!(matches!(a.outcome().await, Some(LeadershipOutcome::NotReleased { .. })));
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,7 +367,7 @@ async fn the_gate_closes_before_draining_and_the_lease_is_freed_after() {
         sleep(SECOND / 2).await;
         assert_eq!(store.spec()["holderIdentity"], "a");
     };
-    assert_eq!(leading.run(&stop, drained, SECOND).await, Outcome::Released);
+    assert_eq!(leading.run(&stop, drained, SECOND).await, LeadershipOutcome::Released);
     assert_eq!(store.spec()["holderIdentity"], "");
 }
 
@@ -380,7 +380,7 @@ async fn draining_is_bounded() {
     let leading = elector.acquire(&stop).await.unwrap();
     stop.cancel();
     let start = Instant::now();
-    assert_eq!(leading.run(&stop, std::future::pending(), SECOND).await, Outcome::Released);
+    assert_eq!(leading.run(&stop, std::future::pending(), SECOND).await, LeadershipOutcome::Released);
     assert!(start.elapsed() < Duration::from_millis(1100));
 }
 
@@ -400,7 +400,7 @@ async fn health_is_about_leaders_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_without_access_for_five_minutes_says_so_and_recovers() {
-    let log = Captured::default();
+    let log = LogCapture::default();
     let writer = log.clone();
     let (dispatch, _) = logging::dispatch(&logging::LoggingConfig::default(), move || writer.clone());
     let _guard = tracing::dispatcher::set_default(&dispatch);
@@ -446,15 +446,18 @@ async fn a_standby_without_access_for_five_minutes_says_so_and_recovers() {
 async fn contradicting_settings_are_refused() {
     let base = config("a");
     let cases = [
-        (LeaderElectionConfig { identity: String::new(), ..base.clone() }, InvalidElection::Empty),
-        (LeaderElectionConfig { retry_period: Duration::ZERO, ..base.clone() }, InvalidElection::RetryPeriod),
+        (ElectionConfig { identity: String::new(), ..base.clone() }, InvalidElectionConfig::Empty),
+        (ElectionConfig { retry_period: Duration::ZERO, ..base.clone() }, InvalidElectionConfig::RetryPeriod),
         (
-            LeaderElectionConfig { lease_duration: 10 * SECOND, ..base.clone() },
-            InvalidElection::LeaseDuration { lease_duration: 10 * SECOND, renew_deadline: 10 * SECOND },
+            ElectionConfig { lease_duration: 10 * SECOND, ..base.clone() },
+            InvalidElectionConfig::LeaseDuration { lease_duration: 10 * SECOND, renew_deadline: 10 * SECOND },
         ),
         (
-            LeaderElectionConfig { renew_deadline: Duration::from_millis(2400), ..base.clone() },
-            InvalidElection::RenewDeadline { renew_deadline: Duration::from_millis(2400), retry_period: 2 * SECOND },
+            ElectionConfig { renew_deadline: Duration::from_millis(2400), ..base.clone() },
+            InvalidElectionConfig::RenewDeadline {
+                renew_deadline: Duration::from_millis(2400),
+                retry_period: 2 * SECOND,
+            },
         ),
     ];
     for (config, want) in cases {

@@ -35,7 +35,7 @@ impl Fault {
 type Chooser = Box<dyn FnMut(&str) -> Fault + Send>;
 
 #[derive(Default)]
-struct State {
+struct LeaseStoreState {
     version: u64,
     objects: BTreeMap<String, Value>,
     requests: Vec<String>,
@@ -45,7 +45,7 @@ struct State {
 
 /// The store. Clones share the state.
 #[derive(Clone, Default)]
-pub(super) struct Store(Arc<Mutex<State>>);
+pub(super) struct Store(Arc<Mutex<LeaseStoreState>>);
 
 impl Store {
     pub(super) fn client(&self) -> Client {

@@ -13,8 +13,8 @@ use crate::{
     runtime::{
         api::Encoding,
         reflector::{
-            Decoder, Watched,
-            frames::{Event, Frames},
+            CachedObject, Decoder,
+            watch_stream::{WatchEvent, WatchStream},
         },
     },
 };
@@ -171,7 +171,7 @@ prop_compose! {
 }
 
 /// Feeds bytes to every reader that sees bytes of the network.
-pub(super) fn read_everything<T: Watched>(decoder: &Decoder<T>, bytes: &[u8]) {
+pub(super) fn read_everything<T: CachedObject>(decoder: &Decoder<T>, bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     let enveloped: Bytes = [b"k8s\0", bytes].concat().into();
     for (encoding, body) in [(Encoding::Json, &body), (Encoding::Protobuf, &body), (Encoding::Protobuf, &enveloped)] {
@@ -181,7 +181,7 @@ pub(super) fn read_everything<T: Watched>(decoder: &Decoder<T>, bytes: &[u8]) {
     }
     let _ = decoder.proto(&body);
     for encoding in [Encoding::Json, Encoding::Protobuf] {
-        let mut frames = Frames::new(encoding, Body::from(bytes.to_vec()));
+        let mut frames = WatchStream::new(encoding, Body::from(bytes.to_vec()));
         let read = async { while let Ok(Some(_)) = frames.next().await {} };
         futures::executor::block_on(read);
     }
@@ -201,10 +201,10 @@ proptest! {
                 Encoding::Json => format!("{}\n", json!({"type": "ADDED", "object": node})).into_bytes(),
                 Encoding::Protobuf => proto::event("ADDED", &node),
             };
-            let mut frames = Frames::new(encoding, Body::from([&one[..], &one[..]].concat()));
+            let mut frames = WatchStream::new(encoding, Body::from([&one[..], &one[..]].concat()));
             let mut seen = 0;
             while let Some(frame) = futures::executor::block_on(frames.next()).unwrap() {
-                let Event::Applied(view) = decoder().event(encoding, &frame).unwrap() else {
+                let WatchEvent::Applied(view) = decoder().event(encoding, &frame).unwrap() else {
                     return Err(TestCaseError::fail("another event"));
                 };
                 prop_assert_eq!(&view, &from_json(&node));

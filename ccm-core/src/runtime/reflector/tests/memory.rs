@@ -11,8 +11,8 @@ use crate::{
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView, TaintEffect, well_known as wk},
     runtime::{
         api::Encoding,
-        cache::{Cache, Listed},
-        reflector::{Decoder, Watched},
+        cache::{Cache, ListSnapshot},
+        reflector::{CachedObject, Decoder},
     },
 };
 
@@ -74,7 +74,7 @@ impl DeepSize {
     fn service(&mut self, service: &ServiceView) {
         self.heap(size_of::<ServiceView>() + 2 * size_of::<usize>());
         self.table(1, size_of::<(Arc<str>, Arc<ServiceView>)>());
-        self.shared(&Watched::key(service));
+        self.shared(&CachedObject::key(service));
         self.shared(&service.namespace);
         self.shared(&service.name);
         self.heap(service.uid.len());
@@ -141,7 +141,7 @@ fn kubelet_node(name: &str, i: usize, addresses: &Value) -> Value {
     for key in wk::FRAMEWORK_LABELS {
         labels.insert(key.to_owned(), json!(format!("eu-central-1{}", ["a", "b", "c"][i % 3])));
     }
-    labels.remove(wk::LABEL_EXCLUDE_BALANCERS);
+    labels.remove(wk::LABEL_EXCLUDE_FROM_LOAD_BALANCERS);
     labels.insert(wk::LABEL_HOSTNAME.to_owned(), json!(name));
     labels.insert("kubernetes.io/os".to_owned(), json!("linux"));
     let digest = "0123456789abcdef".repeat(4);
@@ -288,10 +288,10 @@ fn a_load_balancer_takes_at_most_two_kibibytes() {
 #[test]
 fn services_of_other_types_take_nothing() {
     let cache = Cache::<ServiceView>::new(ServiceFields::default());
-    let mut list = Listed::new();
+    let mut list = ListSnapshot::new();
     for i in 0..SERVICES {
         let json = applied_service(i, ["ClusterIP", "NodePort", "ExternalName"][i % 3]).to_string();
-        list.apply(cache.decoder().object(Encoding::Json, &json.into()).unwrap());
+        list.upsert(cache.decoder().object(Encoding::Json, &json.into()).unwrap());
     }
     cache.replace(list);
     assert!(cache.is_empty() && cache.decoder().interner.is_empty());

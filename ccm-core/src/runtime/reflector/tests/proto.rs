@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::runtime::reflector::{
     endpoint_slice::EndpointSliceWire,
-    service::ServiceWire,
-    wire::{
+    proto::{
         EntryProto, ListMetaProto, ListProto, NodeAddressProto, NodeConditionProto, NodeProto, NodeSpecProto,
         NodeStatusProto, NodeSystemInfoProto, ObjectMetaProto, RawExtension, StatusProto, TaintProto, TimeProto,
         Unknown, WatchEventProto,
     },
+    service::ServiceWire,
 };
 
 /// An object, list or Status in its envelope.

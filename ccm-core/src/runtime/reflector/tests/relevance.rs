@@ -99,8 +99,8 @@ const OURS: &[&str] = &[wk::FINALIZER_LOAD_BALANCER];
 const NONE: &[&str] = &[];
 
 /// What it is, the states (spec and finalizers) that a Service has in turn, and what handlers are told.
-type Transition = (&'static str, Vec<State>, Vec<&'static str>);
-type State = (Value, &'static [&'static str]);
+type Transition = (&'static str, Vec<TestService>, Vec<&'static str>);
+type TestService = (Value, &'static [&'static str]);
 
 /// Every way of a Service into the cache and out of it.
 fn transitions() -> Vec<Transition> {

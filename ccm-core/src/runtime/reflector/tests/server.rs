@@ -16,7 +16,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::proto;
 use crate::runtime::{
     api::{ApiClient, ApiClientOptions, ApiMetrics},
-    gate::WriteGate,
+    write_gate::WriteGate,
 };
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;

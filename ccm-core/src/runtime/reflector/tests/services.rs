@@ -17,7 +17,7 @@ use crate::{
     },
     runtime::{
         api::Encoding,
-        reflector::{Decoder, Watched, decode::DecodeError},
+        reflector::{CachedObject, Decoder, decode::DecodeError},
     },
 };
 
@@ -70,7 +70,7 @@ fn map(entries: &[(&str, &str)]) -> BTreeMap<Arc<str>, Arc<str>> {
 
 /// What Go's `k8s.io/api` v0.36.3 makes of one object: the same in JSON and in protobuf, parts included that are not read.
 /// It is the proof that the numbers of the fields are right; everywhere else they are used against themselves.
-pub(super) fn golden<T: Watched>(decoder: &Decoder<T>, json: &str, hex: &str) -> [T; 2] {
+pub(super) fn golden<T: CachedObject>(decoder: &Decoder<T>, json: &str, hex: &str) -> [T; 2] {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     let bytes: Vec<u8> = digits.chunks(2).map(byte).collect();
@@ -360,7 +360,7 @@ proptest! {
     fn a_service_that_is_to_be_served_has_all_its_ports(service in any_service()) {
         let asked = service["spec"]["ports"].as_array().map_or(0, Vec::len);
         if let Ok(view) = read(&service)
-            && view.is_load_balancer && !view.deleting && decoder().fields.claims(view.class.as_deref())
+            && view.is_load_balancer && !view.deleting && decoder().fields.claims_class(view.class.as_deref())
         {
             prop_assert_eq!(view.ports.len(), asked);
         }

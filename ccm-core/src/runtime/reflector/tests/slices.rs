@@ -14,7 +14,7 @@ use crate::{
     k8s::{EndpointSliceView, EndpointView, Protocol, SlicePort},
     runtime::{
         api::Encoding,
-        reflector::{Decoder, Watched},
+        reflector::{CachedObject, Decoder},
     },
 };
 

@@ -8,7 +8,7 @@ use crate::telemetry::metrics::{counters, register};
 const REQUEST_SECONDS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
 /// Code of a request without an answer, as upstream.
-const NO_ANSWER: &str = "<error>";
+const NO_RESPONSE: &str = "<error>";
 
 /// Checks of callers, under the names, labels and buckets of `k8s.io/apiserver/pkg/endpoints/filters` v0.37.
 ///
@@ -16,8 +16,8 @@ const NO_ANSWER: &str = "<error>";
 /// and after upstream's compression nearly all of them are called `other`.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthMetrics {
-    authentication: Outcomes,
-    authorization: Outcomes,
+    authentication: ResultMetrics,
+    authorization: ResultMetrics,
     /// TokenReviews and what else authentication asks.
     pub(super) token_reviews: ReviewMetrics,
     /// SubjectAccessReviews.
@@ -25,14 +25,14 @@ pub(crate) struct AuthMetrics {
 }
 
 #[derive(Clone, Debug)]
-struct Outcomes {
+struct ResultMetrics {
     count: IntCounterVec,
     seconds: HistogramVec,
 }
 
 /// Requests to the API server about callers.
 #[derive(Clone, Debug)]
-pub(super) struct ReviewMetrics(Outcomes);
+pub(super) struct ReviewMetrics(ResultMetrics);
 
 impl AuthMetrics {
     /// Registers `authentication_attempts{result}`, `authentication_duration_seconds{result}`,
@@ -45,13 +45,13 @@ impl AuthMetrics {
             for value in values {
                 seconds.with_label_values(&[*value]);
             }
-            Ok::<_, prometheus::Error>(Outcomes {
+            Ok::<_, prometheus::Error>(ResultMetrics {
                 count: counters(registry, count.0, count.1, &[(label, values)])?,
                 seconds,
             })
         };
         // Others come as they are answered.
-        let codes = ["201", NO_ANSWER];
+        let codes = ["201", NO_RESPONSE];
         let checks = exponential_buckets(0.001, 2.0, 15)?;
         let requests = "Number of HTTP requests partitioned by status code.";
         let latency = "Request latency in seconds. Broken down by status code.";
@@ -100,12 +100,12 @@ impl AuthMetrics {
 
 impl ReviewMetrics {
     /// Counts a request; one without an answer has the code `<error>`, as upstream.
-    pub(super) fn answered(&self, code: Option<u16>, time: Duration) {
-        self.0.observe(&code.map_or_else(|| NO_ANSWER.to_owned(), |code| code.to_string()), time);
+    pub(super) fn record_request(&self, code: Option<u16>, time: Duration) {
+        self.0.observe(&code.map_or_else(|| NO_RESPONSE.to_owned(), |code| code.to_string()), time);
     }
 }
 
-impl Outcomes {
+impl ResultMetrics {
     fn observe(&self, label: &str, time: Duration) {
         self.count.with_label_values(&[label]).inc();
         self.seconds.with_label_values(&[label]).observe(time.as_secs_f64());

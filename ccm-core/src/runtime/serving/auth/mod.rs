@@ -26,16 +26,16 @@
 //! - *A path with two meanings.* Paths are compared undecoded, as they are routed; `%`, `.` and `..` never match a prefix.
 //! - *The API server is away.* Nobody new is let in: 401 with a token, 500 without. Health checks are always allowed and need no review.
 
-mod answers;
 mod bearer;
-mod caller;
-mod certificate;
+mod client_ca;
 mod clients;
 pub(crate) mod metrics;
 mod paths;
-mod proxy;
+mod request_header;
+mod review_cache;
 mod reviews;
-mod trust;
+mod user_info;
+mod x509;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -48,14 +48,14 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::paths::AllowedPaths;
 use self::{
-    answers::Unasked,
+    client_ca::{CONFIG_MAP, DynamicClientCa},
     metrics::AuthMetrics,
-    reviews::{AccessReviews, Asker, Decision, TokenReviews},
-    trust::{CONFIG_MAP, Trust},
+    review_cache::ReviewError,
+    reviews::{AccessReviews, Decision, ReviewClient, TokenReviews},
 };
 pub use self::{
-    caller::{Caller, Refusal},
     clients::AuthClients,
+    user_info::{AuthRefusal, UserInfo},
 };
 use crate::{
     config::{AuthenticationConfig, AuthorizationConfig, client::ClientConfigError},
@@ -118,27 +118,27 @@ pub enum AuthError {
 
 /// Recognises callers and decides what they may do. Clones are one.
 #[derive(Clone)]
-pub struct Auth(Arc<Inner>);
+pub struct DelegatedAuth(Arc<DelegatedAuthInner>);
 
-struct Inner {
-    trust: Trust,
-    tokens: Option<TokenReviews>,
-    allowed: AllowedPaths,
-    rights: Option<AccessReviews>,
+struct DelegatedAuthInner {
+    trust: DynamicClientCa,
+    token_reviews: Option<TokenReviews>,
+    always_allowed: AllowedPaths,
+    access_reviews: Option<AccessReviews>,
     metrics: AuthMetrics,
     clock: WallClock,
-    told: Mutex<Option<Instant>>,
+    last_logged: Mutex<Option<Instant>>,
 }
 
 /// A credential that is not accepted.
-enum Rejected {
+enum AuthenticationError {
     /// It is wrong.
-    Wrong(String),
+    Invalid(String),
     /// Nobody can tell.
-    Unasked(Unasked),
+    Unasked(ReviewError),
 }
 
-impl Auth {
+impl DelegatedAuth {
     /// Reads files and the cluster's ConfigMap, and is ready to check callers.
     ///
     /// Needs `get` on ConfigMap `kube-system/extension-apiserver-authentication` (unless both CA files are given or the
@@ -164,18 +164,19 @@ impl Auth {
         clock: WallClock,
     ) -> Result<Self, AuthError> {
         let metrics = AuthMetrics::register(registry)?;
-        let asker = |client: Option<kube::Client>| client.map(|c| Asker::new(c, &clients.user_agent)).transpose();
+        let asker =
+            |client: Option<kube::Client>| client.map(|c| ReviewClient::new(c, &clients.user_agent)).transpose();
         // One for the CAs alone: a flood of tokens must not keep one believed that was withdrawn.
         let look_up = asker(clients.authentication.clone())?;
         let (ask_who, ask_what) = (asker(clients.authentication)?, asker(clients.authorization)?);
-        warn_of_missing(ask_who.as_ref(), ask_what.as_ref(), authentication);
+        warn_missing_clients(ask_who.as_ref(), ask_what.as_ref(), authentication);
         let mut problems = Vec::new();
         let allowed = AllowedPaths::parse(&authorization.always_allow_paths).unwrap_or_else(|entry| {
             let reason = "may have a * at its end only".to_owned();
             problems.push(AuthError::Flag { flag: "authorization-always-allow-paths", value: entry, reason });
             AllowedPaths::default()
         });
-        let trust = Trust::new(authentication, look_up);
+        let trust = DynamicClientCa::new(authentication, look_up);
         for problem in trust.refresh().await {
             if authentication.tolerate_lookup_failure && !matches!(problem, AuthError::Flag { .. }) {
                 tracing::warn!(error = %chain(&problem), "going on without the cluster's client CAs");
@@ -195,7 +196,15 @@ impl Auth {
             AccessReviews::new(asker, metrics.access_reviews.clone(), yes, no)
         };
         let (tokens, rights) = (ask_who.map(tokens).transpose()?, ask_what.map(rights).transpose()?);
-        Ok(Self(Arc::new(Inner { trust, tokens, allowed, rights, metrics, clock, told: Mutex::new(None) })))
+        Ok(Self(Arc::new(DelegatedAuthInner {
+            trust,
+            token_reviews: tokens,
+            always_allowed: allowed,
+            access_reviews: rights,
+            metrics,
+            clock,
+            last_logged: Mutex::new(None),
+        })))
     }
 
     /// Keeps the CAs of clients fresh until `stop`.
@@ -214,24 +223,28 @@ impl Auth {
     ///
     /// # Cancellation
     /// Safe: nothing is half-done.
-    pub async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<Caller, Refusal> {
+    pub async fn authenticate_and_authorize(
+        &self,
+        peer: &[CertificateDer<'static>],
+        parts: &Parts,
+    ) -> Result<UserInfo, AuthRefusal> {
         let path = parts.uri.path();
         if !path.starts_with('/') {
-            return Err(Refusal::bad_path());
+            return Err(AuthRefusal::bad_path());
         }
         let started = Instant::now();
-        let known = self.recognise(peer, &parts.headers).await;
+        let known = self.authenticate(peer, &parts.headers).await;
         self.0.metrics.authenticated(known.is_ok(), started.elapsed());
         let caller = known.map_err(|rejected| match rejected {
-            Rejected::Wrong(why) => {
-                self.tell("a caller's credentials are not accepted", &why);
-                Refusal::unauthorized()
+            AuthenticationError::Invalid(why) => {
+                self.log_refusal("a caller's credentials are not accepted", &why);
+                AuthRefusal::unauthorized()
             }
-            Rejected::Unasked(Unasked::Busy) => self.busy(),
+            AuthenticationError::Unasked(ReviewError::Busy) => self.busy(),
             // As upstream's filter (apiserver, endpoints/filters/authentication.go): whoever is not recognised is a 401.
-            Rejected::Unasked(Unasked::Failed(why)) => {
-                self.tell("the API server cannot be asked who a caller is", &why);
-                Refusal::unauthorized()
+            AuthenticationError::Unasked(ReviewError::Failed(why)) => {
+                self.log_refusal("the API server cannot be asked who a caller is", &why);
+                AuthRefusal::unauthorized()
             }
         })?;
         self.authorize(&caller, &parts.method.as_str().to_ascii_lowercase(), path).await?;
@@ -239,29 +252,33 @@ impl Auth {
     }
 
     /// Asks those who know callers, in their order. One that does not accept a credential leaves the rest their say.
-    async fn recognise(&self, peer: &[CertificateDer<'static>], headers: &HeaderMap) -> Result<Caller, Rejected> {
+    async fn authenticate(
+        &self,
+        peer: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> Result<UserInfo, AuthenticationError> {
         let mut wrong = Vec::new();
-        match self.by_certificate(peer, headers, &mut wrong) {
+        match self.authenticate_certificate(peer, headers, &mut wrong) {
             Some(caller) => return Ok(caller.authenticated()),
             // Its CA may be newer than ours.
-            None if !wrong.is_empty() => self.0.trust.doubt(),
+            None if !wrong.is_empty() => self.0.trust.request_refresh(),
             None => {}
         }
-        match self.by_token(headers).await {
+        match self.authenticate_token(headers).await {
             Ok(Some(caller)) => return Ok(caller.authenticated()),
             Ok(None) => {}
-            Err(Rejected::Wrong(why)) => wrong.push(why),
+            Err(AuthenticationError::Invalid(why)) => wrong.push(why),
             Err(unasked) => return Err(unasked),
         }
-        if wrong.is_empty() { Ok(Caller::anonymous()) } else { Err(Rejected::Wrong(wrong.join("; "))) }
+        if wrong.is_empty() { Ok(UserInfo::anonymous()) } else { Err(AuthenticationError::Invalid(wrong.join("; "))) }
     }
 
-    fn by_certificate(
+    fn authenticate_certificate(
         &self,
         peer: &[CertificateDer<'static>],
         headers: &HeaderMap,
         wrong: &mut Vec<String>,
-    ) -> Option<Caller> {
+    ) -> Option<UserInfo> {
         if peer.is_empty() {
             return None;
         }
@@ -269,9 +286,9 @@ impl Auth {
         // Before 1970 nothing is valid.
         let seconds = u64::try_from(self.0.clock.now().as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let by_proxy = trusted.proxies.as_ref().map(|proxies| proxies.caller(peer, headers, now));
-        let by_subject = || trusted.clients.as_ref().map(|clients| Ok(clients.verify(peer, now)?.caller()));
-        let mut take = |found: Option<Result<Option<Caller>, String>>, what: &str| match found? {
+        let by_proxy = trusted.proxies.as_ref().map(|proxies| proxies.user_info(peer, headers, now));
+        let by_subject = || trusted.clients.as_ref().map(|clients| Ok(clients.verify(peer, now)?.user_info()));
+        let mut take = |found: Option<Result<Option<UserInfo>, String>>, what: &str| match found? {
             Ok(caller) => caller,
             Err(why) => {
                 wrong.push(format!("{what}: {why}"));
@@ -281,54 +298,57 @@ impl Auth {
         take(by_proxy, "as a proxy's certificate").or_else(|| take(by_subject(), "as a client's certificate"))
     }
 
-    async fn by_token(&self, headers: &HeaderMap) -> Result<Option<Caller>, Rejected> {
-        let Some(tokens) = &self.0.tokens else { return Ok(None) };
-        let Some(token) = bearer::token(headers).map_err(|why| Rejected::Wrong(why.to_owned()))? else {
+    async fn authenticate_token(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, AuthenticationError> {
+        let Some(tokens) = &self.0.token_reviews else { return Ok(None) };
+        let Some(token) = bearer::token(headers).map_err(|why| AuthenticationError::Invalid(why.to_owned()))? else {
             return Ok(None);
         };
-        match tokens.caller(token).await {
+        match tokens.user_for_token(token).await {
             Ok(Some(caller)) => Ok(Some(caller)),
-            Ok(None) => Err(Rejected::Wrong("the API server does not know the bearer token".into())),
-            Err(unasked) => Err(Rejected::Unasked(unasked)),
+            Ok(None) => Err(AuthenticationError::Invalid("the API server does not know the bearer token".into())),
+            Err(unasked) => Err(AuthenticationError::Unasked(unasked)),
         }
     }
 
-    async fn authorize(&self, caller: &Caller, verb: &str, path: &str) -> Result<(), Refusal> {
+    async fn authorize(&self, caller: &UserInfo, verb: &str, path: &str) -> Result<(), AuthRefusal> {
         let started = Instant::now();
-        let decision = self.decide(caller, verb, path).await;
+        let decision = self.access_decision(caller, verb, path).await;
         let (result, outcome) = match decision {
             Ok(Decision::Allowed) => ("allowed", Ok(())),
-            Ok(Decision::Denied(why)) => ("denied", Err(Refusal::forbidden(caller, verb, path, &why))),
-            Ok(Decision::NoOpinion(why)) => ("no-opinion", Err(Refusal::forbidden(caller, verb, path, &why))),
-            Err(Unasked::Busy) => ("error", Err(self.busy())),
-            Err(Unasked::Failed(why)) => {
-                self.tell("the API server cannot be asked what a caller may do", &why);
-                ("error", Err(Refusal::unasked(path)))
+            Ok(Decision::Denied(why)) => ("denied", Err(AuthRefusal::forbidden(caller, verb, path, &why))),
+            Ok(Decision::NoOpinion(why)) => ("no-opinion", Err(AuthRefusal::forbidden(caller, verb, path, &why))),
+            Err(ReviewError::Busy) => ("error", Err(self.busy())),
+            Err(ReviewError::Failed(why)) => {
+                self.log_refusal("the API server cannot be asked what a caller may do", &why);
+                ("error", Err(AuthRefusal::review_failed(path)))
             }
         };
         self.0.metrics.authorized(result, started.elapsed());
         outcome
     }
 
-    async fn decide(&self, caller: &Caller, verb: &str, path: &str) -> Result<Decision, Unasked> {
-        if caller.groups.iter().any(|group| group == MASTERS) || self.0.allowed.contains(path) {
+    async fn access_decision(&self, caller: &UserInfo, verb: &str, path: &str) -> Result<Decision, ReviewError> {
+        if caller.groups.iter().any(|group| group == MASTERS) || self.0.always_allowed.contains(path) {
             return Ok(Decision::Allowed);
         }
-        match &self.0.rights {
+        match &self.0.access_reviews {
             Some(rights) => rights.decide(caller, verb, path).await,
             None => Ok(Decision::NoOpinion(String::new())),
         }
     }
 
-    fn busy(&self) -> Refusal {
-        self.tell("too many callers are being asked about", "more are refused until the API server has answered");
-        Refusal::busy()
+    fn busy(&self) -> AuthRefusal {
+        self.log_refusal(
+            "too many callers are being asked about",
+            "more are refused until the API server has answered",
+        );
+        AuthRefusal::too_many_requests()
     }
 
     /// Logs a refusal, but no flood of them.
-    fn tell(&self, what: &'static str, why: &str) {
+    fn log_refusal(&self, what: &'static str, why: &str) {
         let now = Instant::now();
-        let mut told = self.0.told.lock();
+        let mut told = self.0.last_logged.lock();
         if told.is_some_and(|last| now < last + LOG_PERIOD) {
             drop(told);
             tracing::debug!(why, "{what}");
@@ -340,14 +360,14 @@ impl Auth {
     }
 }
 
-impl fmt::Debug for Auth {
+impl fmt::Debug for DelegatedAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Auth").field("trust", &self.0.trust).finish_non_exhaustive()
+        f.debug_struct("DelegatedAuth").field("trust", &self.0.trust).finish_non_exhaustive()
     }
 }
 
 /// Says what will not work for want of an API server to ask.
-fn warn_of_missing(who: Option<&Asker>, what: Option<&Asker>, config: &AuthenticationConfig) {
+fn warn_missing_clients(who: Option<&ReviewClient>, what: Option<&ReviewClient>, config: &AuthenticationConfig) {
     if who.is_none() {
         tracing::warn!("no --authentication-kubeconfig, and this is no pod: bearer tokens count as anonymous");
         let files = config.client_ca_file.is_some() && config.requestheader_client_ca_file.is_some();

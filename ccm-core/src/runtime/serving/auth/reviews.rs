@@ -8,20 +8,20 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    AuthError, Caller,
-    answers::{Answers, Key, Unasked},
+    AuthError, UserInfo,
     metrics::ReviewMetrics,
+    review_cache::{Key, ReviewCache, ReviewError},
 };
 use crate::{
     error::chain,
     runtime::{
         api::{ApiClient, ApiClientOptions, ApiError, ApiErrorKind, ApiMetrics, ApiRequest, ApiResponse},
-        gate::WriteGate,
+        write_gate::WriteGate,
     },
 };
 
 /// How long one question may take, all attempts together; upstream's limit of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Upstream's attempts: so many, with this pause that grows by half and is stretched by up to a fifth.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -39,23 +39,23 @@ pub(super) const PENDING: usize = 500;
 
 /// Asks the API server about callers, at a rate of its own. A standby asks too: nothing is stored by it, so it needs no leadership.
 #[derive(Clone, Debug)]
-pub(super) struct Asker(ApiClient);
+pub(super) struct ReviewClient(ApiClient);
 
-impl Asker {
+impl ReviewClient {
     pub(super) fn new(client: kube::Client, user_agent: &str) -> prometheus::Result<Self> {
         // Counted under names of their own, as upstream.
         let metrics = ApiMetrics::register(&Registry::new())?;
         let options = ApiClientOptions::new(user_agent, "", metrics, WriteGate::always_open());
-        Ok(Self(ApiClient::new(client, ApiClientOptions { qps: QPS, burst: BURST, timeout: PATIENCE, ..options })))
+        Ok(Self(ApiClient::new(client, ApiClientOptions { qps: QPS, burst: BURST, timeout: TIMEOUT, ..options })))
     }
 
     /// Sends a request, again after failures that may pass, until the time is over.
-    pub(super) async fn ask(
+    pub(super) async fn send_with_retries(
         &self,
         request: &ApiRequest,
         metrics: Option<&ReviewMetrics>,
     ) -> Result<ApiResponse, ApiError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut pause = FIRST_PAUSE;
         let mut attempt = 0;
         loop {
@@ -63,19 +63,19 @@ impl Asker {
             let started = Instant::now();
             let answer = match tokio::time::timeout_at(deadline, self.0.send(request.clone())).await {
                 Ok(answer) => answer,
-                Err(_) => Err(ApiError::local(ApiErrorKind::Timeout, request.target(), "no answer in time")),
+                Err(_) => Err(ApiError::local(ApiErrorKind::Timeout, request.request_info(), "no answer in time")),
             };
             if let Some(metrics) = metrics {
                 // Upstream's servers answer 201 to both.
                 let code = answer.as_ref().map_or_else(ApiError::code, |_| Some(201));
-                metrics.answered(code, started.elapsed());
+                metrics.record_request(code, started.elapsed());
             }
             let error = match answer {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             let wait = pause.mul_f64(1.0 + JITTER * rand::rng().random::<f64>());
-            if attempt == ATTEMPTS || !may_pass(&error) || Instant::now() + wait >= deadline {
+            if attempt == ATTEMPTS || !is_transient(&error) || Instant::now() + wait >= deadline {
                 return Err(error);
             }
             tokio::time::sleep(wait).await;
@@ -84,30 +84,30 @@ impl Asker {
     }
 }
 
-fn may_pass(error: &ApiError) -> bool {
+fn is_transient(error: &ApiError) -> bool {
     matches!(error.kind(), ApiErrorKind::Throttled | ApiErrorKind::Unavailable)
 }
 
 /// Whom bearer tokens stand for.
 #[derive(Debug)]
 pub(super) struct TokenReviews {
-    asker: Asker,
+    asker: ReviewClient,
     metrics: ReviewMetrics,
     ttl: Duration,
     hash: hmac::Key,
     /// `None`: nobody.
-    answers: Answers<Option<Caller>>,
+    answers: ReviewCache<Option<UserInfo>>,
 }
 
 impl TokenReviews {
-    pub(super) fn new(asker: Asker, metrics: ReviewMetrics, ttl: Duration) -> Result<Self, AuthError> {
-        Ok(Self { asker, metrics, ttl, hash: hash_key()?, answers: Answers::new(CAPACITY, PENDING) })
+    pub(super) fn new(asker: ReviewClient, metrics: ReviewMetrics, ttl: Duration) -> Result<Self, AuthError> {
+        Ok(Self { asker, metrics, ttl, hash: hash_key()?, answers: ReviewCache::new(CAPACITY, PENDING) })
     }
 
     /// Returns whom the token stands for, if the API server knows it.
     ///
     /// No audience is asked for, as upstream: the token must be one for the API server itself.
-    pub(super) async fn caller(&self, token: &str) -> Result<Option<Caller>, Unasked> {
+    pub(super) async fn user_for_token(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
         let question = || {
             let (asker, metrics, ttl) = (self.asker.clone(), self.metrics.clone(), self.ttl);
             let token = token.to_owned();
@@ -127,18 +127,22 @@ struct TokenReview {
 #[serde(default)]
 struct TokenStatus {
     authenticated: bool,
-    user: Caller,
+    user: UserInfo,
 }
 
-async fn review_token(asker: &Asker, metrics: &ReviewMetrics, token: &str) -> Result<Option<Caller>, Unasked> {
+async fn review_token(
+    asker: &ReviewClient,
+    metrics: &ReviewMetrics,
+    token: &str,
+) -> Result<Option<UserInfo>, ReviewError> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     // The server's message must not bring back what was sent.
-    let failed = |error: ApiError| Unasked::failed(chain(&error).replace(token, "<token>"));
+    let failed = |error: ApiError| ReviewError::failed(chain(&error).replace(token, "<token>"));
     let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review).map_err(failed)?;
-    let answer = asker.ask(&request, Some(metrics)).await.map_err(failed)?;
+    let answer = asker.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
     // The body holds the token, so the parser's words are not repeated.
     let review: TokenReview =
-        answer.json().map_err(|_| Unasked::failed("the answer to a TokenReview cannot be read"))?;
+        answer.json().map_err(|_| ReviewError::failed("the answer to a TokenReview cannot be read"))?;
     let known = review.status.authenticated && !review.status.user.name.is_empty();
     Ok(known.then_some(review.status.user))
 }
@@ -146,12 +150,12 @@ async fn review_token(asker: &Asker, metrics: &ReviewMetrics, token: &str) -> Re
 /// What callers may do.
 #[derive(Debug)]
 pub(super) struct AccessReviews {
-    asker: Asker,
+    asker: ReviewClient,
     metrics: ReviewMetrics,
     authorized_ttl: Duration,
     unauthorized_ttl: Duration,
     hash: hmac::Key,
-    answers: Answers<Decision>,
+    answers: ReviewCache<Decision>,
 }
 
 /// What the API server says about a request.
@@ -181,17 +185,17 @@ struct AccessStatus {
 
 impl AccessReviews {
     pub(super) fn new(
-        asker: Asker,
+        asker: ReviewClient,
         metrics: ReviewMetrics,
         authorized_ttl: Duration,
         unauthorized_ttl: Duration,
     ) -> Result<Self, AuthError> {
-        let (hash, answers) = (hash_key()?, Answers::new(CAPACITY, PENDING));
+        let (hash, answers) = (hash_key()?, ReviewCache::new(CAPACITY, PENDING));
         Ok(Self { asker, metrics, authorized_ttl, unauthorized_ttl, hash, answers })
     }
 
     /// Asks whether the caller may do this.
-    pub(super) async fn decide(&self, caller: &Caller, verb: &str, path: &str) -> Result<Decision, Unasked> {
+    pub(super) async fn decide(&self, caller: &UserInfo, verb: &str, path: &str) -> Result<Decision, ReviewError> {
         let spec = json!({
             "user": caller.name, "uid": caller.uid, "groups": caller.groups, "extra": caller.extra,
             "nonResourceAttributes": {"path": path, "verb": verb},
@@ -211,11 +215,15 @@ impl AccessReviews {
     }
 }
 
-async fn review_access(asker: &Asker, metrics: &ReviewMetrics, spec: &serde_json::Value) -> Result<Decision, Unasked> {
+async fn review_access(
+    asker: &ReviewClient,
+    metrics: &ReviewMetrics,
+    spec: &serde_json::Value,
+) -> Result<Decision, ReviewError> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-    let failed = |error: ApiError| Unasked::failed(chain(&error));
+    let failed = |error: ApiError| ReviewError::failed(chain(&error));
     let request = ApiRequest::create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).map_err(failed)?;
-    let answer = asker.ask(&request, Some(metrics)).await.map_err(failed)?;
+    let answer = asker.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
     let AccessStatus { allowed, denied, reason } = answer.json::<AccessReview>().map_err(failed)?.status;
     Ok(match (allowed, denied) {
         (_, true) => Decision::Denied(reason),

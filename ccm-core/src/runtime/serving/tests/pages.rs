@@ -19,8 +19,8 @@ use tower::ServiceExt as _;
 use crate::{
     config::{Config, Invocation, Product, parse},
     runtime::{
-        health::{Health, Kind},
-        serving::{Door, Guard, Pages, auth::Refusal},
+        health::{CheckKind, Health},
+        serving::{AuthFilter, Handlers, RequestAuth, auth::AuthRefusal},
     },
     telemetry::logging::{self, LoggingConfig, Verbosity},
 };
@@ -43,14 +43,14 @@ struct Site {
 
 impl Site {
     fn new(flags: &[&str]) -> Self {
-        Self::behind(Door::new(&["/*".to_owned()]).unwrap(), flags)
+        Self::behind(AuthFilter::new(&["/*".to_owned()]).unwrap(), flags)
     }
 
-    fn behind(door: Door, flags: &[&str]) -> Self {
+    fn behind(door: AuthFilter, flags: &[&str]) -> Self {
         let (health, registry) = (Health::default(), Registry::new());
         let (_, verbosity) = logging::dispatch(&LoggingConfig::default(), std::io::sink);
         let product = Product::new("ccm-test", "v1.2.3", &["mock"]);
-        let pages = Pages::new(product, config(flags), registry.clone(), health.clone(), verbosity.clone());
+        let pages = Handlers::new(product, config(flags), registry.clone(), health.clone(), verbosity.clone());
         let more = Router::new().route("/more", get(async || "more"));
         Self { router: pages.router(door, more).unwrap(), health, registry, verbosity }
     }
@@ -98,9 +98,9 @@ async fn each_kind_of_check_fails_what_it_should() {
     let (ready_bad, ready) = switch();
     let (stuck, progress) = switch();
     let _registrations = [
-        site.health.add(Kind::Live, "leaderElection", live),
-        site.health.add(Kind::Ready, "caches", ready),
-        site.health.add(Kind::Progress, "service-lb-controller", progress),
+        site.health.add(CheckKind::Live, "leaderElection", live),
+        site.health.add(CheckKind::Ready, "caches", ready),
+        site.health.add(CheckKind::Progress, "service-lb-controller", progress),
     ];
     let statuses = async || {
         let mut statuses = Vec::new();
@@ -130,8 +130,8 @@ async fn each_kind_of_check_fails_what_it_should() {
 #[tokio::test]
 async fn checks_are_excluded_by_name() {
     let site = Site::new(&[]);
-    let _bad = site.health.add(Kind::Live, "bad", || Err("no".to_owned()));
-    let _good = site.health.add(Kind::Live, "good", || Ok(()));
+    let _bad = site.health.add(CheckKind::Live, "bad", || Err("no".to_owned()));
+    let _good = site.health.add(CheckKind::Live, "good", || Ok(()));
     assert_eq!(site.get("/healthz").await.0, 500);
     assert_eq!(site.get("/healthz?exclude=bad").await, (200, "ok".to_owned()));
     let text = "[+]bad excluded: ok\n[+]good excluded: ok\n\
@@ -148,7 +148,7 @@ async fn checks_are_excluded_by_name() {
 async fn answers_of_checks_are_metrics_that_can_be_reset() {
     let site = Site::new(&[]);
     let (bad, check) = switch();
-    let _check = site.health.add(Kind::Live, "leaderElection", check);
+    let _check = site.health.add(CheckKind::Live, "leaderElection", check);
     site.get("/healthz").await;
     bad.store(true, Ordering::Relaxed);
     site.get("/healthz").await;
@@ -171,7 +171,7 @@ async fn answers_of_checks_are_metrics_that_can_be_reset() {
 async fn metrics_are_those_of_the_registry() {
     let site = Site::new(&[]);
     site.health.register(&site.registry).unwrap();
-    let _check = site.health.add(Kind::Progress, "node-route-controller", || Err("stuck".to_owned()));
+    let _check = site.health.add(CheckKind::Progress, "node-route-controller", || Err("stuck".to_owned()));
     let (status, text) = site.get("/metrics").await;
     assert_eq!(status, 200);
     assert!(text.ends_with("ccm_degraded{name=\"node-route-controller\"} 1\n"), "{text}");
@@ -218,19 +218,19 @@ async fn verbosity_is_set_by_a_number() {
 struct Porter;
 
 #[async_trait]
-impl Guard for Porter {
-    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), Refusal> {
+impl RequestAuth for Porter {
+    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), AuthRefusal> {
         assert!(peer.is_empty());
         match parts.headers.get(header::AUTHORIZATION).is_some() {
             true => Ok(()),
-            false => Err(Refusal { status: StatusCode::UNAUTHORIZED, reason: "who is it".to_owned() }),
+            false => Err(AuthRefusal { status: StatusCode::UNAUTHORIZED, reason: "who is it".to_owned() }),
         }
     }
 }
 
 #[tokio::test]
 async fn without_a_guard_only_open_pages_are_served() {
-    let door = Door::new(&["/healthz".to_owned(), "/metrics*".to_owned()]).unwrap();
+    let door = AuthFilter::new(&["/healthz".to_owned(), "/metrics*".to_owned()]).unwrap();
     let site = Site::behind(door.clone(), &[]);
     let statuses = async |paths: &[&str]| {
         let mut statuses = Vec::new();
@@ -243,7 +243,7 @@ async fn without_a_guard_only_open_pages_are_served() {
     let closed = ["/livez", "/healthz/ping", "/configz", "/flagz", "/statusz", "/more", "/nothing", "/debug/flags/v"];
     assert_eq!(statuses(&open).await, [200; 4]);
     assert_eq!(statuses(&closed).await, [503; 8]);
-    door.post(Arc::new(Porter));
+    door.install(Arc::new(Porter));
     assert_eq!(statuses(&open).await, [200; 4], "nobody is asked who they are");
     assert_eq!(statuses(&closed).await, [401; 8]);
     let request = Request::get("/more").header(header::AUTHORIZATION, "please").body(Body::empty()).unwrap();

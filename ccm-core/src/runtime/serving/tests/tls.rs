@@ -31,7 +31,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 use super::pages::config;
-use crate::runtime::serving::{Peer, Server, ServingErrors, connection::Limits};
+use crate::runtime::serving::{PeerCertificates, Server, ServingErrors, connection::Limits};
 
 /// More than any answer takes.
 const SOON: Duration = Duration::from_secs(20);
@@ -118,7 +118,7 @@ fn run(server: Server) -> Running {
     let routes = Router::new()
         .route("/", get(async || "hello"))
         .route("/slow", get(slow))
-        .route("/peers", get(async |Extension(peer): Extension<Peer>| peer.0.len().to_string()))
+        .route("/peers", get(async |Extension(peer): Extension<PeerCertificates>| peer.0.len().to_string()))
         .route("/echo", axum::routing::put(async |body: String| body));
     let (address, stop) = (server.address(), CancellationToken::new());
     Running { address, stop: stop.clone(), asked, task: tokio::spawn(server.run(routes, stop)) }

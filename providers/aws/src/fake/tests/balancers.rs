@@ -9,7 +9,7 @@ use crate::api::{
 };
 
 fn attributes(pairs: &[(&str, &str)]) -> crate::api::elb::Attributes {
-    build::tags_of(pairs)
+    builders::tags_of(pairs)
 }
 
 fn set_attributes(arn: &LoadBalancerArn, key: &str, value: &str) -> ModifyLoadBalancerAttributes {
@@ -18,7 +18,7 @@ fn set_attributes(arn: &LoadBalancerArn, key: &str, value: &str) -> ModifyLoadBa
 
 #[tokio::test(start_paused = true)]
 async fn load_balancers_are_created_as_by_aws() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let base = |name: &str| balancer(&world, name);
     let in_subnets = |subnets: &[&SubnetId]| CreateLoadBalancer {
@@ -76,19 +76,19 @@ async fn load_balancers_are_created_as_by_aws() {
 
 #[tokio::test(start_paused = true)]
 async fn a_creation_may_answer_with_an_object_of_other_tags() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let first = aws.ask(balancer(&world, "lb")).await.unwrap();
     let other = CreateLoadBalancer { tags: tags(&[("owner", "me")]), ..balancer(&world, "lb") };
     assert_eq!(aws.ask(other.clone()).await.unwrap().arn, first.arn);
     assert_eq!(aws.tags(&first.arn), tags(&[("a", "1")]));
-    aws.tune(|knobs| knobs.tags_are_settings = true);
+    aws.configure(|knobs| knobs.tags_are_settings = true);
     assert_eq!(code(aws, other).await, "DuplicateLoadBalancerName");
 }
 
 #[tokio::test(start_paused = true)]
 async fn addresses_are_given_once_and_come_back() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     let aws = &world.aws;
     let eip = aws.elastic_ip();
     let with = |name: &str, allocation: &AllocationId| {
@@ -115,7 +115,7 @@ async fn addresses_are_given_once_and_come_back() {
 
 #[tokio::test(start_paused = true)]
 async fn describes_by_name_fail_as_a_whole_and_lists_come_in_pages() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     for name in ["a", "b", "c"] {
         aws.ask(balancer(&world, name)).await.unwrap();
@@ -127,7 +127,7 @@ async fn describes_by_name_fail_as_a_whole_and_lists_come_in_pages() {
     assert_eq!(aws.ask(named(&["c", "a"])).await.unwrap().items.len(), 2);
     assert_eq!(code(aws, named(&["a", "nobody"])).await, "LoadBalancerNotFound");
     assert_eq!(code(aws, named(&["a"; 21])).await, "ValidationError");
-    aws.tune(|knobs| knobs.page_size = 2);
+    aws.configure(|knobs| knobs.page_size = 2);
     let first = aws.ask(DescribeLoadBalancers::default()).await.unwrap();
     assert_eq!(first.items.len(), 2);
     let second = DescribeLoadBalancers { token: first.next, ..Default::default() };
@@ -136,8 +136,8 @@ async fn describes_by_name_fail_as_a_whole_and_lists_come_in_pages() {
 
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_is_provisioned_for_a_while() {
-    let world = World::small(0);
-    world.aws.tune(|knobs| knobs.provisioning = Duration::from_secs(120));
+    let world = FakeCluster::small(0);
+    world.aws.configure(|knobs| knobs.provisioning = Duration::from_secs(120));
     let made = world.aws.ask(balancer(&world, "lb")).await.unwrap();
     assert_eq!(made.state, Some(LoadBalancerState::Provisioning));
     assert_eq!(&*made.dns_name, "lb-0000000000000001.elb.us-west-2.amazonaws.com");
@@ -150,9 +150,9 @@ async fn a_load_balancer_is_provisioned_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_just_made_is_not_seen_at_once() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     let aws = &world.aws;
-    aws.tune(|knobs| {
+    aws.configure(|knobs| {
         knobs.describe_lag = Duration::from_secs(2);
         knobs.change_lag = Duration::from_secs(1);
     });
@@ -170,13 +170,13 @@ async fn what_was_just_made_is_not_seen_at_once() {
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(code(aws, describe).await, "ok");
     aws.ask(balancer(&world, "young")).await.unwrap();
-    aws.tune(|knobs| knobs.describe_lag = Duration::ZERO);
+    aws.configure(|knobs| knobs.describe_lag = Duration::ZERO);
     assert_eq!(aws.ask(DescribeLoadBalancers::default()).await.unwrap().items.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn attributes_have_defaults_and_known_keys() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let arn = aws.ask(balancer(&world, "lb")).await.unwrap().arn;
     let have = aws.ask(DescribeLoadBalancerAttributes { arn: arn.clone() }).await.unwrap();
@@ -197,7 +197,7 @@ async fn attributes_have_defaults_and_known_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn groups_can_be_exchanged_but_neither_come_nor_go() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let other = aws.security_group(&world.vpc, "other", &[]);
     let bare = aws.ask(balancer(&world, "bare")).await.unwrap().arn;
@@ -223,7 +223,7 @@ async fn groups_can_be_exchanged_but_neither_come_nor_go() {
 
 #[tokio::test(start_paused = true)]
 async fn subnets_can_be_added_and_removed_but_addresses_stay() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (one, two) = (aws.elastic_ip(), aws.elastic_ip());
     let mut request = balancer(&world, "lb");
@@ -252,7 +252,7 @@ async fn subnets_can_be_added_and_removed_but_addresses_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn both_families_need_networks_of_both() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let arn = aws.ask(balancer(&world, "lb")).await.unwrap().arn;
     let set = |ip_address_type| SetIpAddressType { arn: arn.clone(), ip_address_type };
@@ -266,7 +266,7 @@ async fn both_families_need_networks_of_both() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_takes_listeners_along_leaves_target_groups_and_obeys_protection() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (arn, _) = stack(&world).await;
     let delete = DeleteLoadBalancer { arn: arn.clone() };
@@ -282,7 +282,7 @@ async fn deletion_takes_listeners_along_leaves_target_groups_and_obeys_protectio
 
 #[tokio::test(start_paused = true)]
 async fn tags_are_read_and_changed_for_twenty_objects_at_most() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (arn, group) = stack(&world).await;
     let read = |arns: Vec<Box<str>>| DescribeElbTags { arns };

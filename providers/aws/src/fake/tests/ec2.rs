@@ -20,7 +20,7 @@ fn by_filter(name: &str, values: &[&str]) -> DescribeInstances {
 
 #[tokio::test(start_paused = true)]
 async fn requests_for_instances_are_refused_as_by_aws() {
-    let world = World::small(2);
+    let world = FakeCluster::small(2);
     let known = world.nodes[0].as_str();
     let many: Vec<String> = (0..201).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -48,7 +48,7 @@ async fn requests_for_instances_are_refused_as_by_aws() {
 
 #[tokio::test(start_paused = true)]
 async fn filters_match_values_wildcards_and_tags() {
-    let world = World::small(3);
+    let world = FakeCluster::small(3);
     let aws = &world.aws;
     aws.set_state(&world.nodes[2], InstanceState::Stopped);
     let mine = world.nodes[0].as_str();
@@ -71,7 +71,7 @@ async fn filters_match_values_wildcards_and_tags() {
 
 #[tokio::test(start_paused = true)]
 async fn pages_fit_together_although_instances_come_and_go() {
-    let mut world = World::small(12);
+    let mut world = FakeCluster::small(12);
     let mut request = DescribeInstances { max_results: Some(5), ..Default::default() };
     let mut seen = Vec::new();
     loop {
@@ -79,7 +79,7 @@ async fn pages_fit_together_although_instances_come_and_go() {
         seen.extend(page.items.iter().map(|instance| instance.id.clone()));
         let Some(next) = page.next else { break };
         if seen.len() == 5 {
-            world.aws.vanish(&world.nodes[2].clone());
+            world.aws.forget_instance(&world.nodes[2].clone());
             world.add_node();
         }
         request.token = Some(next);
@@ -89,7 +89,7 @@ async fn pages_fit_together_although_instances_come_and_go() {
 
 #[tokio::test(start_paused = true)]
 async fn a_terminated_instance_loses_its_addresses_and_is_gone_after_an_hour() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     let id = world.nodes[0].clone();
     world.aws.terminate(&id);
     let left = world.aws.ask(by_ids(&[&id])).await.unwrap().items.remove(0);
@@ -106,7 +106,7 @@ fn route(table: &RouteTableId, destination: &str, target: RouteTarget) -> Create
 
 #[tokio::test(start_paused = true)]
 async fn routes_are_refused_as_by_aws() {
-    let world = World::small(3);
+    let world = FakeCluster::small(3);
     let (aws, table) = (&world.aws, &world.table);
     let plain = RouteTarget::Instance(world.nodes[0].clone());
     let second = Interface { device_index: Some(1), ..Interface::new(&world.private[0]) };
@@ -142,7 +142,7 @@ async fn routes_are_refused_as_by_aws() {
 
 #[tokio::test(start_paused = true)]
 async fn routes_show_instance_and_interface_and_turn_into_blackholes() {
-    let world = World::small(2);
+    let world = FakeCluster::small(2);
     let (aws, table) = (&world.aws, &world.table);
     aws.ask(route(table, "10.200.0.0/24", RouteTarget::Instance(world.nodes[0].clone()))).await.unwrap();
     let shown = aws.routes(table).remove(0);
@@ -167,7 +167,7 @@ async fn routes_show_instance_and_interface_and_turn_into_blackholes() {
 
 #[tokio::test(start_paused = true)]
 async fn the_source_check_is_switched_on_the_only_interface_or_by_interface() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     let aws = &world.aws;
     let off = |id: &InstanceId| ModifyInstanceAttribute { id: id.clone(), source_dest_check: false };
     assert_eq!(code(aws, off(&world.nodes[0])).await, "ok");
@@ -185,7 +185,7 @@ async fn the_source_check_is_switched_on_the_only_interface_or_by_interface() {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_networks_fail_the_whole_describe() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let subnets = |id: &str| DescribeSubnets { ids: vec![world.public[0].clone(), id.into()], ..Default::default() };
     assert_eq!(code(aws, subnets(&world.public[1])).await, "ok");
@@ -198,7 +198,7 @@ async fn unknown_networks_fail_the_whole_describe() {
 
 #[tokio::test(start_paused = true)]
 async fn topology_and_interfaces_are_found() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     let aws = &world.aws;
     let placed = aws.instance(&world.private[0]).instance_type("p5.48xlarge").network_nodes(&["n1", "n2"]).launch();
     let topology = |ids: Vec<InstanceId>| DescribeInstanceTopology { ids, token: None };
@@ -221,7 +221,7 @@ async fn topology_and_interfaces_are_found() {
 
 #[tokio::test(start_paused = true)]
 async fn tags_of_ec2_are_checked_and_deleted_by_value() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     let aws = &world.aws;
     let node = world.nodes[0].as_str();
     let put = |ids: &[&str], pairs: &[(&str, &str)]| CreateTags {

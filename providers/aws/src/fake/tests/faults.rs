@@ -1,18 +1,18 @@
 use super::*;
 use crate::api::{
-    Fault, Service,
+    AwsErrorCause, Service,
     elb::{DescribeLoadBalancers, DescribeTargetGroups},
 };
 
 const LIST: DescribeLoadBalancers = DescribeLoadBalancers { names: Vec::new(), arns: Vec::new(), token: None };
 
 fn is_lost(error: &AwsError) -> bool {
-    matches!(error.fault, Fault::Unanswered(_))
+    matches!(error.cause, AwsErrorCause::NoResponse(_))
 }
 
 #[tokio::test(start_paused = true)]
 async fn ordered_codes_come_once_and_in_order_and_nothing_is_done() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     aws.fail_next(Action::CreateLoadBalancer, "InternalError");
     aws.fail_next(Action::CreateLoadBalancer, "OperationNotPermitted");
@@ -24,7 +24,7 @@ async fn ordered_codes_come_once_and_in_order_and_nothing_is_done() {
     assert_eq!((aws.calls(Action::CreateLoadBalancer), aws.writes(), aws.requests()), (3, 3, 3));
     aws.fail_always(Action::DescribeLoadBalancers, "InternalError");
     assert_eq!([code(aws, LIST).await, code(aws, LIST).await], ["InternalError", "InternalError"]);
-    aws.heal();
+    aws.clear_faults();
     assert_eq!(code(aws, LIST).await, "ok");
     aws.reset_calls();
     assert_eq!((aws.requests(), aws.writes()), (0, 0));
@@ -33,7 +33,7 @@ async fn ordered_codes_come_once_and_in_order_and_nothing_is_done() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_lost_before_or_after_the_change() {
     for (crash, there) in [(Crash::Before, 1), (Crash::After, 2)] {
-        let world = World::small(0);
+        let world = FakeCluster::small(0);
         let aws = &world.aws;
         aws.fail_nth_write(2, crash);
         aws.ask(balancer(&world, "one")).await.unwrap();
@@ -47,7 +47,7 @@ async fn an_answer_is_lost_before_or_after_the_change() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_process_neither_reads_nor_writes_until_it_starts_anew() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     aws.crash_at_write(1, Crash::After);
     assert!(is_lost(&aws.ask(balancer(&world, "one")).await.unwrap_err()));
@@ -55,17 +55,17 @@ async fn a_dead_process_neither_reads_nor_writes_until_it_starts_anew() {
     assert!(is_lost(&aws.ask(LIST).await.unwrap_err()));
     assert!(is_lost(&aws.ask(balancer(&world, "two")).await.unwrap_err()));
     assert_eq!((aws.load_balancers().len(), aws.requests()), (1, 1));
-    aws.revive();
+    aws.restart_process();
     assert_eq!(aws.ask(LIST).await.unwrap().items.len(), 1);
 
-    aws.dead_after(1);
+    aws.crash_after(1);
     assert_eq!(code(aws, balancer(&world, "two")).await, "ok");
     assert!(is_lost(&aws.ask(LIST).await.unwrap_err()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttling_and_denial_are_worded_by_each_service() {
-    let aws = Aws::new();
+    let aws = FakeAws::new();
     aws.throttle(Action::DescribeInstances, 2);
     aws.throttle(Action::DescribeLoadBalancers, 1);
     for _ in 0..2 {
@@ -77,7 +77,7 @@ async fn throttling_and_denial_are_worded_by_each_service() {
     aws.deny(Action::DescribeInstances);
     aws.deny(Action::DescribeTargetGroups);
     let error = aws.ask(DescribeInstances::default()).await.unwrap_err();
-    let Fault::Answer { code: answer, message, status, .. } = &error.fault else { panic!("{error}") };
+    let AwsErrorCause::Response { code: answer, message, status, .. } = &error.cause else { panic!("{error}") };
     assert_eq!((&**answer, *status), ("UnauthorizedOperation", 403));
     assert!(message.contains("ec2:DescribeInstances"), "{message}");
     assert_eq!(code(&aws, DescribeTargetGroups::default()).await, "AccessDenied");
@@ -86,9 +86,9 @@ async fn throttling_and_denial_are_worded_by_each_service() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_not_waited_for_is_carried_out_or_not_by_how_far_it_came() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
-    aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
+    aws.configure(|knobs| knobs.latency = Duration::from_millis(100));
     let started = tokio::time::Instant::now();
     aws.ask(LIST).await.unwrap();
     assert_eq!(started.elapsed(), Duration::from_millis(100));

@@ -35,7 +35,7 @@ fn delete(id: &SecurityGroupId) -> DeleteSecurityGroup {
 
 #[tokio::test(start_paused = true)]
 async fn groups_are_created_as_by_aws() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let (aws, vpc) = (&world.aws, &world.vpc);
     let other = aws.vpc("10.9.0.0/16");
     let cases = [
@@ -57,7 +57,7 @@ async fn groups_are_created_as_by_aws() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_are_added_all_or_none() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let (aws, id) = (&world.aws, &world.node_group);
     let (web, dns) = (cidr("tcp", 80, 80, "10.0.0.0/8"), cidr("udp", 53, 53, "::/0"));
     let described = Rule { description: "text".into(), ..web.clone() };
@@ -86,7 +86,7 @@ async fn rules_are_added_all_or_none() {
 
 #[tokio::test(start_paused = true)]
 async fn the_quota_of_rules_counts_each_family() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let (aws, id) = (&world.aws, &world.node_group);
     aws.quotas(|quotas| quotas.rules_per_security_group = 2);
     let v4 = |n: i32| cidr("tcp", n, n, "0.0.0.0/0");
@@ -99,20 +99,20 @@ async fn the_quota_of_rules_counts_each_family() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_rule_fails_the_whole_revocation_except_in_a_default_vpc() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let (aws, id) = (&world.aws, &world.node_group);
     let (one, two) = (cidr("tcp", 1, 1, "0.0.0.0/0"), cidr("tcp", 2, 2, "0.0.0.0/0"));
     aws.ask(allow(id, vec![Rule { description: "text".into(), ..one.clone() }])).await.unwrap();
     assert_eq!(code(aws, revoke(id, vec![one.clone(), two.clone()])).await, "InvalidPermission.NotFound");
     assert_eq!(aws.rules(id).len(), 1);
-    aws.tune(|knobs| knobs.default_vpc = true);
+    aws.configure(|knobs| knobs.default_vpc = true);
     assert_eq!(code(aws, revoke(id, vec![one, two])).await, "ok");
     assert_eq!(aws.rules(id), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_stays_while_anything_depends_on_it() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     let aws = &world.aws;
     assert_eq!(code(aws, delete(&world.node_group)).await, "DependencyViolation");
 
@@ -121,7 +121,7 @@ async fn a_group_stays_while_anything_depends_on_it() {
     assert_eq!(code(aws, delete(&front)).await, "DependencyViolation");
     aws.ask(revoke(&world.node_group, vec![pair(&front)])).await.unwrap();
 
-    aws.tune(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
+    aws.configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
     let request = CreateLoadBalancer { security_groups: vec![front.clone()], ..balancer(&world, "lb") };
     let arn = aws.ask(request).await.unwrap().arn;
     assert_eq!(code(aws, delete(&front)).await, "DependencyViolation");
@@ -135,7 +135,7 @@ async fn a_group_stays_while_anything_depends_on_it() {
 
 #[tokio::test(start_paused = true)]
 async fn groups_are_found_by_id_and_filter() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let (aws, node) = (&world.aws, &world.node_group);
     let front = aws.security_group(&world.vpc, "front", &[]);
     aws.ask(allow(node, vec![pair(&front)])).await.unwrap();

@@ -4,7 +4,7 @@ use crate::api::elb::{
     DescribeListeners, ModifyListener, ModifyListenerAttributes, RemoveListenerCertificates,
 };
 
-async fn group_of(world: &World, name: &str, protocol: ElbProtocol) -> TargetGroupArn {
+async fn group_of(world: &FakeCluster, name: &str, protocol: ElbProtocol) -> TargetGroupArn {
     let request = CreateTargetGroup { protocol, ..target_group(&world.vpc, name) };
     world.aws.ask(request).await.unwrap().arn
 }
@@ -12,7 +12,7 @@ async fn group_of(world: &World, name: &str, protocol: ElbProtocol) -> TargetGro
 #[tokio::test(start_paused = true)]
 async fn listener_and_target_group_have_protocols_that_fit() {
     use ElbProtocol::{Tcp, TcpUdp, Tls, Udp};
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let certificate = aws.certificate();
     let arn = aws.ask(balancer(&world, "lb")).await.unwrap().arn;
@@ -32,7 +32,7 @@ async fn listener_and_target_group_have_protocols_that_fit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_port_takes_one_listener() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (arn, tcp) = stack(&world).await;
     let udp = group_of(&world, "udp", ElbProtocol::Udp).await;
@@ -64,7 +64,7 @@ async fn a_port_takes_one_listener() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_group_serves_one_load_balancer() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let (_, group) = stack(&world).await;
     let other = world.aws.ask(balancer(&world, "other")).await.unwrap().arn;
     assert_eq!(code(&world.aws, listener(&other, spec(80, &group))).await, "TargetGroupAssociationLimit");
@@ -74,7 +74,7 @@ async fn a_target_group_serves_one_load_balancer() {
 
 #[tokio::test(start_paused = true)]
 async fn tls_needs_a_certificate_and_known_policies() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (arn, group) = stack(&world).await;
     let known = aws.certificate();
@@ -116,7 +116,7 @@ async fn tls_needs_a_certificate_and_known_policies() {
 
 #[tokio::test(start_paused = true)]
 async fn more_certificates_come_and_go_and_the_default_one_stays() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (balancer, group) = stack(&world).await;
     let [one, two, three] = [(); 3].map(|()| aws.certificate());
@@ -148,7 +148,7 @@ async fn more_certificates_come_and_go_and_the_default_one_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn dualstack_and_udp_need_ipv6_targets_and_source_nat() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     for (n, subnet) in world.public.iter().enumerate() {
         aws.add_ipv6(subnet, &format!("fd00:{n}::/64"));
@@ -179,7 +179,7 @@ async fn dualstack_and_udp_need_ipv6_targets_and_source_nat() {
 
 #[tokio::test(start_paused = true)]
 async fn listeners_have_attributes_and_are_deleted_once() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (balancer, _) = stack(&world).await;
     let list = |arn: &LoadBalancerArn| DescribeListeners { load_balancer: arn.clone(), token: None };
@@ -190,7 +190,7 @@ async fn listeners_have_attributes_and_are_deleted_once() {
     assert_eq!(&*have["tcp.idle_timeout.seconds"], "350");
     let set = |key: &str, value: &str| ModifyListenerAttributes {
         arn: arn.clone(),
-        attributes: build::tags_of(&[(key, value)]),
+        attributes: builders::tags_of(&[(key, value)]),
     };
     assert_eq!(code(aws, set("tcp.idle_timeout.seconds", "60")).await, "ok");
     assert_eq!(code(aws, set("tcp.idle_timeout.seconds", "59")).await, "ValidationError");

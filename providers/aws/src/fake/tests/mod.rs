@@ -20,7 +20,7 @@ use crate::api::{
 };
 
 /// Asks, and returns the code of the answer: `ok` when it is none.
-async fn code<R: Request>(aws: &Aws, request: R) -> String {
+async fn code<R: Request>(aws: &FakeAws, request: R) -> String {
     match aws.ask(request).await {
         Ok(_) => "ok".to_owned(),
         Err(error) => error.code().to_owned(),
@@ -36,11 +36,11 @@ fn mapping(subnet: &SubnetId) -> SubnetMapping {
 }
 
 fn tags(pairs: &[(&str, &str)]) -> crate::api::Tags {
-    build::tags_of(pairs)
+    builders::tags_of(pairs)
 }
 
 /// An internet-facing load balancer in the public subnets.
-fn balancer(world: &World, name: &str) -> CreateLoadBalancer {
+fn balancer(world: &FakeCluster, name: &str) -> CreateLoadBalancer {
     CreateLoadBalancer {
         name: name.into(),
         scheme: Scheme::InternetFacing,
@@ -94,7 +94,7 @@ fn listener(balancer: &LoadBalancerArn, spec: ListenerSpec) -> CreateListener {
 }
 
 /// Makes a load balancer with a target group behind port 80.
-async fn stack(world: &World) -> (LoadBalancerArn, TargetGroupArn) {
+async fn stack(world: &FakeCluster) -> (LoadBalancerArn, TargetGroupArn) {
     let balancer = world.aws.ask(balancer(world, "lb")).await.unwrap().arn;
     let group = world.aws.ask(target_group(&world.vpc, "tg")).await.unwrap().arn;
     world.aws.ask(listener(&balancer, spec(80, &group))).await.unwrap();
@@ -103,7 +103,7 @@ async fn stack(world: &World) -> (LoadBalancerArn, TargetGroupArn) {
 
 #[tokio::test(start_paused = true)]
 async fn a_world_is_as_its_documentation_says() {
-    let world = World::small(4);
+    let world = FakeCluster::small(4);
     let items = world.aws.ask(DescribeInstances::default()).await.unwrap().items;
     let zones: Vec<_> = items.iter().map(|instance| &*instance.zone).collect();
     assert_eq!(zones, ["us-west-2a", "us-west-2b", "us-west-2c", "us-west-2a"]);
@@ -118,18 +118,18 @@ async fn a_world_is_as_its_documentation_says() {
 
 #[tokio::test(start_paused = true)]
 async fn equal_histories_have_equal_ids_and_snapshots_and_others_differ() {
-    let (one, two) = (World::small(2), World::small(2));
+    let (one, two) = (FakeCluster::small(2), FakeCluster::small(2));
     assert_eq!(stack(&one).await, stack(&two).await);
-    assert_eq!(one.aws.everything(), two.aws.everything());
+    assert_eq!(one.aws.snapshot(), two.aws.snapshot());
 
     // Made, deleted and made again: other ARNs, same snapshot.
     let (balancer, _) = stack(&one).await;
     one.aws.ask(crate::api::elb::DeleteLoadBalancer { arn: balancer.clone() }).await.unwrap();
     let (again, group) = stack(&one).await;
     assert_ne!(again, balancer);
-    assert_eq!(one.aws.everything(), two.aws.everything());
+    assert_eq!(one.aws.snapshot(), two.aws.snapshot());
 
     one.aws.tag(&group, "b", "2");
-    let diff = two.aws.everything().diff(&one.aws.everything());
+    let diff = two.aws.snapshot().diff(&one.aws.snapshot());
     assert_eq!(diff, "- target group tg: tags: a=1\n+ target group tg: tags: a=1, b=2\n");
 }

@@ -21,7 +21,7 @@ fn deregister(arn: &TargetGroupArn, targets: Vec<Target>) -> DeregisterTargets {
 }
 
 /// State and reason of each target.
-async fn health(aws: &Aws, arn: &TargetGroupArn) -> Vec<String> {
+async fn health(aws: &FakeAws, arn: &TargetGroupArn) -> Vec<String> {
     let all = aws.ask(DescribeTargetHealth { arn: arn.clone() }).await.unwrap();
     all.iter()
         .map(|it| format!("{}:{} {} {}", it.target.id, it.target.port, it.state, it.reason).trim_end().to_owned())
@@ -30,7 +30,7 @@ async fn health(aws: &Aws, arn: &TargetGroupArn) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn target_groups_are_created_as_by_aws() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let base = |name: &str| target_group(&world.vpc, name);
     let check = |change: &dyn Fn(&mut HealthCheck)| {
@@ -69,7 +69,7 @@ async fn target_groups_are_created_as_by_aws() {
 
 #[tokio::test(start_paused = true)]
 async fn target_groups_are_found_by_load_balancer_name_and_arn() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (balancer, group) = stack(&world).await;
     let lonely = aws.ask(super::balancer(&world, "lonely")).await.unwrap().arn;
@@ -88,7 +88,7 @@ async fn target_groups_are_found_by_load_balancer_name_and_arn() {
 
 #[tokio::test(start_paused = true)]
 async fn one_bad_instance_fails_the_whole_registration() {
-    let world = World::small(4);
+    let world = FakeCluster::small(4);
     let (aws, n) = (&world.aws, &world.nodes);
     let (_, group) = stack(&world).await;
     aws.set_state(&n[1], InstanceState::Stopped);
@@ -116,9 +116,9 @@ async fn one_bad_instance_fails_the_whole_registration() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_is_an_id_with_a_port_and_goes_through_states() {
-    let world = World::small(2);
+    let world = FakeCluster::small(2);
     let (aws, n) = (&world.aws, &world.nodes);
-    aws.tune(|knobs| knobs.initial = Duration::from_secs(30));
+    aws.configure(|knobs| knobs.initial = Duration::from_secs(30));
     let (_, group) = stack(&world).await;
     let (a, b) = (format!("{}:80", n[0]), format!("{}:81", n[0]));
     aws.ask(register(&group, vec![target(&n[0], 80), target(&n[0], 81)])).await.unwrap();
@@ -144,7 +144,7 @@ async fn a_target_is_an_id_with_a_port_and_goes_through_states() {
 
 #[tokio::test(start_paused = true)]
 async fn targets_of_a_group_without_listener_are_unused_and_leave_at_once() {
-    let world = World::small(1);
+    let world = FakeCluster::small(1);
     let (aws, n) = (&world.aws, &world.nodes);
     let group = aws.ask(target_group(&world.vpc, "tg")).await.unwrap().arn;
     aws.ask(register(&group, vec![target(&n[0], 80)])).await.unwrap();
@@ -155,7 +155,7 @@ async fn targets_of_a_group_without_listener_are_unused_and_leave_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn addresses_outside_the_subnets_need_the_zone_all() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     aws.add_cidr(&world.vpc, "10.50.0.0/16");
     let request = CreateTargetGroup { target_type: TargetType::Ip, ..target_group(&world.vpc, "tg") };
@@ -177,7 +177,7 @@ async fn addresses_outside_the_subnets_need_the_zone_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_group_takes_no_more_and_draining_targets_do_not_count() {
-    let world = World::small(3);
+    let world = FakeCluster::small(3);
     let (aws, n) = (&world.aws, &world.nodes);
     let (_, group) = stack(&world).await;
     aws.quotas(|quotas| quotas.targets_per_target_group = 2);
@@ -193,7 +193,7 @@ async fn a_full_group_takes_no_more_and_draining_targets_do_not_count() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_group_in_use_stays_and_a_missing_one_is_deleted() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let (balancer, arn) = stack(&world).await;
     let delete = DeleteTargetGroup { arn: arn.clone() };
@@ -207,7 +207,7 @@ async fn a_target_group_in_use_stays_and_a_missing_one_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn attributes_depend_on_the_protocol() {
-    let world = World::small(0);
+    let world = FakeCluster::small(0);
     let aws = &world.aws;
     let make = async |name: &str, protocol: ElbProtocol, target_type: TargetType| {
         let request = CreateTargetGroup { protocol, target_type, ..target_group(&world.vpc, name) };
@@ -221,7 +221,7 @@ async fn attributes_depend_on_the_protocol() {
     assert_eq!([&tcp, &ip, &udp].map(keeps), ["true", "false", "true"]);
     let set = |arn: &TargetGroupArn, key: &str, value: &str| ModifyTargetGroupAttributes {
         arn: arn.clone(),
-        attributes: build::tags_of(&[(key, value)]),
+        attributes: builders::tags_of(&[(key, value)]),
     };
     let cases = [
         (set(&tcp, "preserve_client_ip.enabled", "false"), "ok"),
@@ -239,7 +239,7 @@ async fn attributes_depend_on_the_protocol() {
 
 #[tokio::test(start_paused = true)]
 async fn classic_load_balancers_have_members_and_tags() {
-    let world = World::small(2);
+    let world = FakeCluster::small(2);
     let (aws, n) = (&world.aws, &world.nodes);
     aws.classic("old", &[], &n[..1], &[("kubernetes.io/cluster/test", "owned")]);
     let named = |name: &str| DescribeClassic { names: vec![name.into()], token: None };

@@ -16,7 +16,7 @@ use crate::{
 const REQUIRED: &str = "p5en.48xlarge";
 const OTHER: &str = "m6g.large";
 
-impl Rig {
+impl Fixture {
     fn placed(&self, instance_type: &str) -> InstanceId {
         self.instance().instance_type(instance_type).network_nodes(&["nn-a", "nn-b", "nn-c"]).launch()
     }
@@ -40,9 +40,9 @@ fn layers_of(meta: &InstanceMetadata) -> Vec<(&str, &str)> {
 // IN14
 #[tokio::test(start_paused = true)]
 async fn a_new_node_gets_the_id_of_its_zone_and_its_layers() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let id = rig.placed(OTHER);
-    let meta = rig.meta(query(node_of(&id), Need::Initialize)).await;
+    let meta = rig.meta(query(node_of(&id), MetadataScope::All)).await;
     let expected = [
         ("topology.k8s.aws/network-node-layer-1", "nn-a"),
         ("topology.k8s.aws/network-node-layer-2", "nn-b"),
@@ -54,29 +54,29 @@ async fn a_new_node_gets_the_id_of_its_zone_and_its_layers() {
 
 #[tokio::test(start_paused = true)]
 async fn questions_about_existence_do_not_wait_for_topology() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let id = rig.placed(OTHER);
-    rig.world.aws.tune(|knobs| knobs.latency = Duration::from_secs(5));
-    let slow = rig.ask_one(query(node_of(&id), Need::Initialize));
+    rig.world.aws.configure(|knobs| knobs.latency = Duration::from_secs(5));
+    let slow = rig.ask_one(query(node_of(&id), MetadataScope::All));
     let quick = async {
         // The instance and the zones are known by then, and the topology is asked for.
         tokio::time::sleep(Duration::from_secs(7)).await;
         let began = tokio::time::Instant::now();
-        let answer = rig.ask_one(aged(node_of(&id), Need::Power, 10)).await;
-        assert_eq!((power(&answer), began.elapsed()), (Some(Power::Running), Duration::ZERO));
+        let answer = rig.ask_one(aged(node_of(&id), MetadataScope::PowerState, 10)).await;
+        assert_eq!((power(&answer), began.elapsed()), (Some(PowerState::Running), Duration::ZERO));
     };
-    assert_eq!(power(&tokio::join!(slow, quick).0), Some(Power::Running));
+    assert_eq!(power(&tokio::join!(slow, quick).0), Some(PowerState::Running));
     assert_eq!(rig.calls(Action::DescribeInstanceTopology), 1);
 }
 
 // IN14
 #[tokio::test(start_paused = true)]
 async fn labels_that_are_there_are_not_asked_for() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let id = rig.placed(OTHER);
     let node = labelled(node_of(&id), &[(ZONE_ID_LABEL, "x"), (FIRST_LAYER_LABEL, "y")]);
-    assert!(rig.meta(query(node, Need::Initialize)).await.additional_labels.is_empty());
-    for need in [Need::Power, Need::Addresses] {
+    assert!(rig.meta(query(node, MetadataScope::All)).await.additional_labels.is_empty());
+    for need in [MetadataScope::PowerState, MetadataScope::Addresses] {
         assert!(rig.meta(query(node_of(&id), need)).await.additional_labels.is_empty());
     }
     assert_eq!(rig.calls(Action::DescribeInstanceTopology), 0);
@@ -86,18 +86,18 @@ async fn labels_that_are_there_are_not_asked_for() {
 // IN14
 #[tokio::test(start_paused = true)]
 async fn a_failure_of_topology_matters_only_where_it_is_required() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let (required, other) = (rig.placed(REQUIRED), rig.placed(OTHER));
     rig.world.aws.fail_always(Action::DescribeInstanceTopology, "InvalidParameterValue");
-    let answers = rig.ask(&[&required, &other].map(|id| query(node_of(id), Need::Initialize))).await;
+    let answers = rig.ask(&[&required, &other].map(|id| query(node_of(id), MetadataScope::All))).await;
     assert!(answers[0].is_err());
-    let Ok(Presence::Found { meta, .. }) = &answers[1] else { panic!("{answers:?}") };
+    let Ok(InstanceStatus::Found { meta, .. }) = &answers[1] else { panic!("{answers:?}") };
     assert_eq!(layers_of(meta), [(ZONE_ID_LABEL, "usw2-az2")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_instance_does_not_fail_the_topology_of_others() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let (here, gone) = (rig.placed(REQUIRED), InstanceId::from("i-0123456789abcdef0"));
     let asked = [(gone.clone(), REQUIRED.into()), (here.clone(), REQUIRED.into())];
     let answers = Topology::default().of(&rig.op, &rig.scope.client, &TypePattern::default(), &asked).await;
@@ -131,7 +131,7 @@ fn types_with_a_place_in_the_network_must_have_an_answer() {
 // TO2
 #[tokio::test(start_paused = true)]
 async fn what_has_no_topology_is_asked_for_once_a_day() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let bare = |instance_type: &str| rig.instance().instance_type(instance_type).launch();
     // Code of the answer, type, calls for two questions.
     let table = [
@@ -144,7 +144,7 @@ async fn what_has_no_topology_is_asked_for_once_a_day() {
     ];
     for (code, instance_type, calls) in table {
         let topology = Topology::default();
-        rig.world.aws.heal();
+        rig.world.aws.clear_faults();
         rig.world.aws.reset_calls();
         if let Some(code) = code {
             rig.world.aws.fail_always(Action::DescribeInstanceTopology, code);
@@ -163,7 +163,7 @@ async fn what_has_no_topology_is_asked_for_once_a_day() {
 // TO2
 #[tokio::test(start_paused = true)]
 async fn a_type_without_topology_spares_all_its_instances_and_no_other() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let topology = Topology::default();
     let bare = |instance_type: &str| rig.instance().instance_type(instance_type).launch();
     rig.layers(&topology, &bare(OTHER), OTHER).await.unwrap();
@@ -178,22 +178,22 @@ async fn a_type_without_topology_spares_all_its_instances_and_no_other() {
 #[tokio::test(start_paused = true)]
 async fn other_failures_of_topology_are_errors_and_asked_for_again() {
     for code in ["RequestLimitExceeded", "InternalError", "InvalidParameterValue"] {
-        let rig = Rig::new(0);
+        let rig = Fixture::new(0);
         let topology = Topology::default();
         let id = rig.placed(REQUIRED);
         rig.world.aws.fail_always(Action::DescribeInstanceTopology, code);
-        assert!(rig.layers(&topology, &id, REQUIRED).await.unwrap_err().is(code));
+        assert!(rig.layers(&topology, &id, REQUIRED).await.unwrap_err().has_code(code));
         let once = rig.calls(Action::DescribeInstanceTopology);
-        assert!(rig.layers(&topology, &id, REQUIRED).await.unwrap_err().is(code));
+        assert!(rig.layers(&topology, &id, REQUIRED).await.unwrap_err().has_code(code));
         assert_eq!(rig.calls(Action::DescribeInstanceTopology), 2 * once, "{code}");
-        rig.world.aws.heal();
+        rig.world.aws.clear_faults();
         assert_eq!(rig.layers(&topology, &id, REQUIRED).await.unwrap().len(), 3);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_does_not_run_yet_does_not_spoil_its_type() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let topology = Topology::default();
     let pending = rig.instance().instance_type(OTHER).network_nodes(&["nn"]).state(InstanceState::Pending).launch();
     let running = rig.placed(OTHER);
@@ -207,7 +207,7 @@ async fn an_instance_that_does_not_run_yet_does_not_spoil_its_type() {
 // ZO1
 #[tokio::test(start_paused = true)]
 async fn zones_are_read_once_a_day_and_once_for_each_that_is_missing() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let zones = Zones::default();
     assert!(rig.zone_ids(&zones, &[]).await.unwrap().is_empty());
     assert_eq!(rig.calls(Action::DescribeAvailabilityZones), 0);
@@ -232,17 +232,17 @@ async fn zones_are_read_once_a_day_and_once_for_each_that_is_missing() {
 // ZO1
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_zone_is_not_known_is_not_initialised() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     rig.world.aws.fail_always(Action::DescribeAvailabilityZones, "UnauthorizedOperation");
     let node = node_of(&rig.world.nodes[0]);
-    assert!(rig.ask_one(query(node.clone(), Need::Initialize)).await.is_err());
-    assert_eq!(power(&rig.ask_one(query(node, Need::Addresses)).await), Some(Power::Running));
+    assert!(rig.ask_one(query(node.clone(), MetadataScope::All)).await.is_err());
+    assert_eq!(power(&rig.ask_one(query(node, MetadataScope::Addresses)).await), Some(PowerState::Running));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_has_to_wait_for_the_topology_is_told_so_whatever_its_type() {
     let slow = crate::config::Rate { per_second: 0.1, burst: 1 };
-    let rig = Rig::limited(0, &Limits { topology: slow, ..Limits::default() });
+    let rig = Fixture::limited(0, &Limits { topology: slow, ..Limits::default() });
     let (first, second) = (rig.placed(OTHER), rig.placed("m5.large"));
     let topology = Topology::default();
     assert_eq!(rig.layers(&topology, &first, OTHER).await.unwrap().len(), 3);

@@ -10,37 +10,40 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::{LabelMap, NodeAddress, NodeView},
-    provider::{CloudError, ErrorKind, InstanceMetadata, Instances, Need, NodeQuery, Op, Power, Presence},
-    runtime::gate::WriteGate,
+    provider::{
+        CloudError, ErrorKind, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope, Op,
+        PowerState,
+    },
+    runtime::write_gate::WriteGate,
 };
 
-use super::{Ec2Instances, InstanceStore};
+use super::{Ec2Instances, InstanceCache};
 use crate::{
     api::{Action, InstanceId, ec2::DescribeInstances},
     cluster::Cluster,
     config::{Limits, Settings},
-    fake::{CLUSTER, InstanceBuilder, REGION, World},
+    fake::{CLUSTER, FakeCluster, InstanceBuilder, REGION},
     scope::Scope,
 };
 
 const CLUSTER_TAG: &str = "kubernetes.io/cluster/test";
 
 /// A cluster and what asks about it.
-struct Rig {
-    world: World,
+struct Fixture {
+    world: FakeCluster,
     scope: Scope,
-    store: Arc<InstanceStore>,
+    store: Arc<InstanceCache>,
     instances: Ec2Instances,
     op: Op,
 }
 
-impl Rig {
+impl Fixture {
     fn new(nodes: usize) -> Self {
         Self::with(nodes, Settings::default())
     }
 
     fn with(nodes: usize, settings: Settings) -> Self {
-        let mut world = World::small(0);
+        let mut world = FakeCluster::small(0);
         for n in 0..nodes {
             // Addresses are given: picking a free one takes long in a large network.
             let (zone, n) = (n % 3, n / 3);
@@ -55,7 +58,7 @@ impl Rig {
             vpc: world.vpc.clone(),
             settings: Arc::new(settings),
         };
-        let store = InstanceStore::new(scope.clone());
+        let store = InstanceCache::new(scope.clone());
         let instances = Ec2Instances::new(scope.clone(), store.clone());
         let op = Op::new("kubernetes", tokio_util::sync::CancellationToken::new(), WriteGate::always_open());
         Self { world, scope, store, instances, op }
@@ -65,7 +68,7 @@ impl Rig {
     fn limited(nodes: usize, limits: &Limits) -> Self {
         let rig = Self::new(nodes);
         let scope = Scope { client: rig.world.aws.client().with_limits(limits), ..rig.scope };
-        let store = InstanceStore::new(scope.clone());
+        let store = InstanceCache::new(scope.clone());
         Self { instances: Ec2Instances::new(scope.clone(), store.clone()), store, scope, ..rig }
     }
 
@@ -88,22 +91,22 @@ impl Rig {
         self.world.nodes.iter().map(|id| names[id].clone()).collect()
     }
 
-    async fn ask(&self, queries: &[NodeQuery]) -> Vec<Result<Presence, CloudError>> {
+    async fn ask(&self, queries: &[InstanceQuery]) -> Vec<Result<InstanceStatus, CloudError>> {
         self.instances.describe(&self.op, queries).await.unwrap()
     }
 
-    async fn ask_one(&self, query: NodeQuery) -> Result<Presence, CloudError> {
+    async fn ask_one(&self, query: InstanceQuery) -> Result<InstanceStatus, CloudError> {
         self.ask(&[query]).await.remove(0)
     }
 
-    async fn meta(&self, query: NodeQuery) -> InstanceMetadata {
+    async fn meta(&self, query: InstanceQuery) -> InstanceMetadata {
         match self.ask_one(query).await {
-            Ok(Presence::Found { meta, .. }) => meta,
+            Ok(InstanceStatus::Found { meta, .. }) => meta,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn error(&self, query: NodeQuery) -> CloudError {
+    async fn error(&self, query: InstanceQuery) -> CloudError {
         self.ask_one(query).await.expect_err("an answer in doubt")
     }
 }
@@ -125,18 +128,18 @@ fn labelled(mut node: NodeView, labels: &[(&str, &str)]) -> NodeView {
     node
 }
 
-fn query(node: NodeView, need: Need) -> NodeQuery {
-    NodeQuery { node: Arc::new(node), need, max_age: Duration::ZERO }
+fn query(node: NodeView, need: MetadataScope) -> InstanceQuery {
+    InstanceQuery { node: Arc::new(node), scope: need, max_age: Duration::ZERO }
 }
 
-fn aged(node: NodeView, need: Need, seconds: u64) -> NodeQuery {
-    NodeQuery { max_age: Duration::from_secs(seconds), ..query(node, need) }
+fn aged(node: NodeView, need: MetadataScope, seconds: u64) -> InstanceQuery {
+    InstanceQuery { max_age: Duration::from_secs(seconds), ..query(node, need) }
 }
 
-fn power(answer: &Result<Presence, CloudError>) -> Option<Power> {
+fn power(answer: &Result<InstanceStatus, CloudError>) -> Option<PowerState> {
     match answer.as_ref().expect("an answer") {
-        Presence::Found { power, .. } => Some(*power),
-        Presence::NotFound => None,
+        InstanceStatus::Found { power_state: power, .. } => Some(*power),
+        InstanceStatus::NotFound => None,
     }
 }
 
@@ -144,6 +147,6 @@ fn kinds(addresses: &[NodeAddress]) -> Vec<&'static str> {
     addresses.iter().map(|address| address.kind.as_str()).collect()
 }
 
-fn kind(answer: &Result<Presence, CloudError>) -> Option<ErrorKind> {
+fn kind(answer: &Result<InstanceStatus, CloudError>) -> Option<ErrorKind> {
     answer.as_ref().err().map(CloudError::kind)
 }

@@ -11,9 +11,9 @@ use crate::{
 const FRESH: Duration = Duration::ZERO;
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-impl Rig {
+impl Fixture {
     async fn look_up(&self, ids: &[InstanceId], age: Duration) -> HashMap<InstanceId, Option<Arc<Instance>>> {
-        self.store.look_up(&self.op, ids, age).await.unwrap()
+        self.store.get_many(&self.op, ids, age).await.unwrap()
     }
 
     fn asked(&self) -> Vec<DescribeInstances> {
@@ -29,7 +29,7 @@ fn unknown(n: u32) -> InstanceId {
 // IN17
 #[tokio::test(start_paused = true)]
 async fn three_concurrent_questions_are_one_call_and_each_gets_its_own() {
-    let rig = Rig::new(3);
+    let rig = Fixture::new(3);
     let ids: Vec<[InstanceId; 1]> = rig.world.nodes.iter().map(|id| [id.clone()]).collect();
     let (a, b, c) = tokio::join!(rig.look_up(&ids[0], FRESH), rig.look_up(&ids[1], FRESH), rig.look_up(&ids[2], FRESH));
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
@@ -42,7 +42,7 @@ async fn three_concurrent_questions_are_one_call_and_each_gets_its_own() {
 // IN17
 #[tokio::test(start_paused = true)]
 async fn a_question_for_three_is_one_call_with_three_answers() {
-    let rig = Rig::new(3);
+    let rig = Fixture::new(3);
     let answers = rig.look_up(&rig.world.nodes, FRESH).await;
     assert_eq!((answers.len(), rig.calls(Action::DescribeInstances)), (3, 1));
     assert!(answers.values().all(Option::is_some));
@@ -51,7 +51,7 @@ async fn a_question_for_three_is_one_call_with_three_answers() {
 // IN17
 #[tokio::test(start_paused = true)]
 async fn an_unknown_id_is_absent_and_does_not_fail_the_others() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     let ids = [rig.world.nodes[0].clone(), unknown(1), rig.world.nodes[1].clone()];
     let answers = rig.look_up(&ids, FRESH).await;
     assert_eq!(answers[&ids[1]], None);
@@ -64,7 +64,7 @@ async fn an_unknown_id_is_absent_and_does_not_fail_the_others() {
 // IN20
 #[tokio::test(start_paused = true)]
 async fn one_unknown_of_three_leaves_two() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     let mut ids = rig.world.nodes.clone();
     ids.push(unknown(1));
     assert_eq!(rig.look_up(&ids, TEN_MINUTES).await.values().flatten().count(), 2);
@@ -72,7 +72,7 @@ async fn one_unknown_of_three_leaves_two() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_gone_instances_cost_a_handful_of_calls() {
-    let rig = Rig::new(200);
+    let rig = Fixture::new(200);
     let mut ids = rig.world.nodes.clone();
     ids.extend((0..100).map(unknown));
     // Smaller than what a listing is worth, so that IDs are asked for.
@@ -87,7 +87,7 @@ async fn a_hundred_gone_instances_cost_a_handful_of_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn a_malformed_id_is_no_proof_and_asked_for_once_a_day() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     let odd: InstanceId = "i-simulated".into();
     let mut ids = rig.world.nodes.clone();
     ids.push(odd.clone());
@@ -98,16 +98,16 @@ async fn a_malformed_id_is_no_proof_and_asked_for_once_a_day() {
     }
     let about_odd = rig.asked().iter().filter(|call| call.ids.contains(&odd)).count();
     assert_eq!((about_odd, rig.calls(Action::DescribeInstances)), (1, 4));
-    let each = rig.store.look_up_each(&rig.op, [(odd.clone(), FRESH)]).await;
-    assert!(each[&odd].as_ref().unwrap_err().is("InvalidInstanceID.Malformed"));
+    let each = rig.store.get_each(&rig.op, [(odd.clone(), FRESH)]).await;
+    assert!(each[&odd].as_ref().unwrap_err().has_code("InvalidInstanceID.Malformed"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn malformed_ids_in_numbers_do_not_use_up_the_budget() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let mut ids: Vec<InstanceId> = (0..500).map(|n| format!("i-simulated-{n}").into()).collect();
     ids.push(rig.world.nodes[0].clone());
-    let answers = rig.store.look_up_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH))).await;
+    let answers = rig.store.get_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH))).await;
     assert_eq!(answers.len(), 501);
     assert_eq!(answers.values().filter(|answer| answer.is_ok()).count(), 1);
     assert!(rig.calls(Action::DescribeInstances) <= 45, "{}", rig.calls(Action::DescribeInstances));
@@ -116,7 +116,7 @@ async fn malformed_ids_in_numbers_do_not_use_up_the_budget() {
 // IN19, IN21
 #[tokio::test(start_paused = true)]
 async fn what_is_fresh_enough_is_not_asked_for_and_what_is_missing_alone() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     rig.look_up(&rig.world.nodes, TEN_MINUTES).await;
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
     rig.look_up(&rig.world.nodes[..1], TEN_MINUTES).await;
@@ -136,7 +136,7 @@ async fn what_is_fresh_enough_is_not_asked_for_and_what_is_missing_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn zero_age_asks_even_at_the_same_instant() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     rig.look_up(&rig.world.nodes, FRESH).await;
     rig.world.aws.terminate(&rig.world.nodes[0]);
     let answers = rig.look_up(&rig.world.nodes, FRESH).await;
@@ -145,8 +145,8 @@ async fn zero_age_asks_even_at_the_same_instant() {
 
 #[tokio::test(start_paused = true)]
 async fn an_absence_is_believed_for_ten_seconds_at_most() {
-    let rig = Rig::new(0);
-    rig.world.aws.tune(|knobs| knobs.describe_lag = Duration::from_secs(5));
+    let rig = Fixture::new(0);
+    rig.world.aws.configure(|knobs| knobs.describe_lag = Duration::from_secs(5));
     let id = rig.instance().launch();
     assert_eq!(rig.look_up(&[id.clone()], TEN_MINUTES).await[&id], None);
     let calls = rig.calls(Action::DescribeInstances);
@@ -159,10 +159,10 @@ async fn an_absence_is_believed_for_ten_seconds_at_most() {
 // IN18
 #[tokio::test(start_paused = true)]
 async fn a_listing_is_filtered_paged_and_shared() {
-    let rig = Rig::new(25);
-    rig.world.aws.tune(|knobs| (knobs.page_size, knobs.latency) = (10, Duration::from_millis(100)));
+    let rig = Fixture::new(25);
+    rig.world.aws.configure(|knobs| (knobs.page_size, knobs.latency) = (10, Duration::from_millis(100)));
     let foreign = rig.world.aws.instance(&rig.world.private[0]).tag("kubernetes.io/cluster/other", "owned").launch();
-    let (a, b) = tokio::join!(rig.store.prime(&rig.op), rig.store.prime(&rig.op));
+    let (a, b) = tokio::join!(rig.store.list_all(&rig.op), rig.store.list_all(&rig.op));
     a.and(b).unwrap();
     let pages = rig.asked();
     assert_eq!(pages.len(), 3);
@@ -174,37 +174,37 @@ async fn a_listing_is_filtered_paged_and_shared() {
     assert_eq!(rig.calls(Action::DescribeInstances), 3, "the listing answers");
     assert!(rig.look_up(&[foreign.clone()], TEN_MINUTES).await[&foreign].is_some(), "by ID, whatever its tags");
     assert_eq!(rig.asked()[3].max_results, None, "not together with IDs");
-    rig.store.prime(&rig.op).await.unwrap();
+    rig.store.list_all(&rig.op).await.unwrap();
     assert_eq!(rig.calls(Action::DescribeInstances), 7, "a later one asks again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_a_request_shares_its_failure_and_nobody_else() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     rig.world.aws.fail_next(Action::DescribeInstances, "UnauthorizedOperation");
     let ids = rig.world.nodes.clone();
     let (a, b) =
-        tokio::join!(rig.store.look_up(&rig.op, &ids[..1], FRESH), rig.store.look_up(&rig.op, &ids[1..], FRESH));
-    assert!(a.unwrap_err().is("UnauthorizedOperation") && b.unwrap_err().is("UnauthorizedOperation"));
+        tokio::join!(rig.store.get_many(&rig.op, &ids[..1], FRESH), rig.store.get_many(&rig.op, &ids[1..], FRESH));
+    assert!(a.unwrap_err().has_code("UnauthorizedOperation") && b.unwrap_err().has_code("UnauthorizedOperation"));
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
     assert_eq!(rig.look_up(&ids, FRESH).await.values().flatten().count(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_does_not_forget_what_is_known() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     rig.look_up(&rig.world.nodes, FRESH).await;
     rig.world.aws.fail_always(Action::DescribeInstances, "UnauthorizedOperation");
-    assert!(rig.store.look_up(&rig.op, &rig.world.nodes, FRESH).await.is_err());
+    assert!(rig.store.get_many(&rig.op, &rig.world.nodes, FRESH).await.is_err());
     assert!(rig.look_up(&rig.world.nodes, TEN_MINUTES).await[&rig.world.nodes[0]].is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_is_dropped_half_way_holds_up_nobody() {
-    let rig = Rig::new(2);
-    rig.world.aws.tune(|knobs| knobs.latency = Duration::from_secs(5));
-    let first = rig.store.look_up(&rig.op, &rig.world.nodes[..1], FRESH);
-    let second = rig.store.look_up(&rig.op, &rig.world.nodes[1..], FRESH);
+    let rig = Fixture::new(2);
+    rig.world.aws.configure(|knobs| knobs.latency = Duration::from_secs(5));
+    let first = rig.store.get_many(&rig.op, &rig.world.nodes[..1], FRESH);
+    let second = rig.store.get_many(&rig.op, &rig.world.nodes[1..], FRESH);
     let dropped = async { tokio::time::timeout(Duration::from_secs(1), first).await.is_err() };
     let (dropped, answers) = tokio::join!(dropped, second);
     assert!(dropped);
@@ -213,12 +213,12 @@ async fn whoever_is_dropped_half_way_holds_up_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_operation_fails_alone() {
-    let rig = Rig::new(2);
-    rig.world.aws.tune(|knobs| knobs.latency = Duration::from_secs(5));
+    let rig = Fixture::new(2);
+    rig.world.aws.configure(|knobs| knobs.latency = Duration::from_secs(5));
     let cancel = tokio_util::sync::CancellationToken::new();
     let op = Op::new("kubernetes", cancel.clone(), WriteGate::always_open());
-    let first = rig.store.look_up(&op, &rig.world.nodes[..1], FRESH);
-    let second = rig.store.look_up(&rig.op, &rig.world.nodes[1..], FRESH);
+    let first = rig.store.get_many(&op, &rig.world.nodes[..1], FRESH);
+    let second = rig.store.get_many(&rig.op, &rig.world.nodes[1..], FRESH);
     let cancelling = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         cancel.cancel();
@@ -230,7 +230,7 @@ async fn a_cancelled_operation_fails_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_asks_about_is_forgotten_after_an_hour() {
-    let rig = Rig::new(3);
+    let rig = Fixture::new(3);
     rig.look_up(&rig.world.nodes, FRESH).await;
     for _ in 0..7 {
         tokio::time::advance(Duration::from_secs(600)).await;
@@ -241,7 +241,7 @@ async fn what_nobody_asks_about_is_forgotten_after_an_hour() {
 
 #[tokio::test(start_paused = true)]
 async fn equal_texts_are_kept_once() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     let answers = rig.look_up(&rig.world.nodes, FRESH).await;
     let types: BTreeSet<_> = answers.values().flatten().map(|one| one.instance_type.as_ptr()).collect();
     let groups: BTreeSet<_> = answers.values().flatten().map(|one| one.security_groups[0].as_ptr()).collect();
@@ -250,14 +250,14 @@ async fn equal_texts_are_kept_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_late_does_not_take_the_place_of_a_newer_one() {
-    let rig = Rig::new(0);
+    let rig = Fixture::new(0);
     let id = rig.instance().private_ip("10.0.128.100").launch();
-    rig.world.aws.tune(|knobs| knobs.latency = Duration::from_secs(2));
-    let slow = rig.ask_one(query(named("ip-10-0-128-100.us-west-2.compute.internal"), Need::Addresses));
+    rig.world.aws.configure(|knobs| knobs.latency = Duration::from_secs(2));
+    let slow = rig.ask_one(query(named("ip-10-0-128-100.us-west-2.compute.internal"), MetadataScope::Addresses));
     let newer = async {
         // AWS has looked at the name by now, and its answer is on its way.
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        rig.world.aws.tune(|knobs| knobs.latency = Duration::ZERO);
+        rig.world.aws.configure(|knobs| knobs.latency = Duration::ZERO);
         rig.world.aws.set_state(&id, InstanceState::Stopped);
         rig.look_up(std::slice::from_ref(&id), FRESH).await;
     };
@@ -269,17 +269,17 @@ async fn an_answer_that_comes_late_does_not_take_the_place_of_a_newer_one() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wrong_with_one_request_is_not_tried_with_the_next() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     rig.world.aws.fail_always(Action::DescribeInstances, "UnauthorizedOperation");
     let ids = [rig.world.nodes[0].clone(), "i-simulated".into()];
-    let answers = rig.store.look_up_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH))).await;
+    let answers = rig.store.get_each(&rig.op, ids.iter().map(|id| (id.clone(), FRESH))).await;
     assert!(answers.len() == 2 && answers.values().all(Result::is_err));
     assert_eq!(rig.calls(Action::DescribeInstances), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_listing_leaves_out_is_asked_for_by_id() {
-    let mut rig = Rig::new(250);
+    let mut rig = Fixture::new(250);
     let untagged = rig.world.aws.instance(&rig.world.private[0]).launch();
     rig.world.nodes.push(untagged.clone());
     let answers = rig.look_up(&rig.world.nodes, FRESH).await;

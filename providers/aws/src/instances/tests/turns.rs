@@ -9,15 +9,15 @@ use crate::config::Rate;
 async fn a_question_with_used_up_budgets_is_brief_and_is_never_answered_with_absence() {
     let slow = Rate { per_second: 0.9, burst: 1 };
     let limits = Limits { ec2_read: slow, topology: slow, ..Limits::default() };
-    let rig = Rig::limited(20, &limits);
+    let rig = Fixture::limited(20, &limits);
     let (world, ids) = (&rig.world, &rig.world.nodes);
-    let mut queries: Vec<NodeQuery> = ids.iter().map(|id| aged(node_of(id), Need::Initialize, 600)).collect();
+    let mut queries: Vec<InstanceQuery> = ids.iter().map(|id| aged(node_of(id), MetadataScope::All, 600)).collect();
     for i in 0..20 {
         let node = named(&format!("ip-10-0-{}-{}.us-west-2.compute.internal", 128 + 16 * (i % 3), 10 + i / 3));
-        queries.push(aged(node, Need::Initialize, 600));
+        queries.push(aged(node, MetadataScope::All, 600));
     }
     for calls in 1.. {
-        let op = rig.op.clone().rested();
+        let op = rig.op.clone().with_fresh_sleep_budget();
         let begin = Instant::now();
         let answers = rig.instances.describe(&op, &queries).await.unwrap();
         assert!(begin.elapsed() <= Duration::from_millis(2001), "{:?}", begin.elapsed());
@@ -26,7 +26,7 @@ async fn a_question_with_used_up_budgets_is_brief_and_is_never_answered_with_abs
             assert_eq!(error.kind(), ErrorKind::Throttled, "{error:?}");
             assert!(error.retry_after().is_some(), "{error:?}");
         }
-        assert!(answers.iter().flatten().all(|presence| *presence != Presence::NotFound));
+        assert!(answers.iter().flatten().all(|presence| *presence != InstanceStatus::NotFound));
         if failed.is_empty() {
             assert!(calls > 1 && world.aws.requests() < 15, "{calls} {:?}", world.aws.actions());
             break;

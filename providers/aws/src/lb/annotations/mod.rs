@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use ccm_core::{k8s::ServiceView, provider::InvalidInput};
+use ccm_core::{k8s::ServiceView, provider::FieldError};
 
 pub use self::reference::reference;
 pub(super) use self::{
@@ -23,13 +23,13 @@ pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
 
 /// A row of the table: one annotation, or one for each of several ports.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct Annotation {
     /// The key after [`PREFIX`], or a whole key. One that ends in `.` goes on with a port.
     pub(super) name: &'static str,
     /// How the port is written at the end of a key that has one.
     port: &'static str,
     section: Section,
-    kind: Kind,
+    kind: ValueKind,
     /// What holds without it, in the words of the page.
     default: &'static str,
     unit: &'static str,
@@ -41,7 +41,7 @@ pub(super) struct Row {
     without_effect: Option<&'static str>,
 }
 
-impl Row {
+impl Annotation {
     /// Returns the whole key; the beginning of it if a port follows.
     pub(super) fn key(&self) -> Box<str> {
         if self.name.contains('/') { self.name.into() } else { format!("{PREFIX}{}", self.name).into() }
@@ -50,12 +50,12 @@ impl Row {
     /// Returns what may be wrong with a value, in the words of the event. Single letters stand for what varies.
     pub(super) fn mistakes(&self) -> Vec<&'static str> {
         let of_kind = match self.kind {
-            Kind::Bool => Some("error parsing service annotation: k=v"),
-            Kind::Integer => Some("failed to parse annotation k=v"),
-            Kind::Map => Some("failed to parse stringMap annotation, k: v"),
-            Kind::Text | Kind::Flag | Kind::List | Kind::KeyValues | Kind::OneOf(_) => None,
+            ValueKind::Bool => Some("error parsing service annotation: k=v"),
+            ValueKind::Integer => Some("failed to parse annotation k=v"),
+            ValueKind::Map => Some("failed to parse stringMap annotation, k: v"),
+            ValueKind::Text | ValueKind::Flag | ValueKind::List | ValueKind::KeyValues | ValueKind::OneOf(_) => None,
         };
-        let of_bounds = (self.kind == Kind::Integer).then_some("n is not between a and b");
+        let of_bounds = (self.kind == ValueKind::Integer).then_some("n is not between a and b");
         of_kind.into_iter().chain(of_bounds).chain(self.errors.iter().copied()).collect()
     }
 
@@ -92,7 +92,7 @@ enum Origin {
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ValueKind {
     Text,
     Bool,
     /// Anything but nothing and `false`.
@@ -105,8 +105,8 @@ enum Kind {
 }
 
 /// An annotation of one value, and how it is read.
-pub(super) struct Key<T: 'static> {
-    pub(super) row: Row,
+pub(super) struct AnnotationKey<T: 'static> {
+    pub(super) row: Annotation,
     parse: Parse<T>,
 }
 
@@ -119,35 +119,35 @@ pub fn keys() -> impl Iterator<Item = Box<str>> {
 }
 
 /// The annotations of one Service, read one by one; mistakes gather.
-pub(super) struct Reader<'a> {
+pub(super) struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
-    mistakes: Vec<InvalidInput>,
+    mistakes: Vec<FieldError>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> AnnotationReader<'a> {
     pub(super) fn new(service: &'a ServiceView) -> Self {
         Self { annotations: &service.annotations, mistakes: Vec::new() }
     }
 
     /// Returns the value of an annotation; `None` when it is absent, empty, or wrong, which is then noted.
-    pub(super) fn get<T>(&mut self, key: &Key<T>) -> Option<T> {
+    pub(super) fn get<T>(&mut self, key: &AnnotationKey<T>) -> Option<T> {
         let text = self.text(&key.row).filter(|text| !text.is_empty())?;
         match (key.parse)(&key.row.key(), text) {
             Ok(value) => Some(value),
             Err(message) => {
-                self.wrong(&key.row, message);
+                self.invalid_value(&key.row, message);
                 None
             }
         }
     }
 
     /// Returns what is written, as it is; also nothing.
-    pub(super) fn text(&self, row: &Row) -> Option<&'a str> {
+    pub(super) fn text(&self, row: &Annotation) -> Option<&'a str> {
         self.annotations.get(&*row.key()).map(|text| &**text)
     }
 
     /// Returns the values of a key that ends in a port, by what its end says; empty and wrong ones are left out.
-    pub(super) fn each<T>(&mut self, key: &Key<T>) -> Vec<(&'a str, T)> {
+    pub(super) fn each<T>(&mut self, key: &AnnotationKey<T>) -> Vec<(&'a str, T)> {
         let start = key.row.key();
         let mut found = Vec::new();
         let from = (std::ops::Bound::Included(&*start), std::ops::Bound::Unbounded);
@@ -157,29 +157,29 @@ impl<'a> Reader<'a> {
             }
             match (key.parse)(name, text) {
                 Ok(value) => found.push((&name[start.len()..], value)),
-                Err(message) => self.mistakes.push(InvalidInput::new(&**name, message)),
+                Err(message) => self.mistakes.push(FieldError::new(&**name, message)),
             }
         }
         found
     }
 
     /// Notes a mistake in an annotation.
-    pub(super) fn wrong(&mut self, row: &Row, message: impl Into<Box<str>>) {
-        self.mistakes.push(InvalidInput::new(row.key(), message));
+    pub(super) fn invalid_value(&mut self, row: &Annotation, message: impl Into<Box<str>>) {
+        self.mistakes.push(FieldError::new(row.key(), message));
     }
 
     /// Notes a mistake anywhere.
-    pub(super) fn mistake(&mut self, field: impl Into<Box<str>>, message: impl Into<Box<str>>) {
-        self.mistakes.push(InvalidInput::new(field, message));
+    pub(super) fn add_error(&mut self, field: impl Into<Box<str>>, message: impl Into<Box<str>>) {
+        self.mistakes.push(FieldError::new(field, message));
     }
 
     /// Notes mistakes.
-    pub(super) fn mistakes(&mut self, mistakes: impl IntoIterator<Item = InvalidInput>) {
+    pub(super) fn add_errors(&mut self, mistakes: impl IntoIterator<Item = FieldError>) {
         self.mistakes.extend(mistakes);
     }
 
     /// Returns all mistakes, each once.
-    pub(super) fn finish(self) -> Vec<InvalidInput> {
+    pub(super) fn finish(self) -> Vec<FieldError> {
         let mut seen = BTreeSet::new();
         self.mistakes.into_iter().filter(|found| seen.insert((found.field.clone(), found.message.clone()))).collect()
     }
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
 
 /// Lists annotations that have no effect, each with the reason: rows that say so, and keys that look like ours and are
 /// in no row.
-pub(super) fn without_effect(service: &ServiceView) -> Vec<(&str, &'static str)> {
+pub(super) fn ignored_annotations(service: &ServiceView) -> Vec<(&str, &'static str)> {
     let reason = |key: &str| match ALL.iter().find(|row| row.is(key)) {
         Some(row) => row.without_effect,
         None => key.starts_with(PREFIX).then_some("unknown"),

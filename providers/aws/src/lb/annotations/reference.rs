@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ALL, Kind, Origin, PREFIX, Row, Section};
+use super::{ALL, Annotation, Origin, PREFIX, Section, ValueKind};
 
 /// Makes the page, in Markdown.
 pub fn reference() -> String {
@@ -35,13 +35,13 @@ pub fn reference() -> String {
             for row in rows.clone() {
                 effect_row(&mut page, row);
             }
-            mistakes(&mut page, rows.copied());
+            errors_table(&mut page, rows.copied());
         }
     }
     page
 }
 
-fn effect_row(page: &mut String, row: &Row) {
+fn effect_row(page: &mut String, row: &Annotation) {
     let _ = writeln!(
         page,
         "| {} | {} | {} | {} | {} |",
@@ -53,7 +53,7 @@ fn effect_row(page: &mut String, row: &Row) {
     );
 }
 
-fn mistakes<'a>(page: &mut String, rows: impl Iterator<Item = &'a Row>) {
+fn errors_table<'a>(page: &mut String, rows: impl Iterator<Item = &'a Annotation>) {
     let mut list = String::new();
     for row in rows {
         let texts: Vec<String> = row.mistakes().iter().map(|text| format!("`{text}`")).collect();
@@ -66,19 +66,19 @@ fn mistakes<'a>(page: &mut String, rows: impl Iterator<Item = &'a Row>) {
     }
 }
 
-fn name(row: &Row) -> String {
+fn name(row: &Annotation) -> String {
     format!("`{}{}`", row.name, row.port)
 }
 
-fn kind(row: &Row) -> String {
+fn kind(row: &Annotation) -> String {
     let kind = match row.kind {
-        Kind::Text | Kind::Flag => "text".to_owned(),
-        Kind::Bool => "bool".to_owned(),
-        Kind::Integer => "number".to_owned(),
-        Kind::List => "list".to_owned(),
-        Kind::KeyValues => "key-values".to_owned(),
-        Kind::Map => "map".to_owned(),
-        Kind::OneOf(values) => values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "),
+        ValueKind::Text | ValueKind::Flag => "text".to_owned(),
+        ValueKind::Bool => "bool".to_owned(),
+        ValueKind::Integer => "number".to_owned(),
+        ValueKind::List => "list".to_owned(),
+        ValueKind::KeyValues => "key-values".to_owned(),
+        ValueKind::Map => "map".to_owned(),
+        ValueKind::OneOf(values) => values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "),
     };
     if row.unit.is_empty() { kind } else { format!("{kind}: {}", row.unit) }
 }

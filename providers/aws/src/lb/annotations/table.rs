@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use super::{Key, Kind, Origin, Parse, Row, Section, parse};
+use super::{Annotation, AnnotationKey, Origin, Parse, Section, ValueKind, parse};
 use crate::api::{
     AllocationId,
     elb::{HealthProtocol, IpAddressType, Scheme, TargetType},
@@ -14,9 +14,9 @@ use crate::api::{
 /// Keys and values.
 pub(in crate::lb) type Pairs = BTreeMap<Box<str>, Box<str>>;
 
-impl<T> Key<T> {
-    const fn new(section: Section, name: &'static str, kind: Kind, parse: Parse<T>) -> Self {
-        let row = Row {
+impl<T> AnnotationKey<T> {
+    const fn new(section: Section, name: &'static str, kind: ValueKind, parse: Parse<T>) -> Self {
+        let row = Annotation {
             name,
             port: "",
             section,
@@ -62,19 +62,19 @@ impl<T> Key<T> {
     }
 }
 
-const fn text(section: Section, name: &'static str) -> Key<Box<str>> {
-    Key::new(section, name, Kind::Text, |_, text| Ok(text.into()))
+const fn text(section: Section, name: &'static str) -> AnnotationKey<Box<str>> {
+    AnnotationKey::new(section, name, ValueKind::Text, |_, text| Ok(text.into()))
 }
 
 /// A bool of the load balancer controller.
-const fn boolean(section: Section, name: &'static str) -> Key<bool> {
-    Key::new(section, name, Kind::Bool, |key, text| {
+const fn boolean(section: Section, name: &'static str) -> AnnotationKey<bool> {
+    AnnotationKey::new(section, name, ValueKind::Bool, |key, text| {
         parse::boolean(text).ok_or_else(|| format!("error parsing service annotation: {key}={text}"))
     })
 }
 
-const fn integer(section: Section, name: &'static str) -> Key<u32> {
-    Key::new(section, name, Kind::Integer, |key, text| {
+const fn integer(section: Section, name: &'static str) -> AnnotationKey<u32> {
+    AnnotationKey::new(section, name, ValueKind::Integer, |key, text| {
         // What Go takes for a 32-bit number, as far as it is not negative.
         text.parse::<u32>()
             .ok()
@@ -83,27 +83,31 @@ const fn integer(section: Section, name: &'static str) -> Key<u32> {
     })
 }
 
-const fn list(section: Section, name: &'static str) -> Key<Vec<Box<str>>> {
-    Key::new(section, name, Kind::List, |_, text| Ok(parse::list(text)))
+const fn list(section: Section, name: &'static str) -> AnnotationKey<Vec<Box<str>>> {
+    AnnotationKey::new(section, name, ValueKind::List, |_, text| Ok(parse::list(text)))
 }
 
-const fn key_values(section: Section, name: &'static str) -> Key<Pairs> {
-    Key::new(section, name, Kind::KeyValues, |_, text| Ok(parse::key_values(text)))
+const fn key_values(section: Section, name: &'static str) -> AnnotationKey<Pairs> {
+    AnnotationKey::new(section, name, ValueKind::KeyValues, |_, text| Ok(parse::key_values(text)))
 }
 
-const fn map(section: Section, name: &'static str) -> Key<Pairs> {
-    Key::new(section, name, Kind::Map, |key, text| {
+const fn map(section: Section, name: &'static str) -> AnnotationKey<Pairs> {
+    AnnotationKey::new(section, name, ValueKind::Map, |key, text| {
         parse::map(text).ok_or_else(|| format!("failed to parse stringMap annotation, {key}: {text}"))
     })
 }
 
-const fn on_off(section: Section, name: &'static str, parse: Parse<bool>) -> Key<bool> {
-    Key::new(section, name, Kind::OneOf(&["on", "off"]), parse).from(Origin::Lbc)
+const fn on_off(section: Section, name: &'static str, parse: Parse<bool>) -> AnnotationKey<bool> {
+    AnnotationKey::new(section, name, ValueKind::OneOf(&["on", "off"]), parse).from(Origin::Lbc)
 }
 
 /// One that has no effect here.
-const fn ignored(name: &'static str, kind: Kind, from: Origin, why: &'static str) -> Row {
-    Row { without_effect: Some(why), from, ..Key::<()>::new(Section::WithoutEffect, name, kind, |_, _| Ok(())).row }
+const fn ignored(name: &'static str, kind: ValueKind, from: Origin, why: &'static str) -> Annotation {
+    Annotation {
+        without_effect: Some(why),
+        from,
+        ..AnnotationKey::<()>::new(Section::WithoutEffect, name, kind, |_, _| Ok(())).row
+    }
 }
 
 fn addresses<T>(what: &str, version: &str, text: &str, pick: fn(IpAddr) -> Option<T>) -> Result<Vec<T>, String> {
@@ -116,7 +120,7 @@ fn addresses<T>(what: &str, version: &str, text: &str, pick: fn(IpAddr) -> Optio
 
 use Section::{Addresses, Attributes, General, Health, Listeners, Security, Targets};
 
-pub(in crate::lb) static TYPE: Key<Box<str>> = text(General, "type")
+pub(in crate::lb) static TYPE: AnnotationKey<Box<str>> = text(General, "type")
     .default("`DefaultLoadBalancerType` of cloud.conf; refused without that")
     .effect(
         "`nlb`: a Network Load Balancer. `external`, `nlb-ip`: the AWS load balancer controller's, served here only with \
@@ -127,8 +131,8 @@ pub(in crate::lb) static TYPE: Key<Box<str>> = text(General, "type")
         "cannot update Load Balancer Type annotation \"…\" after creation for Classic Load Balancer",
     ]);
 
-pub(in crate::lb) static TARGET_TYPE: Key<TargetType> =
-    Key::new(General, "nlb-target-type", Kind::OneOf(&["instance", "ip"]), |_, text| {
+pub(in crate::lb) static TARGET_TYPE: AnnotationKey<TargetType> =
+    AnnotationKey::new(General, "nlb-target-type", ValueKind::OneOf(&["instance", "ip"]), |_, text| {
         TargetType::parse(text).ok_or_else(|| format!("unknown target type: {text}"))
     })
     .from(Origin::Lbc)
@@ -136,7 +140,7 @@ pub(in crate::lb) static TARGET_TYPE: Key<TargetType> =
     .effect("Whether nodes (by node port) or pods (by address) are targets.")
     .errors(&["unknown target type: x", "unable to support instance target type with an unallocated NodePort"]);
 
-pub(in crate::lb) static NAME: Key<Box<str>> = text(General, "name")
+pub(in crate::lb) static NAME: AnnotationKey<Box<str>> = text(General, "name")
     .from(Origin::Lbc)
     .default("`a` and the UID; the load balancer controller's name for what is claimed from it")
     .effect("Name of the load balancer; counts when it is made, and has no effect later.")
@@ -145,23 +149,23 @@ pub(in crate::lb) static NAME: Key<Box<str>> = text(General, "name")
         "load balancer name must consist of letters, digits and inner hyphens, and not begin with internal-",
     ]);
 
-pub(in crate::lb) static TAGS: Key<Pairs> = key_values(General, "additional-resource-tags").effect(
+pub(in crate::lb) static TAGS: AnnotationKey<Pairs> = key_values(General, "additional-resource-tags").effect(
     "Tags of the load balancer, its listeners, target groups and managed security group. The tags of cluster and Service \
      cannot be set with it.",
 )
 .errors(&["tag \"k\" is not possible in AWS: …"]);
 
-pub(in crate::lb) static NODE_LABELS: Key<Pairs> = key_values(General, "target-node-labels")
+pub(in crate::lb) static NODE_LABELS: AnnotationKey<Pairs> = key_values(General, "target-node-labels")
     .default("every node")
     .effect("Which nodes are targets: those that have all of these labels; `k` and `k=` mean any value. Not for `ip` targets.");
 
-pub(in crate::lb) static INTERNAL: Key<bool> =
-    Key::new(Addresses, "internal", Kind::Flag, |_, text| Ok(text != "false"))
+pub(in crate::lb) static INTERNAL: AnnotationKey<bool> =
+    AnnotationKey::new(Addresses, "internal", ValueKind::Flag, |_, text| Ok(text != "false"))
         .default("internet-facing; internal for what is claimed from the load balancer controller")
         .effect("Scheme. Any text but `false` means internal. Cannot be changed later.");
 
-pub(in crate::lb) static SCHEME: Key<Scheme> =
-    Key::new(Addresses, "scheme", Kind::OneOf(&["internal", "internet-facing"]), |_, text| {
+pub(in crate::lb) static SCHEME: AnnotationKey<Scheme> =
+    AnnotationKey::new(Addresses, "scheme", ValueKind::OneOf(&["internal", "internet-facing"]), |_, text| {
         Scheme::parse(text).ok_or_else(|| format!("unknown scheme: {text}"))
     })
     .from(Origin::Lbc)
@@ -169,8 +173,8 @@ pub(in crate::lb) static SCHEME: Key<Scheme> =
     .effect("Scheme; wins over `internal`. Cannot be changed later.")
     .errors(&["unknown scheme: x"]);
 
-pub(in crate::lb) static IP_ADDRESS_TYPE: Key<IpAddressType> =
-    Key::new(Addresses, "ip-address-type", Kind::OneOf(&["ipv4", "dualstack"]), |_, text| {
+pub(in crate::lb) static IP_ADDRESS_TYPE: AnnotationKey<IpAddressType> =
+    AnnotationKey::new(Addresses, "ip-address-type", ValueKind::OneOf(&["ipv4", "dualstack"]), |_, text| {
         let known = IpAddressType::parse(text).filter(|found| *found != IpAddressType::Ipv6);
         known.ok_or_else(|| format!("unknown IPAddressType: {text}"))
     })
@@ -179,13 +183,13 @@ pub(in crate::lb) static IP_ADDRESS_TYPE: Key<IpAddressType> =
     .effect("Address families that clients reach.")
     .errors(&["unknown IPAddressType: x", "unsupported IPv6 configuration, lb not dual-stack"]);
 
-pub(in crate::lb) static SUBNETS: Key<Vec<Box<str>>> = list(Addresses, "subnets")
+pub(in crate::lb) static SUBNETS: AnnotationKey<Vec<Box<str>>> = list(Addresses, "subnets")
     .default("one per zone, by tags; what a load balancer has, it keeps")
     .effect("Subnets, by ID or tag `Name`.")
     .errors(&["unable to resolve empty subnet slice", "expected to find n, but found m subnets"]);
 
-pub(in crate::lb) static ALLOCATIONS: Key<Vec<AllocationId>> =
-    Key::new(Addresses, "eip-allocations", Kind::List, |_, text| {
+pub(in crate::lb) static ALLOCATIONS: AnnotationKey<Vec<AllocationId>> =
+    AnnotationKey::new(Addresses, "eip-allocations", ValueKind::List, |_, text| {
         Ok(parse::list(text).iter().map(|id| AllocationId::from(&**id)).collect())
     })
     .effect("Elastic IP addresses, by ID, one per subnet in the order of the subnets.")
@@ -194,8 +198,8 @@ pub(in crate::lb) static ALLOCATIONS: Key<Vec<AllocationId>> =
         "count of EIP allocations (n) and subnets (m) must match",
     ]);
 
-pub(in crate::lb) static PRIVATE_IPV4: Key<Vec<Ipv4Addr>> =
-    Key::new(Addresses, "private-ipv4-addresses", Kind::List, |_, text| {
+pub(in crate::lb) static PRIVATE_IPV4: AnnotationKey<Vec<Ipv4Addr>> =
+    AnnotationKey::new(Addresses, "private-ipv4-addresses", ValueKind::List, |_, text| {
         addresses("private IPv4 addresses", "IPv4", text, |ip| match ip {
             IpAddr::V4(ip) => Some(ip),
             IpAddr::V6(_) => None,
@@ -210,23 +214,24 @@ pub(in crate::lb) static PRIVATE_IPV4: Key<Vec<Ipv4Addr>> =
         "expect one private IPv4 address configured for subnet: s",
     ]);
 
-pub(in crate::lb) static IPV6: Key<Vec<Ipv6Addr>> = Key::new(Addresses, "ipv6-addresses", Kind::List, |_, text| {
-    addresses("IPv6 addresses", "IPv6", text, |ip| match ip {
-        IpAddr::V6(ip) => Some(ip),
-        IpAddr::V4(_) => None,
+pub(in crate::lb) static IPV6: AnnotationKey<Vec<Ipv6Addr>> =
+    AnnotationKey::new(Addresses, "ipv6-addresses", ValueKind::List, |_, text| {
+        addresses("IPv6 addresses", "IPv6", text, |ip| match ip {
+            IpAddr::V6(ip) => Some(ip),
+            IpAddr::V4(_) => None,
+        })
     })
-})
-.from(Origin::Lbc)
-.effect("IPv6 addresses, one per subnet, in any order.")
-.errors(&[
-    "IPv6 addresses can only be set for dualstack load balancers",
-    "count of IPv6 addresses (n) and subnets (m) must match",
-    "IPv6 addresses must be valid IP address: x",
-    "IPv6 addresses must be valid IPv6 address: x",
-    "expect one IPv6 address configured for subnet: s",
-]);
+    .from(Origin::Lbc)
+    .effect("IPv6 addresses, one per subnet, in any order.")
+    .errors(&[
+        "IPv6 addresses can only be set for dualstack load balancers",
+        "count of IPv6 addresses (n) and subnets (m) must match",
+        "IPv6 addresses must be valid IP address: x",
+        "IPv6 addresses must be valid IPv6 address: x",
+        "expect one IPv6 address configured for subnet: s",
+    ]);
 
-pub(in crate::lb) static SOURCE_NAT: Key<bool> =
+pub(in crate::lb) static SOURCE_NAT: AnnotationKey<bool> =
     on_off(Addresses, "enable-prefix-for-ipv6-source-nat", |_, text| match text {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -241,20 +246,20 @@ pub(in crate::lb) static SOURCE_NAT: Key<bool> =
         "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on",
     ]);
 
-pub(in crate::lb) static SOURCE_RANGES: Key<Vec<Box<str>>> =
+pub(in crate::lb) static SOURCE_RANGES: AnnotationKey<Vec<Box<str>>> =
     list(Security, "service.beta.kubernetes.io/load-balancer-source-ranges")
         .default("`0.0.0.0/0`, and `::/0` with `dualstack`")
         .effect("Which clients may connect; `spec.loadBalancerSourceRanges` wins.")
         .errors(&["\"x\" is not a network in CIDR form", "unsupported v6 cidr c when lb is not dualstack"]);
 
-pub(in crate::lb) static SECURITY_GROUPS: Key<Vec<Box<str>>> = list(Security, "security-groups")
+pub(in crate::lb) static SECURITY_GROUPS: AnnotationKey<Vec<Box<str>>> = list(Security, "security-groups")
     .default("by `NLBSecurityGroupMode` of cloud.conf: none, or a managed one")
     .effect(
         "Security groups of the load balancer, by ID or tag `Name`, whose rules are left alone. Counts with \
          `NLBSecurityGroupMode=Managed`, and for what is claimed from the load balancer controller.",
     );
 
-pub(in crate::lb) static EXTRA_SECURITY_GROUPS: Key<Vec<Box<str>>> = list(Security, "extra-security-groups")
+pub(in crate::lb) static EXTRA_SECURITY_GROUPS: AnnotationKey<Vec<Box<str>>> = list(Security, "extra-security-groups")
     .from(Origin::Classic)
     .effect("None: refused.")
     .errors(&[
@@ -262,19 +267,22 @@ pub(in crate::lb) static EXTRA_SECURITY_GROUPS: Key<Vec<Box<str>>> = list(Securi
          supported by NLB",
     ]);
 
-pub(in crate::lb) static DISABLE_SECURITY_GROUP: Key<bool> = boolean(Security, "disable-nlb-sg")
+pub(in crate::lb) static DISABLE_SECURITY_GROUP: AnnotationKey<bool> = boolean(Security, "disable-nlb-sg")
     .from(Origin::Lbc)
     .default("`false`")
     .effect("The load balancer gets no security group.")
     .errors(&["conflicting security groups configuration"]);
 
-pub(in crate::lb) static MANAGE_BACKEND_RULES: Key<bool> = boolean(Security, "manage-backend-security-group-rules")
-    .from(Origin::Lbc)
-    .default("`false` with `security-groups` for a class or type of the load balancer controller, else `true`")
-    .effect("Whether rules of the security groups of nodes and pods are looked after.")
-    .errors(&["backendSG feature is required to manage worker node SG rules when frontendSG is manually specified"]);
+pub(in crate::lb) static MANAGE_BACKEND_RULES: AnnotationKey<bool> =
+    boolean(Security, "manage-backend-security-group-rules")
+        .from(Origin::Lbc)
+        .default("`false` with `security-groups` for a class or type of the load balancer controller, else `true`")
+        .effect("Whether rules of the security groups of nodes and pods are looked after.")
+        .errors(&[
+            "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified",
+        ]);
 
-pub(in crate::lb) static PRIVATE_LINK_RULES: Key<bool> =
+pub(in crate::lb) static PRIVATE_LINK_RULES: AnnotationKey<bool> =
     on_off(Security, "inbound-sg-rules-on-private-link-traffic", |_, text| match text {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -286,32 +294,32 @@ pub(in crate::lb) static PRIVATE_LINK_RULES: Key<bool> =
     .effect("Whether the security groups' rules hold for traffic from PrivateLink.")
     .errors(&["Invalid value for securityGroupsInboundRulesOnPrivateLink status: x, value must be one of [on, off]"]);
 
-pub(in crate::lb) static PREFIX_LISTS: Key<Vec<Box<str>>> = list(Security, "security-group-prefix-lists")
+pub(in crate::lb) static PREFIX_LISTS: AnnotationKey<Vec<Box<str>>> = list(Security, "security-group-prefix-lists")
     .from(Origin::Lbc)
     .effect(
         "Prefix lists (`pl-…`) that may connect, in a managed security group. Alone they replace the default ranges.",
     )
     .errors(&["prefix lists need a managed security group (NLBSecurityGroupMode=Managed)"]);
 
-pub(in crate::lb) static CERTIFICATES: Key<Vec<Box<str>>> = list(Listeners, "ssl-cert")
+pub(in crate::lb) static CERTIFICATES: AnnotationKey<Vec<Box<str>>> = list(Listeners, "ssl-cert")
     .effect("ARNs of certificates: the default one, then those for SNI. Makes listeners of TCP ports TLS.");
 
-pub(in crate::lb) static TLS_PORTS: Key<Vec<Box<str>>> = list(Listeners, "ssl-ports").default("`*`").effect(
+pub(in crate::lb) static TLS_PORTS: AnnotationKey<Vec<Box<str>>> = list(Listeners, "ssl-ports").default("`*`").effect(
     "Which ports are TLS with `ssl-cert`: numbers, names, or `*` for all. One that is no port makes a warning.",
 );
 
-pub(in crate::lb) static TLS_POLICY: Key<Box<str>> =
+pub(in crate::lb) static TLS_POLICY: AnnotationKey<Box<str>> =
     text(Listeners, "ssl-negotiation-policy").default("AWS' own").effect("Security policy of TLS listeners.");
 
-pub(in crate::lb) static BACKEND_PROTOCOL: Key<Box<str>> = text(Listeners, "backend-protocol")
+pub(in crate::lb) static BACKEND_PROTOCOL: AnnotationKey<Box<str>> = text(Listeners, "backend-protocol")
     .default("TCP")
     .effect("`ssl`: targets of TLS listeners are spoken to with TLS. Any other value: with TCP.");
 
 /// What `alpn-policy` may say.
 const ALPN: &[&str] = &["None", "HTTP1Only", "HTTP2Only", "HTTP2Optional", "HTTP2Preferred"];
 
-pub(in crate::lb) static ALPN_POLICY: Key<Box<str>> =
-    Key::new(Listeners, "alpn-policy", Kind::OneOf(ALPN), |_, text| {
+pub(in crate::lb) static ALPN_POLICY: AnnotationKey<Box<str>> =
+    AnnotationKey::new(Listeners, "alpn-policy", ValueKind::OneOf(ALPN), |_, text| {
         let known = ALPN.contains(&text).then(|| text.into());
         known.ok_or_else(|| format!("invalid ALPN policy {text}, policy must be one of [{}]", ALPN.join(", ")))
     })
@@ -322,13 +330,13 @@ pub(in crate::lb) static ALPN_POLICY: Key<Box<str>> =
         "invalid ALPN policy x, policy must be one of [None, HTTP1Only, HTTP2Only, HTTP2Optional, HTTP2Preferred]",
     ]);
 
-pub(in crate::lb) static LISTENER_ATTRIBUTES: Key<Pairs> = map(Listeners, "listener-attributes.")
+pub(in crate::lb) static LISTENER_ATTRIBUTES: AnnotationKey<Pairs> = map(Listeners, "listener-attributes.")
     .port("${protocol}-${port}")
     .from(Origin::Lbc)
     .effect("Attributes of that listener, such as `tcp.idle_timeout.seconds=400` (60 to 6000); others are left alone.")
     .errors(&["tcp.idle_timeout.seconds must be a number from 60 to 6000, not x"]);
 
-pub(in crate::lb) static TCP_UDP: Key<bool> = boolean(Listeners, "enable-tcp-udp-listener")
+pub(in crate::lb) static TCP_UDP: AnnotationKey<bool> = boolean(Listeners, "enable-tcp-udp-listener")
     .from(Origin::Lbc)
     .default("`true`")
     .effect("TCP and UDP on one port make one TCP_UDP listener. Both take the same node port, or target port.")
@@ -339,7 +347,7 @@ pub(in crate::lb) static TCP_UDP: Key<bool> = boolean(Listeners, "enable-tcp-udp
         "TCP and UDP on port n need the same node port, but have a and b",
     ]);
 
-pub(in crate::lb) static PROXY_PROTOCOL: Key<()> = Key::new(Targets, "proxy-protocol", Kind::OneOf(&["*"]), |_, text| {
+pub(in crate::lb) static PROXY_PROTOCOL: AnnotationKey<()> = AnnotationKey::new(Targets, "proxy-protocol", ValueKind::OneOf(&["*"]), |_, text| {
     let message = || {
         format!(
             "invalid value {text} for Load Balancer proxy protocol v2 annotation, only value currently supported is *"
@@ -352,10 +360,11 @@ pub(in crate::lb) static PROXY_PROTOCOL: Key<()> = Key::new(Targets, "proxy-prot
 .effect("Proxy protocol v2 towards all targets; wins over the other ways to ask for it.")
     .errors(&["invalid value x for Load Balancer proxy protocol v2 annotation, only value currently supported is *"]);
 
-pub(in crate::lb) static PROXY_PROTOCOL_PORTS: Key<Vec<Box<str>>> = list(Targets, "proxy-protocol-per-target-group")
-    .from(Origin::Lbc)
-    .effect("Service ports whose targets get proxy protocol v2; the others' do not.")
-    .errors(&["invalid port number in proxy-protocol-per-target-group: x"]);
+pub(in crate::lb) static PROXY_PROTOCOL_PORTS: AnnotationKey<Vec<Box<str>>> =
+    list(Targets, "proxy-protocol-per-target-group")
+        .from(Origin::Lbc)
+        .effect("Service ports whose targets get proxy protocol v2; the others' do not.")
+        .errors(&["invalid port number in proxy-protocol-per-target-group: x"]);
 
 /// What may be wrong with attributes of target groups.
 const TARGET_ERRORS: &[&str] = &[
@@ -367,27 +376,27 @@ const TARGET_ERRORS: &[&str] = &[
     "error validating target group attributes: the attribute \"k\" is not supported by the controller or is invalid",
 ];
 
-pub(in crate::lb) static TARGET_ATTRIBUTES: Key<Pairs> = key_values(Targets, "target-group-attributes")
+pub(in crate::lb) static TARGET_ATTRIBUTES: AnnotationKey<Pairs> = key_values(Targets, "target-group-attributes")
     .effect(
         "Attributes of target groups, such as `preserve_client_ip.enabled=false`; others are left alone. One that is taken \
          off the list keeps its last value.",
     )
     .errors(TARGET_ERRORS);
 
-pub(in crate::lb) static PORT_TARGET_ATTRIBUTES: Key<Pairs> = key_values(Targets, "target-group-attributes.")
+pub(in crate::lb) static PORT_TARGET_ATTRIBUTES: AnnotationKey<Pairs> = key_values(Targets, "target-group-attributes.")
     .port("${port}")
     .from(Origin::Lbc)
     .effect("The same for the target group of one Service port; adds to the general ones and wins over them.")
     .errors(TARGET_ERRORS);
 
-pub(in crate::lb) static MULTI_CLUSTER: Key<bool> = boolean(Targets, "multi-cluster-target-group")
+pub(in crate::lb) static MULTI_CLUSTER: AnnotationKey<bool> = boolean(Targets, "multi-cluster-target-group")
     .from(Origin::Lbc)
     .default("`false`")
     .effect("Only `false`: target groups belong to one cluster here.")
     .errors(&["target groups of several clusters are not supported"]);
 
-pub(in crate::lb) static HEALTH_PROTOCOL: Key<HealthProtocol> =
-    Key::new(Health, "healthcheck-protocol", Kind::OneOf(&["TCP", "HTTP", "HTTPS"]), |_, text| {
+pub(in crate::lb) static HEALTH_PROTOCOL: AnnotationKey<HealthProtocol> =
+    AnnotationKey::new(Health, "healthcheck-protocol", ValueKind::OneOf(&["TCP", "HTTP", "HTTPS"]), |_, text| {
         let upper = text.to_ascii_uppercase();
         HealthProtocol::parse(&upper).ok_or_else(|| format!("Unsupported health check protocol {upper}"))
     })
@@ -395,7 +404,7 @@ pub(in crate::lb) static HEALTH_PROTOCOL: Key<HealthProtocol> =
     .effect("Protocol, in any case.")
     .errors(&["Unsupported health check protocol X"]);
 
-pub(in crate::lb) static HEALTH_PORT: Key<Box<str>> = text(Health, "healthcheck-port")
+pub(in crate::lb) static HEALTH_PORT: AnnotationKey<Box<str>> = text(Health, "healthcheck-port")
     .default("`traffic-port`; the health-check node port for instances with `externalTrafficPolicy: Local`")
     .effect("`traffic-port`, a number, or the name of a Service port.")
     .errors(&[
@@ -404,50 +413,50 @@ pub(in crate::lb) static HEALTH_PORT: Key<Box<str>> = text(Health, "healthcheck-
         "cannot use named healthCheckPort for IP TargetType when service's targetPort is a named port",
     ]);
 
-pub(in crate::lb) static HEALTH_PATH: Key<Box<str>> = text(Health, "healthcheck-path")
+pub(in crate::lb) static HEALTH_PATH: AnnotationKey<Box<str>> = text(Health, "healthcheck-path")
     .default("`/`; `/healthz` for instances with `externalTrafficPolicy: Local`")
     .effect("Path; not for TCP.");
 
-pub(in crate::lb) static HEALTH_INTERVAL: Key<u32> = integer(Health, "healthcheck-interval")
+pub(in crate::lb) static HEALTH_INTERVAL: AnnotationKey<u32> = integer(Health, "healthcheck-interval")
     .default("30; 10 for instances with `externalTrafficPolicy: Local`, and for what is claimed from the load balancer controller")
     .unit("seconds, 5 to 300")
     .effect("Time between two checks.");
 
-pub(in crate::lb) static HEALTH_TIMEOUT: Key<u32> = integer(Health, "healthcheck-timeout")
+pub(in crate::lb) static HEALTH_TIMEOUT: AnnotationKey<u32> = integer(Health, "healthcheck-timeout")
     .default("10; 6 for HTTP; never more than the interval")
     .unit("seconds, 2 to 120")
     .effect("Time for an answer.")
     .errors(&["health check timeout (t) must not exceed the interval (i)"]);
 
-pub(in crate::lb) static HEALTHY_THRESHOLD: Key<u32> = integer(Health, "healthcheck-healthy-threshold")
+pub(in crate::lb) static HEALTHY_THRESHOLD: AnnotationKey<u32> = integer(Health, "healthcheck-healthy-threshold")
     .default("3; 2 for instances with `externalTrafficPolicy: Local`")
     .unit("checks, 2 to 10")
     .effect("Good checks until a target is healthy.");
 
-pub(in crate::lb) static UNHEALTHY_THRESHOLD: Key<u32> = integer(Health, "healthcheck-unhealthy-threshold")
+pub(in crate::lb) static UNHEALTHY_THRESHOLD: AnnotationKey<u32> = integer(Health, "healthcheck-unhealthy-threshold")
     .default("3; 2 for instances with `externalTrafficPolicy: Local`")
     .unit("checks, 2 to 10")
     .effect("Bad checks until a target is unhealthy.");
 
-pub(in crate::lb) static SUCCESS_CODES: Key<Box<str>> = text(Health, "healthcheck-success-codes")
+pub(in crate::lb) static SUCCESS_CODES: AnnotationKey<Box<str>> = text(Health, "healthcheck-success-codes")
     .from(Origin::Lbc)
     .default("AWS' own; `200-399` for what is claimed from the load balancer controller")
     .effect("Status codes of a good check; not for TCP.");
 
-pub(in crate::lb) static CROSS_ZONE: Key<bool> = boolean(Attributes, "cross-zone-load-balancing-enabled")
+pub(in crate::lb) static CROSS_ZONE: AnnotationKey<bool> = boolean(Attributes, "cross-zone-load-balancing-enabled")
     .default("`false`")
     .effect("`load_balancing.cross_zone.enabled`.");
 
-pub(in crate::lb) static ACCESS_LOG: Key<bool> =
+pub(in crate::lb) static ACCESS_LOG: AnnotationKey<bool> =
     boolean(Attributes, "access-log-enabled").default("`false`").effect("`access_logs.s3.enabled`.");
 
-pub(in crate::lb) static ACCESS_LOG_BUCKET: Key<Box<str>> =
+pub(in crate::lb) static ACCESS_LOG_BUCKET: AnnotationKey<Box<str>> =
     text(Attributes, "access-log-s3-bucket-name").effect("`access_logs.s3.bucket`, with access logs on.");
 
-pub(in crate::lb) static ACCESS_LOG_PREFIX: Key<Box<str>> =
+pub(in crate::lb) static ACCESS_LOG_PREFIX: AnnotationKey<Box<str>> =
     text(Attributes, "access-log-s3-bucket-prefix").effect("`access_logs.s3.prefix`, with access logs on.");
 
-pub(in crate::lb) static ATTRIBUTES: Key<Pairs> = map(Attributes, "attributes")
+pub(in crate::lb) static ATTRIBUTES: AnnotationKey<Pairs> = map(Attributes, "attributes")
     .from(Origin::Lbc)
     .effect(
         "Attributes of the load balancer; the annotations above win, others are left alone. With \
@@ -462,7 +471,7 @@ const CLASSIC: &str = "for classic load balancers only";
 const NOT_HERE: &str = "not supported here";
 
 /// Every row. Whatever is here is known, read or not.
-pub(in crate::lb) static ALL: [&Row; 54] = [
+pub(in crate::lb) static ALL: [&Annotation; 54] = [
     &TYPE.row,
     &TARGET_TYPE.row,
     &NAME.row,
@@ -508,21 +517,21 @@ pub(in crate::lb) static ALL: [&Row; 54] = [
     &ACCESS_LOG_BUCKET.row,
     &ACCESS_LOG_PREFIX.row,
     &ATTRIBUTES.row,
-    &ignored("access-log-emit-interval", Kind::Integer, Origin::Classic, CLASSIC),
-    &ignored("connection-draining-enabled", Kind::Bool, Origin::Classic, CLASSIC),
-    &ignored("connection-draining-timeout", Kind::Integer, Origin::Classic, CLASSIC),
-    &ignored("connection-idle-timeout", Kind::Integer, Origin::Classic, CLASSIC),
+    &ignored("access-log-emit-interval", ValueKind::Integer, Origin::Classic, CLASSIC),
+    &ignored("connection-draining-enabled", ValueKind::Bool, Origin::Classic, CLASSIC),
+    &ignored("connection-draining-timeout", ValueKind::Integer, Origin::Classic, CLASSIC),
+    &ignored("connection-idle-timeout", ValueKind::Integer, Origin::Classic, CLASSIC),
     &ignored(
         "enable-icmp-for-path-mtu-discovery",
-        Kind::OneOf(&["on"]),
+        ValueKind::OneOf(&["on"]),
         Origin::Lbc,
         "managed security groups always let in what path MTU discovery needs",
     ),
-    &ignored("source-nat-ipv6-prefixes", Kind::List, Origin::Lbc, "AWS chooses the prefixes"),
-    &ignored("quic-enabled-ports", Kind::List, Origin::Lbc, NOT_HERE),
-    &ignored("minimum-load-balancer-capacity", Kind::Map, Origin::Lbc, NOT_HERE),
-    &Row {
+    &ignored("source-nat-ipv6-prefixes", ValueKind::List, Origin::Lbc, "AWS chooses the prefixes"),
+    &ignored("quic-enabled-ports", ValueKind::List, Origin::Lbc, NOT_HERE),
+    &ignored("minimum-load-balancer-capacity", ValueKind::Map, Origin::Lbc, NOT_HERE),
+    &Annotation {
         port: "${protocol}-${port}",
-        ..ignored("service.beta.kubernetes.io/actions.", Kind::Text, Origin::Lbc, NOT_HERE)
+        ..ignored("service.beta.kubernetes.io/actions.", ValueKind::Text, Origin::Lbc, NOT_HERE)
     },
 ];

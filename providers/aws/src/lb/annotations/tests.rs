@@ -43,7 +43,7 @@ fn keys_with_a_port_are_told_from_those_without() {
         ("service.beta.kubernetes.io/aws-load-balancer-target-group-attributes.81", ""),
         ("service.beta.kubernetes.io/aws-load-balancer-target-node-labels", "x"),
     ]);
-    let mut reader = Reader::new(&service);
+    let mut reader = AnnotationReader::new(&service);
     assert_eq!(reader.get(&TARGET_ATTRIBUTES).unwrap().len(), 1);
     let ports: Vec<_> = reader.each(&PORT_TARGET_ATTRIBUTES).into_iter().map(|(port, _)| port).collect();
     assert_eq!(ports, ["443", "80"]);
@@ -54,12 +54,12 @@ fn keys_with_a_port_are_told_from_those_without() {
 fn a_mistake_names_the_whole_key_and_is_told_once() {
     let bad = "service.beta.kubernetes.io/aws-load-balancer-listener-attributes.TCP-80";
     let service = service(&[(bad, "nonsense")]);
-    let mut reader = Reader::new(&service);
+    let mut reader = AnnotationReader::new(&service);
     for _ in 0..2 {
         assert!(reader.each(&LISTENER_ATTRIBUTES).is_empty());
     }
     let message = format!("failed to parse stringMap annotation, {bad}: nonsense");
-    assert_eq!(reader.finish(), [InvalidInput::new(bad, message)]);
+    assert_eq!(reader.finish(), [FieldError::new(bad, message)]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_has_no_effect_is_listed_with_the_reason() {
         ("service.beta.kubernetes.io/load-balancer-source-ranges", "10.0.0.0/8"),
         ("somebody.else/annotation", "x"),
     ]);
-    let names: Vec<_> = without_effect(&service);
+    let names: Vec<_> = ignored_annotations(&service);
     assert_eq!(
         names,
         [

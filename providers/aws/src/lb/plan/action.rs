@@ -10,16 +10,16 @@ use crate::api::{
 
 /// One change and why it is made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct PlannedAction {
     /// The change.
-    pub action: Action,
+    pub action: ActionKind,
     /// Why, in words.
-    pub why: Box<str>,
+    pub reason: Box<str>,
 }
 
 /// One change. What concerns the load balancer means the one of the Service, made earlier in the plan or before.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum ActionKind {
     /// Make the load balancer.
     CreateLoadBalancer(Box<CreateLoadBalancer>),
     /// Set its address families.
@@ -39,13 +39,13 @@ pub enum Action {
     /// Change a health check.
     ModifyTargetGroup(TargetGroupArn, HealthCheck),
     /// Set attributes of a target group.
-    ModifyTargetGroupAttributes(GroupRef, Attributes),
+    ModifyTargetGroupAttributes(TargetGroupRef, Attributes),
     /// Deregister targets, at most 200.
     DeregisterTargets(TargetGroupArn, Vec<Target>),
     /// Register targets, at most 200.
-    RegisterTargets(GroupRef, Vec<Target>),
+    RegisterTargets(TargetGroupRef, Vec<Target>),
     /// Grant in security groups what is missing.
-    OpenSecurityGroups,
+    AddSecurityGroupRules,
     /// Make a listener.
     CreateListener(ListenerSettings),
     /// Change a listener.
@@ -61,9 +61,9 @@ pub enum Action {
     /// Delete a target group.
     DeleteTargetGroup(TargetGroupArn),
     /// Revoke in security groups what is not wanted any more.
-    CloseSecurityGroups,
+    RemoveSecurityGroupRules,
     /// Give up security groups that are not on the load balancer any more.
-    ReleaseSecurityGroups(Vec<SecurityGroupId>),
+    CleanUpSecurityGroups(Vec<SecurityGroupId>),
 }
 
 /// How a load balancer stands in its subnets.
@@ -81,7 +81,7 @@ pub struct SubnetChange {
 
 /// A target group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GroupRef {
+pub enum TargetGroupRef {
     /// One that was there before.
     Existing(TargetGroupArn),
     /// The one that this plan makes for the listener at this place.
@@ -103,7 +103,7 @@ pub struct ListenerSettings {
     /// Its place.
     pub key: ListenerKey,
     /// Where it forwards to.
-    pub group: GroupRef,
+    pub group: TargetGroupRef,
     /// Default certificate, for TLS.
     pub certificate: Option<Box<str>>,
     /// Security policy, for TLS; AWS' default, or the one it has, when `None`.
@@ -114,7 +114,7 @@ pub struct ListenerSettings {
     pub tags: Tags,
 }
 
-impl Action {
+impl ActionKind {
     /// Returns which request it is; `None` for what other parts plan in detail.
     pub fn request(&self) -> Option<Request> {
         Some(match self {
@@ -137,7 +137,9 @@ impl Action {
             Self::RemoveListenerCertificate(..) => Request::RemoveListenerCertificates,
             Self::DeleteListener(_) => Request::DeleteListener,
             Self::DeleteTargetGroup(_) => Request::DeleteTargetGroup,
-            Self::OpenSecurityGroups | Self::CloseSecurityGroups | Self::ReleaseSecurityGroups(_) => return None,
+            Self::AddSecurityGroupRules | Self::RemoveSecurityGroupRules | Self::CleanUpSecurityGroups(_) => {
+                return None;
+            }
         })
     }
 
@@ -154,9 +156,9 @@ impl Action {
 
     fn object(&self, balancer: &str) -> String {
         let place = |(port, protocol): &ListenerKey| format!("listener {protocol}/{port} of {balancer}");
-        let group = |group: &GroupRef| match group {
-            GroupRef::Existing(arn) => arn.to_string(),
-            GroupRef::New(key) => format!("target group of {}", place(key)),
+        let group = |group: &TargetGroupRef| match group {
+            TargetGroupRef::Existing(arn) => arn.to_string(),
+            TargetGroupRef::New(key) => format!("target group of {}", place(key)),
         };
         let listener = |listener: &ListenerRef| match listener {
             ListenerRef::Existing(arn) => arn.to_string(),
@@ -179,13 +181,13 @@ impl Action {
     }
 }
 
-impl Step {
+impl PlannedAction {
     /// Says it in words; `None` for what other parts plan in detail.
     pub fn describe(&self, balancer: &str) -> Option<PlannedChange> {
         Some(PlannedChange {
             operation: self.action.request()?.name().into(),
             object: self.action.object(balancer).into(),
-            reason: self.why.clone(),
+            reason: self.reason.clone(),
         })
     }
 }

@@ -4,112 +4,112 @@ use std::collections::BTreeSet;
 
 use super::{
     Planner,
-    action::{Action, ListenerRef, ListenerSettings},
-    defaults::{self, besides_defaults},
-    different,
-    groups::{Pair, Pairing},
+    action::{ActionKind, ListenerRef, ListenerSettings},
+    changed_attributes,
+    default_attributes::{self, without_defaults},
     keys,
+    target_groups::{ListenerGroupPair, TargetGroupPairing},
 };
 use crate::{
     api::{Tags, elb::ElbProtocol},
-    lb::{model::ListenerKey, seen::SeenListener},
+    lb::{model::ListenerKey, seen::ObservedListener},
 };
 
 impl Planner<'_> {
     /// Brings listeners in line. One that has the place of a wanted one goes immediately before that is made; others that
     /// are not wanted go after all wanted ones are there.
-    pub(super) fn listeners(&mut self, pairing: &Pairing<'_>) {
+    pub(super) fn listeners(&mut self, pairing: &TargetGroupPairing<'_>) {
         let cleared = self.deleted();
-        let seen = self.observed.balancer.iter().flat_map(|balancer| &balancer.listeners);
-        let is_wanted = |seen: &&SeenListener| {
+        let seen = self.observed.load_balancer.iter().flat_map(|balancer| &balancer.listeners);
+        let is_wanted = |seen: &&ObservedListener| {
             !cleared.contains(&seen.listener.arn) && pairing.pairs.iter().any(|pair| seen.key() == Some(pair.key()))
         };
-        let (living, unwanted): (Vec<&SeenListener>, Vec<&SeenListener>) = seen.partition(is_wanted);
+        let (living, unwanted): (Vec<&ObservedListener>, Vec<&ObservedListener>) = seen.partition(is_wanted);
         let mut unwanted: Vec<_> = unwanted.into_iter().filter(|seen| !cleared.contains(&seen.listener.arn)).collect();
         for pair in &pairing.pairs {
             if let Some(seen) = living.iter().find(|seen| seen.key() == Some(pair.key())) {
                 self.existing_listener(pair, seen);
                 continue;
             }
-            let in_the_way = |seen: &&SeenListener| seen.key().is_some_and(|key| collide(key, pair.key()));
+            let in_the_way = |seen: &&ObservedListener| seen.key().is_some_and(|key| conflicts(key, pair.key()));
             let (now, later) = unwanted.into_iter().partition(in_the_way);
             unwanted = later;
             for seen in now {
                 let why = format!("listener {}/{} needs its port", pair.key().1, pair.key().0);
-                self.add(Action::DeleteListener(seen.listener.arn.clone()), why);
+                self.add(ActionKind::DeleteListener(seen.listener.arn.clone()), why);
             }
             self.new_listener(pair);
         }
         for seen in unwanted {
             let protocol = seen.listener.protocol.map_or("unknown", ElbProtocol::as_str);
             let why = format!("listener {protocol}/{} is not wanted", seen.listener.port);
-            self.add(Action::DeleteListener(seen.listener.arn.clone()), why);
+            self.add(ActionKind::DeleteListener(seen.listener.arn.clone()), why);
         }
     }
 
     fn deleted(&self) -> BTreeSet<crate::api::ListenerArn> {
         let deleted = self.steps.iter().filter_map(|step| match &step.action {
-            Action::DeleteListener(arn) => Some(arn.clone()),
+            ActionKind::DeleteListener(arn) => Some(arn.clone()),
             _ => None,
         });
         deleted.collect()
     }
 
-    fn new_listener(&mut self, pair: &Pair<'_>) {
+    fn new_listener(&mut self, pair: &ListenerGroupPair<'_>) {
         let key = pair.key();
         let why = format!("listener {}/{} is missing", key.1, key.0);
-        self.add(Action::CreateListener(settings(pair, self.resolved.tags.clone())), why);
+        self.add(ActionKind::CreateListener(settings(pair, self.resolved.tags.clone())), why);
         // One in each request: more are refused.
-        for certificate in pair.want.tls.iter().flat_map(|tls| &tls.certificates[1..]) {
-            let add = Action::AddListenerCertificate(ListenerRef::New(key), certificate.clone());
+        for certificate in pair.desired.tls.iter().flat_map(|tls| &tls.certificates[1..]) {
+            let add = ActionKind::AddListenerCertificate(ListenerRef::New(key), certificate.clone());
             self.add(add, "a certificate for SNI is missing");
         }
-        let attributes = besides_defaults(&pair.want.attributes, &defaults::listener());
+        let attributes = without_defaults(&pair.desired.attributes, &default_attributes::listener());
         if !attributes.is_empty() {
             let why = format!("{} differ from AWS' defaults", keys(&attributes));
-            self.add(Action::ModifyListenerAttributes(ListenerRef::New(key), attributes), why);
+            self.add(ActionKind::ModifyListenerAttributes(ListenerRef::New(key), attributes), why);
         }
     }
 
-    fn existing_listener(&mut self, pair: &Pair<'_>, seen: &SeenListener) {
+    fn existing_listener(&mut self, pair: &ListenerGroupPair<'_>, seen: &ObservedListener) {
         let arn = &seen.listener.arn;
         let why = listener_differs(pair, seen);
         if !why.is_empty() {
-            let modify = Action::ModifyListener(arn.clone(), settings(pair, Tags::new()));
+            let modify = ActionKind::ModifyListener(arn.clone(), settings(pair, Tags::new()));
             self.add(modify, format!("{} differ", why.join(", ")));
         }
-        if let (Some(tls), Some(have)) = (&pair.want.tls, &seen.certificates) {
+        if let (Some(tls), Some(have)) = (&pair.desired.tls, &seen.certificates) {
             let want: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
             for certificate in want.difference(have) {
-                let add = Action::AddListenerCertificate(ListenerRef::Existing(arn.clone()), certificate.clone());
+                let add = ActionKind::AddListenerCertificate(ListenerRef::Existing(arn.clone()), certificate.clone());
                 self.add(add, "a certificate for SNI is missing");
             }
             // The default certificate may be listed once more; that harms nobody.
             for certificate in have.difference(&want).filter(|arn| **arn != tls.certificates[0]) {
-                let remove = Action::RemoveListenerCertificate(arn.clone(), certificate.clone());
+                let remove = ActionKind::RemoveListenerCertificate(arn.clone(), certificate.clone());
                 self.add(remove, "a certificate for SNI is not wanted");
             }
         }
         if let Some(attributes) = &seen.attributes {
-            let differing = different(&pair.want.attributes, attributes);
+            let differing = changed_attributes(&pair.desired.attributes, attributes);
             if !differing.is_empty() {
                 let why = format!("{} differ", keys(&differing));
-                self.add(Action::ModifyListenerAttributes(ListenerRef::Existing(arn.clone()), differing), why);
+                self.add(ActionKind::ModifyListenerAttributes(ListenerRef::Existing(arn.clone()), differing), why);
             }
         }
     }
 }
 
-fn listener_differs(pair: &Pair<'_>, seen: &SeenListener) -> Vec<&'static str> {
+fn listener_differs(pair: &ListenerGroupPair<'_>, seen: &ObservedListener) -> Vec<&'static str> {
     let mut why = Vec::new();
     let group = match pair.group() {
-        super::GroupRef::Existing(arn) => seen.listener.target_group.as_ref() == Some(&arn),
-        super::GroupRef::New(_) => false,
+        super::TargetGroupRef::Existing(arn) => seen.listener.target_group.as_ref() == Some(&arn),
+        super::TargetGroupRef::New(_) => false,
     };
     if !group {
         why.push("target group");
     }
-    let Some(tls) = &pair.want.tls else { return why };
+    let Some(tls) = &pair.desired.tls else { return why };
     if seen.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
         why.push("default certificate");
     }
@@ -124,8 +124,8 @@ fn listener_differs(pair: &Pair<'_>, seen: &SeenListener) -> Vec<&'static str> {
     why
 }
 
-fn settings(pair: &Pair<'_>, tags: Tags) -> ListenerSettings {
-    let tls = pair.want.tls.as_ref();
+fn settings(pair: &ListenerGroupPair<'_>, tags: Tags) -> ListenerSettings {
+    let tls = pair.desired.tls.as_ref();
     ListenerSettings {
         key: pair.key(),
         group: pair.group(),
@@ -138,6 +138,6 @@ fn settings(pair: &Pair<'_>, tags: Tags) -> ListenerSettings {
 
 /// Tells whether two listeners cannot be there together: a port has one listener, whatever its protocol; both TCP and UDP
 /// are what TCP_UDP is for.
-fn collide(one: ListenerKey, other: ListenerKey) -> bool {
+fn conflicts(one: ListenerKey, other: ListenerKey) -> bool {
     one.0 == other.0
 }

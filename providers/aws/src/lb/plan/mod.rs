@@ -5,32 +5,31 @@
 //! interrupted plan left gives the rest of it.
 
 mod action;
-pub mod defaults;
-mod groups;
+pub mod default_attributes;
 mod listeners;
+mod target_groups;
 
 use std::{collections::BTreeSet, str::FromStr};
 
 use ccm_core::provider::{CloudError, Digest};
 
 pub use self::{
-    action::{Action, GroupRef, ListenerRef, ListenerSettings, Step, SubnetChange},
-    defaults as default_attributes,
-    groups::differs as health_check_differs,
+    action::{ActionKind, ListenerRef, ListenerSettings, PlannedAction, SubnetChange, TargetGroupRef},
+    target_groups::differs as health_check_differs,
 };
-use self::{defaults::besides_defaults, groups::Pairing};
+use self::{default_attributes::without_defaults, target_groups::TargetGroupPairing};
 use super::{
-    model::{Targets, Wanted},
-    seen::{Observed, SeenBalancer},
+    model::{DesiredLoadBalancer, Targets},
+    seen::{ObservedLoadBalancer, ObservedState},
 };
 use crate::api::{
     AllocationId, SecurityGroupId, SubnetId, Tags, VpcId,
-    elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MOST_TAGGED, SubnetMapping},
+    elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MAX_TAGGED, SubnetMapping},
 };
 
 /// What is wanted, as far as it depends on the VPC and the cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resolved {
+pub struct ResolvedInput {
     /// VPC of target groups.
     pub vpc: VpcId,
     /// Tags of everything, complete.
@@ -42,65 +41,73 @@ pub struct Resolved {
     /// Targets of each listener's target group.
     pub targets: Targets,
     /// Digest of what decides about rules of security groups.
-    pub exposure: Digest,
+    pub rules_digest: Digest,
 }
 
 /// Plans what has to be done; empty when everything is as wanted.
 ///
 /// # Errors
 /// What AWS does not let change without another load balancer.
-pub fn plan(wanted: &Wanted, resolved: &Resolved, observed: &Observed) -> Result<Vec<Step>, CloudError> {
-    let mut planner = Planner { wanted, resolved, observed, steps: Vec::new() };
-    match &observed.balancer {
-        None => planner.create()?,
-        Some(seen) => planner.balancer(seen)?,
+pub fn plan(
+    wanted: &DesiredLoadBalancer,
+    resolved: &ResolvedInput,
+    observed: &ObservedState,
+) -> Result<Vec<PlannedAction>, CloudError> {
+    let mut planner = Planner { desired: wanted, resolved, observed, steps: Vec::new() };
+    match &observed.load_balancer {
+        None => planner.create_load_balancer()?,
+        Some(seen) => planner.update_load_balancer(seen)?,
     }
     planner.tags();
-    let pairing = Pairing::of(wanted, observed);
-    planner.clear(&pairing);
+    let pairing = TargetGroupPairing::of(wanted, observed);
+    planner.delete_conflicting_groups(&pairing);
     planner.groups(&pairing);
-    let rules = observed.exposure != Some(resolved.exposure);
+    let rules = observed.rules_digest != Some(resolved.rules_digest);
     if rules {
-        planner.add(Action::OpenSecurityGroups, "rules of security groups may be missing");
+        planner.add(ActionKind::AddSecurityGroupRules, "rules of security groups may be missing");
     }
     planner.listeners(&pairing);
-    planner.surplus(&pairing);
+    planner.delete_unused_groups(&pairing);
     if rules {
-        planner.add(Action::CloseSecurityGroups, "rules of security groups may be left over");
+        planner.add(ActionKind::RemoveSecurityGroupRules, "rules of security groups may be left over");
     }
-    planner.detached();
+    planner.clean_up_detached_groups();
     Ok(planner.steps)
 }
 
 /// Plans only what concerns members of living target groups.
-pub fn membership(wanted: &Wanted, targets: &Targets, observed: &Observed) -> Vec<Step> {
-    let resolved = Resolved {
+pub fn plan_targets_only(
+    wanted: &DesiredLoadBalancer,
+    targets: &Targets,
+    observed: &ObservedState,
+) -> Vec<PlannedAction> {
+    let resolved = ResolvedInput {
         vpc: VpcId::from(""),
         tags: Tags::new(),
         subnets: None,
         groups: Vec::new(),
         targets: targets.clone(),
-        exposure: Digest(0),
+        rules_digest: Digest(0),
     };
-    let mut planner = Planner { wanted, resolved: &resolved, observed, steps: Vec::new() };
-    planner.members(&Pairing::of(wanted, observed));
+    let mut planner = Planner { desired: wanted, resolved: &resolved, observed, steps: Vec::new() };
+    planner.sync_targets(&TargetGroupPairing::of(wanted, observed));
     planner.steps
 }
 
 struct Planner<'a> {
-    wanted: &'a Wanted,
-    resolved: &'a Resolved,
-    observed: &'a Observed,
-    steps: Vec<Step>,
+    desired: &'a DesiredLoadBalancer,
+    resolved: &'a ResolvedInput,
+    observed: &'a ObservedState,
+    steps: Vec<PlannedAction>,
 }
 
 impl Planner<'_> {
-    fn add(&mut self, action: Action, why: impl Into<Box<str>>) {
-        self.steps.push(Step { action, why: why.into() });
+    fn add(&mut self, action: ActionKind, why: impl Into<Box<str>>) {
+        self.steps.push(PlannedAction { action, reason: why.into() });
     }
 
-    fn create(&mut self) -> Result<(), CloudError> {
-        let (wanted, resolved) = (self.wanted, self.resolved);
+    fn create_load_balancer(&mut self) -> Result<(), CloudError> {
+        let (wanted, resolved) = (self.desired, self.resolved);
         let Some(subnets) = resolved.subnets.clone().filter(|subnets| !subnets.is_empty()) else {
             return Err(CloudError::invalid_input("could not find any suitable subnets for creating the ELB"));
         };
@@ -114,24 +121,24 @@ impl Planner<'_> {
             tags: resolved.tags.clone(),
         };
         let why = format!("service {} has no load balancer", wanted.owner.key());
-        self.add(Action::CreateLoadBalancer(Box::new(create)), why);
+        self.add(ActionKind::CreateLoadBalancer(Box::new(create)), why);
         if let (Some(rules), false) = (wanted.security.private_link_rules, resolved.groups.is_empty()) {
             // Not among the settings of a new one; AWS' default is on.
             if !rules {
                 let groups = self.resolved.groups.clone();
-                self.add(Action::SetSecurityGroups(groups, Some(rules)), "rules for PrivateLink are to be off");
+                self.add(ActionKind::SetSecurityGroups(groups, Some(rules)), "rules for PrivateLink are to be off");
             }
         }
-        let attributes = besides_defaults(&self.wanted.attributes, &defaults::balancer());
+        let attributes = without_defaults(&self.desired.attributes, &default_attributes::load_balancer());
         if !attributes.is_empty() {
             let why = format!("{} differ from AWS' defaults", keys(&attributes));
-            self.add(Action::ModifyLoadBalancerAttributes(attributes), why);
+            self.add(ActionKind::ModifyLoadBalancerAttributes(attributes), why);
         }
         Ok(())
     }
 
-    fn balancer(&mut self, seen: &SeenBalancer) -> Result<(), CloudError> {
-        let (wanted, balancer) = (self.wanted, &seen.balancer);
+    fn update_load_balancer(&mut self, seen: &ObservedLoadBalancer) -> Result<(), CloudError> {
+        let (wanted, balancer) = (self.desired, &seen.load_balancer);
         if let Some(scheme) = balancer.scheme.filter(|scheme| *scheme != wanted.scheme) {
             return Err(CloudError::invalid_input(format!(
                 "scheme cannot be changed from {scheme} to {} on load balancer {}; delete and recreate the Service",
@@ -139,7 +146,7 @@ impl Planner<'_> {
             )));
         }
         let family = balancer.ip_address_type.filter(|family| *family != wanted.ip_address_type);
-        let set_family = Action::SetIpAddressType(wanted.ip_address_type);
+        let set_family = ActionKind::SetIpAddressType(wanted.ip_address_type);
         let nat = wanted.ipv6_source_nat.filter(|on| *on != balancer.ipv6_source_nat.unwrap_or(false));
         // UDP takes both families together with prefixes: neither may change alone.
         let together = family.and(nat).map(|_| wanted.ip_address_type);
@@ -156,10 +163,10 @@ impl Planner<'_> {
         }
         self.security_groups(seen);
         if let Some(attributes) = &seen.attributes {
-            let differing = different(&wanted.attributes, attributes);
+            let differing = changed_attributes(&wanted.attributes, attributes);
             if !differing.is_empty() {
                 let why = format!("{} differ", keys(&differing));
-                self.add(Action::ModifyLoadBalancerAttributes(differing), why);
+                self.add(ActionKind::ModifyLoadBalancerAttributes(differing), why);
             }
         }
         Ok(())
@@ -167,13 +174,13 @@ impl Planner<'_> {
 
     fn subnets(
         &mut self,
-        seen: &SeenBalancer,
+        seen: &ObservedLoadBalancer,
         nat: Option<bool>,
         families: Option<IpAddressType>,
     ) -> Result<(), CloudError> {
-        let balancer = &seen.balancer;
+        let balancer = &seen.load_balancer;
         let set = |subnets: Vec<SubnetMapping>, removes: bool| {
-            Action::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
+            ActionKind::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
         };
         let prefixes = match families {
             Some(families) => format!("IPv6 source prefixes differ, and address families are to be {families}"),
@@ -184,7 +191,7 @@ impl Planner<'_> {
             self.addresses(balancer)?;
             if nat.is_some() {
                 let v6 = families != Some(IpAddressType::Ipv4);
-                let subnets = balancer.zones.iter().filter_map(|zone| as_it_is(zone, v6)).collect();
+                let subnets = balancer.zones.iter().filter_map(|zone| existing_mapping(zone, v6)).collect();
                 self.add(set(subnets, false), prefixes);
             }
             return Ok(());
@@ -225,7 +232,7 @@ impl Planner<'_> {
 
     /// Subnets that were discovered stay as they are, with the addresses that were given to them.
     fn addresses(&self, balancer: &LoadBalancer) -> Result<(), CloudError> {
-        let wanted = self.wanted;
+        let wanted = self.desired;
         for zone in &balancer.zones {
             let foreign = |have: &&AllocationId| !wanted.allocations.is_empty() && !wanted.allocations.contains(have);
             let ipv4 = other_than(&zone.private_ipv4, &wanted.private_ipv4);
@@ -240,21 +247,21 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn security_groups(&mut self, seen: &SeenBalancer) {
-        let balancer = &seen.balancer;
+    fn security_groups(&mut self, seen: &ObservedLoadBalancer) {
+        let balancer = &seen.load_balancer;
         let current: BTreeSet<_> = balancer.security_groups.iter().collect();
         let wanted: BTreeSet<_> = self.resolved.groups.iter().collect();
         // A balancer that was made without any cannot get one.
         if current.is_empty() {
             return;
         }
-        let rules = self.wanted.security.private_link_rules;
+        let rules = self.desired.security.private_link_rules;
         let other_rules = rules.is_some_and(|rules| rules != balancer.private_link_rules.unwrap_or(true));
         let other_groups = !wanted.is_empty() && wanted != current;
         if other_groups || other_rules {
             let groups = if wanted.is_empty() { &balancer.security_groups } else { &self.resolved.groups };
             let why = if other_groups { "security groups differ" } else { "rules for PrivateLink differ" };
-            self.add(Action::SetSecurityGroups(groups.clone(), rules), why);
+            self.add(ActionKind::SetSecurityGroups(groups.clone(), rules), why);
         }
     }
 
@@ -262,15 +269,15 @@ impl Planner<'_> {
     fn tags(&mut self) {
         let wanted = &self.resolved.tags;
         let obsolete: BTreeSet<_> =
-            self.observed.recorded_tags.iter().filter(|key| !wanted.contains_key(*key)).collect();
-        let balancer = self.observed.balancer.iter().map(|b| (b.balancer.arn.as_str(), &b.tags));
-        let listeners = self.observed.balancer.iter().flat_map(|b| &b.listeners);
+            self.observed.removable_tag_keys.iter().filter(|key| !wanted.contains_key(*key)).collect();
+        let balancer = self.observed.load_balancer.iter().map(|b| (b.load_balancer.arn.as_str(), &b.tags));
+        let listeners = self.observed.load_balancer.iter().flat_map(|b| &b.listeners);
         let listeners = listeners.map(|listener| (listener.listener.arn.as_str(), &listener.tags));
-        let groups = self.observed.groups.iter().map(|group| (group.group.arn.as_str(), &group.tags));
+        let groups = self.observed.target_groups.iter().map(|group| (group.group.arn.as_str(), &group.tags));
         let (mut add, mut remove) = (Vec::<(Tags, Vec<Box<str>>)>::new(), Vec::<(Vec<Box<str>>, Vec<Box<str>>)>::new());
         for (arn, seen) in balancer.chain(listeners).chain(groups) {
             let Some(seen) = seen else { continue };
-            let missing = different(wanted, seen);
+            let missing = changed_attributes(wanted, seen);
             let left_over: Vec<Box<str>> =
                 obsolete.iter().filter(|key| seen.contains_key(**key)).map(|key| (*key).clone()).collect();
             if !missing.is_empty() {
@@ -282,33 +289,39 @@ impl Planner<'_> {
         }
         for (tags, arns) in add {
             let why = format!("tags {} differ", keys(&tags));
-            for chunk in arns.chunks(MOST_TAGGED) {
-                self.add(Action::AddTags(chunk.to_vec(), tags.clone()), why.clone());
+            for chunk in arns.chunks(MAX_TAGGED) {
+                self.add(ActionKind::AddTags(chunk.to_vec(), tags.clone()), why.clone());
             }
         }
         for (keys, arns) in remove {
             let why = format!("tags {} are not wanted any more", keys.join(", "));
-            for chunk in arns.chunks(MOST_TAGGED) {
-                self.add(Action::RemoveTags(chunk.to_vec(), keys.clone()), why.clone());
+            for chunk in arns.chunks(MAX_TAGGED) {
+                self.add(ActionKind::RemoveTags(chunk.to_vec(), keys.clone()), why.clone());
             }
         }
     }
 
     /// Groups that are taken off, now or before, lose what we gave them, after nothing needs it any more.
-    fn detached(&mut self) {
-        let Some(seen) = &self.observed.balancer else { return };
+    fn clean_up_detached_groups(&mut self) {
+        let Some(seen) = &self.observed.load_balancer else { return };
         let set = self.steps.iter().find_map(|step| match &step.action {
-            Action::SetSecurityGroups(groups, _) => Some(groups),
+            ActionKind::SetSecurityGroups(groups, _) => Some(groups),
             _ => None,
         });
-        let has = set.unwrap_or(&seen.balancer.security_groups);
+        let has = set.unwrap_or(&seen.load_balancer.security_groups);
         let stays = |group: &SecurityGroupId| has.contains(group) || self.resolved.groups.contains(group);
-        let mut gone: Vec<_> = seen.balancer.security_groups.iter().filter(|group| !stays(group)).cloned().collect();
-        let before: Vec<_> =
-            self.observed.detached.iter().filter(|group| !stays(group) && !gone.contains(group)).cloned().collect();
+        let mut gone: Vec<_> =
+            seen.load_balancer.security_groups.iter().filter(|group| !stays(group)).cloned().collect();
+        let before: Vec<_> = self
+            .observed
+            .detached_security_groups
+            .iter()
+            .filter(|group| !stays(group) && !gone.contains(group))
+            .cloned()
+            .collect();
         gone.extend(before);
         if !gone.is_empty() {
-            self.add(Action::ReleaseSecurityGroups(gone), "they are not on the load balancer any more");
+            self.add(ActionKind::CleanUpSecurityGroups(gone), "they are not on the load balancer any more");
         }
     }
 }
@@ -320,7 +333,7 @@ fn other_than<'a, A: FromStr + PartialEq>(have: &'a [Box<str>], wanted: &[A]) ->
 }
 
 /// Returns how a load balancer stands in a subnet, to leave it so.
-fn as_it_is(zone: &LoadBalancerZone, v6: bool) -> Option<SubnetMapping> {
+fn existing_mapping(zone: &LoadBalancerZone, v6: bool) -> Option<SubnetMapping> {
     Some(SubnetMapping {
         subnet: zone.subnet.clone()?,
         allocation: zone.allocations.first().cloned(),
@@ -337,7 +350,7 @@ fn collect<K: PartialEq, V>(list: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
 }
 
 /// Returns what is wanted and is not so.
-fn different(wanted: &Attributes, seen: &Attributes) -> Attributes {
+fn changed_attributes(wanted: &Attributes, seen: &Attributes) -> Attributes {
     wanted.iter().filter(|(key, value)| seen.get(*key) != Some(value)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 

@@ -1,8 +1,8 @@
 //! How many requests are made: the numbers are a promise.
 
-use ccm_core::provider::{Depth, Progress};
+use ccm_core::provider::{Progress, ReadMode};
 
-use super::rig::{Rig, fresh, published, service};
+use super::fixture::{Fixture, fresh, published, service};
 use crate::api::Action;
 use ccm_testkit::suite::sized;
 
@@ -12,12 +12,12 @@ fn done(outcome: &ccm_core::provider::LbOutcome) {
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_with_one_port_takes_at_most_seven_requests() {
-    let rig = Rig::new(3);
+    let rig = Fixture::new(3);
     rig.warm().await;
     // Rules of security groups are known from other Services.
-    done(&rig.ensure(&fresh(&service("other", &[81])), Depth::Verify).await);
+    done(&rig.ensure(&fresh(&service("other", &[81])), ReadMode::Fresh).await);
     rig.aws.reset_calls();
-    let outcome = rig.ensure(&fresh(&service("web", &[80])), Depth::Verify).await;
+    let outcome = rig.ensure(&fresh(&service("web", &[80])), ReadMode::Fresh).await;
     done(&outcome);
     assert!(rig.aws.requests() <= 7, "{:?}", rig.aws.actions());
     assert!(outcome.status.unwrap().ingress[0].hostname.is_some());
@@ -26,12 +26,12 @@ async fn a_balancer_with_one_port_takes_at_most_seven_requests() {
 // OU1
 #[tokio::test(start_paused = true)]
 async fn what_is_in_line_takes_no_request() {
-    let rig = Rig::new(3);
+    let rig = Fixture::new(3);
     let web = service("web", &[80, 443]);
     let status = rig.settle(&web).await;
     rig.aws.reset_calls();
     let web = published(&web, &status);
-    done(&rig.ensure(&web, Depth::Trust).await);
+    done(&rig.ensure(&web, ReadMode::Cached).await);
     done(&rig.update(&web).await);
     assert_eq!(rig.aws.actions(), []);
     assert_eq!(rig.plan(&web).await.unwrap(), [], "nor does a comparison find anything");
@@ -41,7 +41,7 @@ async fn what_is_in_line_takes_no_request() {
 // OU2
 #[tokio::test(start_paused = true)]
 async fn a_node_more_takes_one_registration_for_each_target_group() {
-    let mut rig = Rig::new(3);
+    let mut rig = Fixture::new(3);
     let services = ["a", "b", "c"].map(|name| service(name, &[80, 443]));
     for service in &services {
         rig.settle(service).await;
@@ -57,13 +57,13 @@ async fn a_node_more_takes_one_registration_for_each_target_group() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_costs_two_requests_for_each_service_and_a_few_shared_ones() {
-    let rig = Rig::new(3);
+    let rig = Fixture::new(3);
     rig.aws.quotas(|quotas| quotas.load_balancers = 1000);
     rig.aws.quotas(|quotas| quotas.rules_per_security_group = 10_000);
     let (mut services, count) = (Vec::new(), sized(60, 300).unwrap());
     for n in 0..count {
         let web = service(&format!("web{n}"), &[80]);
-        let made = rig.ensure(&fresh(&web), Depth::Verify).await;
+        let made = rig.ensure(&fresh(&web), ReadMode::Fresh).await;
         services.push(published(&web, &made.status.unwrap()));
     }
     let mut rig = rig.restart();
@@ -88,7 +88,7 @@ async fn a_restart_costs_two_requests_for_each_service_and_a_few_shared_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_leaves_is_deregistered_and_nothing_else_happens() {
-    let mut rig = Rig::new(3);
+    let mut rig = Fixture::new(3);
     let web = service("web", &[80]);
     rig.settle(&web).await;
     rig.nodes.pop();

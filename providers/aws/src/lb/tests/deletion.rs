@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ccm_core::provider::{Depth, ErrorKind, Inventory, LoadBalancers, Owner, Progress};
+use ccm_core::provider::{ErrorKind, Inventory, LoadBalancers, Owner, Progress, ReadMode};
 
-use super::rig::{Rig, published, reference, service, with};
+use super::fixture::{Fixture, published, reference, service, with};
 use crate::{
     api::{
         Action, Tags,
@@ -13,7 +13,7 @@ use crate::{
     },
     config::Settings,
     fake::CLUSTER,
-    lb::{model::OwnerName, names, security::MANAGED_DESCRIPTION},
+    lb::{model::ServiceKey, names, security_groups::MANAGED_DESCRIPTION},
 };
 
 fn managed() -> Settings {
@@ -24,8 +24,8 @@ fn managed() -> Settings {
 #[tokio::test(start_paused = true)]
 async fn groups_and_rules_go_although_the_balancer_was_removed_by_hand() {
     for restart in [false, true] {
-        let mut rig = Rig::with(2, managed());
-        let before = rig.aws.everything();
+        let mut rig = Fixture::with(2, managed());
+        let before = rig.aws.snapshot();
         let web = service("web", &[80, 443]);
         let web = published(&web, &rig.settle(&web).await);
         let arn = rig.aws.load_balancers()[0].arn.clone();
@@ -34,7 +34,7 @@ async fn groups_and_rules_go_although_the_balancer_was_removed_by_hand() {
             rig = rig.restart();
         }
         rig.remove(&web).await;
-        assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+        assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
     }
 }
 
@@ -42,8 +42,8 @@ async fn groups_and_rules_go_although_the_balancer_was_removed_by_hand() {
 #[tokio::test(start_paused = true)]
 async fn annotations_of_today_do_not_decide_what_is_deleted() {
     for changed in [None, Some("external"), Some("clb")] {
-        let rig = Rig::new(2);
-        let before = rig.aws.everything();
+        let rig = Fixture::new(2);
+        let before = rig.aws.snapshot();
         let web = with(service("web", &[80]), "type", "nlb");
         let mut web = published(&web, &rig.settle(&web).await);
         web.annotations.clear();
@@ -52,19 +52,19 @@ async fn annotations_of_today_do_not_decide_what_is_deleted() {
         }
         let rig = rig.restart();
         rig.remove(&web).await;
-        assert!(rig.aws.everything() == before, "{changed:?}: {}", before.diff(&rig.aws.everything()));
+        assert!(rig.aws.snapshot() == before, "{changed:?}: {}", before.diff(&rig.aws.snapshot()));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_of_which_only_the_name_is_left_is_deleted_whole() {
-    let rig = Rig::with(2, managed());
-    let before = rig.aws.everything();
+    let rig = Fixture::with(2, managed());
+    let before = rig.aws.snapshot();
     let web = service("web", &[80]);
     rig.settle(&web).await;
     let rig = rig.restart();
     let mut lb = reference(&web);
-    lb.last_seen = None;
+    lb.last_observed = None;
     let mut done = false;
     for _ in 0..20 {
         done = rig.balancers.delete(&rig.op(), &lb).await.unwrap() == Progress::Done;
@@ -74,12 +74,12 @@ async fn a_service_of_which_only_the_name_is_left_is_deleted_whole() {
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     assert!(done);
-    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+    assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_twice_and_nothing_is_needed() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     assert_eq!(rig.delete(&service("web", &[80])).await.unwrap(), Progress::Done);
     assert_eq!(rig.aws.writes(), 0);
 }
@@ -87,9 +87,9 @@ async fn nothing_is_deleted_twice_and_nothing_is_needed() {
 // OU8
 #[tokio::test(start_paused = true)]
 async fn a_group_in_use_is_waited_for_with_growing_patience() {
-    let rig = Rig::with(2, managed());
-    rig.aws.tune(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
-    let before = rig.aws.everything();
+    let rig = Fixture::with(2, managed());
+    rig.aws.configure(|knobs| knobs.interfaces_linger = Duration::from_secs(180));
+    let before = rig.aws.snapshot();
     let web = service("web", &[80]);
     rig.settle(&web).await;
     rig.aws.reset_calls();
@@ -104,12 +104,12 @@ async fn a_group_in_use_is_waited_for_with_growing_patience() {
     assert_eq!(rig.aws.calls(Action::DescribeTargetGroups), listings, "what is gone is not looked for again");
     assert_eq!(rig.aws.calls(Action::DeleteLoadBalancer), deletions);
     rig.remove(&web).await;
-    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+    assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_target_group_in_use_is_waited_for_and_told_after_half_an_hour() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80, 443]);
     rig.settle(&web).await;
     rig.aws.fail_next(Action::DeleteTargetGroup, "ResourceInUse");
@@ -129,7 +129,7 @@ async fn a_target_group_in_use_is_waited_for_and_told_after_half_an_hour() {
 // LB2
 #[tokio::test(start_paused = true)]
 async fn protection_that_the_service_asks_for_is_respected_and_other_is_taken_off() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80]);
     let protected = with(web.clone(), "attributes", "deletion_protection.enabled=true");
     rig.settle(&protected).await;
@@ -150,13 +150,13 @@ async fn an_error_while_deleting_is_never_taken_for_the_end() {
         Action::DescribeElbTags,
         Action::DeleteLoadBalancer,
     ] {
-        let rig = Rig::new(1);
+        let rig = Fixture::new(1);
         let web = service("web", &[80]);
         rig.settle(&web).await;
         let rig = rig.restart();
         rig.aws.fail_always(action, "InternalFailure");
         assert!(rig.delete(&web).await.is_err(), "{action:?}");
-        rig.aws.heal();
+        rig.aws.clear_faults();
         rig.remove(&web).await;
         assert_eq!((rig.aws.load_balancers().len(), rig.aws.target_groups().len()), (0, 0), "{action:?}");
     }
@@ -164,8 +164,8 @@ async fn an_error_while_deleting_is_never_taken_for_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
-    let rig = Rig::with(2, managed());
-    let before = rig.aws.everything();
+    let rig = Fixture::with(2, managed());
+    let before = rig.aws.snapshot();
     rig.settle(&service("web", &[80])).await;
     let listed = rig.balancers.list_owned(&rig.op()).await.unwrap();
     let mut kinds: Vec<_> = listed.iter().map(|object| &*object.kind).collect();
@@ -185,14 +185,14 @@ async fn everything_owned_is_listed_and_deleted_only_while_it_is_owned() {
         }
     }
     assert_eq!(rig.balancers.list_owned(&rig.op()).await.unwrap(), []);
-    let left = before.diff(&rig.aws.everything());
+    let left = before.diff(&rig.aws.snapshot());
     assert!(left.is_empty(), "{left}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_something_is_not_there_is_not_the_end_of_a_deletion() {
-    let rig = Rig::new(1);
-    let before = rig.aws.everything();
+    let rig = Fixture::new(1);
+    let before = rig.aws.snapshot();
     let web = service("web", &[80]);
     let web = published(&web, &rig.settle(&web).await);
     for action in [Action::DescribeTargetGroups, Action::DeleteLoadBalancer] {
@@ -200,15 +200,15 @@ async fn an_answer_that_something_is_not_there_is_not_the_end_of_a_deletion() {
         assert_eq!(rig.delete(&web).await.unwrap_err().kind(), ErrorKind::Transient, "{action:?}");
     }
     rig.remove(&web).await;
-    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+    assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_under_the_name_of_ours_that_we_did_not_make_stays() {
     for (value, description) in [("owned", "by hand"), ("shared", MANAGED_DESCRIPTION)] {
-        let rig = Rig::with(1, managed());
+        let rig = Fixture::with(1, managed());
         let web = service("web", &[80]);
-        let owner = OwnerName { namespace: "default".into(), name: "web".into(), uid: web.uid.clone() };
+        let owner = ServiceKey { namespace: "default".into(), name: "web".into(), uid: web.uid.clone() };
         let name = names::security_group(CLUSTER, &owner);
         let tags = [(format!("kubernetes.io/cluster/{CLUSTER}").into(), value.into())].into();
         let (vpc, description) = (rig.world.vpc.clone(), description.into());
@@ -223,7 +223,7 @@ async fn a_group_under_the_name_of_ours_that_we_did_not_make_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_in_groups_of_another_cluster_stay_whatever_their_description() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80]);
     let other = rig.aws.security_group(&rig.world.vpc, "other", &[("kubernetes.io/cluster/other", "owned")]);
     let description = format!("kubernetes.io/rule/nlb/client={}", names::load_balancer(&web.uid)).into();
@@ -238,48 +238,48 @@ async fn rules_in_groups_of_another_cluster_stay_whatever_their_description() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_go_although_one_of_them_went_before() {
-    let rig = Rig::new(1);
-    let before = rig.aws.everything();
+    let rig = Fixture::new(1);
+    let before = rig.aws.snapshot();
     let web = service("web", &[80, 443]);
     let web = published(&web, &rig.settle(&web).await);
     let id = rig.world.node_group.clone();
     let gone = rig.aws.rules(&id).into_iter().find(|rule| rule.description.contains("client=")).unwrap();
     rig.aws.ask(RevokeSecurityGroupIngress { id, rules: vec![gone] }).await.unwrap();
     rig.remove(&web).await;
-    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+    assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_is_in_use_keeps_its_target_groups_and_rules() {
-    let rig = Rig::with(1, managed());
-    let before = rig.aws.everything();
+    let rig = Fixture::with(1, managed());
+    let before = rig.aws.snapshot();
     let web = service("web", &[80]);
     rig.settle(&web).await;
-    let there = rig.aws.everything();
+    let there = rig.aws.snapshot();
     rig.aws.fail_next(Action::DeleteLoadBalancer, "ResourceInUse");
     let first = rig.delete(&web).await.unwrap();
     assert!(matches!(first, Progress::Pending { .. }), "{first:?}");
-    assert!(rig.aws.everything() == there, "{}", there.diff(&rig.aws.everything()));
+    assert!(rig.aws.snapshot() == there, "{}", there.diff(&rig.aws.snapshot()));
     assert_eq!(rig.reasons(), ["LoadBalancerInUse"]);
     rig.remove(&web).await;
-    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+    assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_made_a_moment_ago_is_deleted_although_it_does_not_show_yet() {
-    let rig = Rig::new(2);
-    rig.aws.tune(|knobs| knobs.describe_lag = Duration::from_secs(10));
-    let before = rig.aws.everything();
+    let rig = Fixture::new(2);
+    rig.aws.configure(|knobs| knobs.describe_lag = Duration::from_secs(10));
+    let before = rig.aws.snapshot();
     let web = service("web", &[80, 443]);
-    let made = rig.ensure(&web, Depth::Verify).await;
+    let made = rig.ensure(&web, ReadMode::Fresh).await;
     assert!(matches!(made.result, Ok(Progress::Done)), "{made:?}");
     rig.remove(&web).await;
-    assert!(rig.aws.everything() == before, "{}", before.diff(&rig.aws.everything()));
+    assert!(rig.aws.snapshot() == before, "{}", before.diff(&rig.aws.snapshot()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     let web = service("web", &[80]);
     let web = published(&web, &rig.settle(&web).await);
     let group = rig.aws.target_groups()[0].arn.clone();
@@ -297,8 +297,8 @@ async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
     rig.aws.ask(CreateListener { load_balancer: theirs, spec, tags: Tags::new() }).await.unwrap();
     let mut rig = rig.restart();
     rig.nodes.remove(0);
-    let there = rig.aws.everything().only(|name| name.starts_with("target group"));
-    for depth in [Depth::Verify, Depth::Trust] {
+    let there = rig.aws.snapshot().only(|name| name.starts_with("target group"));
+    for depth in [ReadMode::Fresh, ReadMode::Cached] {
         drop(rig.ensure(&with(web.clone(), "healthcheck-healthy-threshold", "5"), depth).await);
     }
     let rig = rig.restart();
@@ -306,6 +306,6 @@ async fn a_target_group_that_somebody_elses_balancer_uses_is_left_alone() {
     rig.aws.reset_calls();
     rig.remove(&web).await;
     assert_eq!(rig.aws.calls(Action::DeleteTargetGroup), 0);
-    let now = rig.aws.everything().only(|name| name.starts_with("target group"));
+    let now = rig.aws.snapshot().only(|name| name.starts_with("target group"));
     assert!(now == there, "{}", there.diff(&now));
 }

@@ -1,6 +1,6 @@
 //! What this process made and remembers is deleted only while its tags say whose it is.
 
-use super::rig::{Rig, published, service};
+use super::fixture::{Fixture, published, service};
 use crate::{
     api::{Action, elb::DeleteListener},
     cluster::SERVICE_TAG,
@@ -9,7 +9,7 @@ use crate::{
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_was_given_to_another_service_stays() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80]);
     let web = published(&web, &rig.settle(&web).await);
     let arn = rig.aws.load_balancers()[0].arn.clone();
@@ -21,7 +21,7 @@ async fn a_balancer_that_was_given_to_another_service_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_group_that_was_given_to_another_service_stays() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80, 443]);
     let web = published(&web, &rig.settle(&web).await);
     let given = rig.aws.target_groups()[0].arn.clone();
@@ -36,7 +36,7 @@ async fn an_unused_target_group_stays_unless_its_tags_name_the_service_and_the_c
     // What it lacks, and whether the process that made it deletes it.
     for (lacks, goes) in [(SERVICE_TAG.to_owned(), false), (format!("kubernetes.io/cluster/{CLUSTER}"), true)] {
         for restart in [false, true] {
-            let mut rig = Rig::new(1);
+            let mut rig = Fixture::new(1);
             let web = service("web", &[80]);
             let web = published(&web, &rig.settle(&web).await);
             let listener = rig.aws.listeners(&rig.aws.load_balancers()[0].arn)[0].arn.clone();

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use ccm_core::{
     k8s::{ServiceView, SessionAffinity},
-    provider::{Backends, Claim, CloudError, Depth, ErrorKind, LbOutcome, LoadBalancers, Progress},
+    provider::{
+        BackendKind, CloudError, ErrorKind, LbOutcome, LoadBalancers, Progress, ReadMode, ServiceInterpretation,
+    },
 };
 
-use super::rig::{Rig, node, published, service, with};
-use crate::api::{Action, Class, elb::ModifyTargetGroupAttributes};
+use super::fixture::{Fixture, node, published, service, with};
+use crate::api::{Action, RequestClass, elb::ModifyTargetGroupAttributes};
 
 /// Members of the one target group, without their ports.
-fn members(rig: &Rig) -> Vec<String> {
+fn members(rig: &Fixture) -> Vec<String> {
     let found = rig.aws.targets(&rig.aws.target_groups()[0].arn);
     found.iter().map(|target| target.split(':').next().unwrap().to_owned()).collect()
 }
@@ -23,7 +25,7 @@ fn kind(outcome: &LbOutcome) -> Option<ErrorKind> {
 #[tokio::test(start_paused = true)]
 async fn nodes_are_followed_under_a_scheme_that_cannot_change() {
     for restarts in [false, true] {
-        let mut rig = Rig::new(2);
+        let mut rig = Fixture::new(2);
         let web = service("web", &[80]);
         let web = published(&web, &rig.settle(&web).await);
         let web = with(web, "scheme", "internal");
@@ -31,7 +33,7 @@ async fn nodes_are_followed_under_a_scheme_that_cannot_change() {
             rig = rig.restart();
             assert_eq!(rig.plan(&web).await.unwrap_err().kind(), ErrorKind::InvalidInput);
         }
-        assert_eq!(kind(&rig.ensure(&web, Depth::Verify).await), Some(ErrorKind::InvalidInput));
+        assert_eq!(kind(&rig.ensure(&web, ReadMode::Fresh).await), Some(ErrorKind::InvalidInput));
         rig.nodes.remove(0);
         let new = rig.add_node();
         let outcome = rig.update(&web).await;
@@ -54,12 +56,12 @@ async fn nodes_of_an_invalid_service_are_followed_and_nothing_is_opened() {
         ("an address", address),
         ("a health check", with(valid.clone(), "healthcheck-protocol", "gopher")),
     ] {
-        let mut rig = Rig::new(2);
+        let mut rig = Fixture::new(2);
         let status = rig.settle(&valid).await;
         rig = rig.restart();
         let web = published(&invalid, &status);
-        assert!(matches!(rig.balancers.interpret(&web), Claim::Refused(_)), "{wrong}");
-        let nodes = Some(Backends::Nodes(Vec::new()));
+        assert!(matches!(rig.balancers.interpret(&web), ServiceInterpretation::Invalid(_)), "{wrong}");
+        let nodes = Some(BackendKind::Nodes(Vec::new()));
         assert_eq!(rig.balancers.backends_of_invalid(&web), nodes, "{wrong}");
         rig.nodes.remove(0);
         // In a security group without any rule for the load balancer.
@@ -72,16 +74,16 @@ async fn nodes_of_an_invalid_service_are_followed_and_nothing_is_opened() {
         let found = members(&rig);
         assert!(found.len() == 2 && found.contains(&new.to_string()), "{wrong}: {found:?}");
         let changes: Vec<_> =
-            Action::ALL.iter().filter(|a| a.class() == Class::Write && rig.aws.calls(**a) > 0).collect();
+            Action::ALL.iter().filter(|a| a.class() == RequestClass::Write && rig.aws.calls(**a) > 0).collect();
         assert_eq!(changes, [&Action::RegisterTargets, &Action::DeregisterTargets], "{wrong}");
         // Nothing else of it is done.
-        assert_eq!(kind(&rig.ensure(&web, Depth::Verify).await), Some(ErrorKind::InvalidInput), "{wrong}");
+        assert_eq!(kind(&rig.ensure(&web, ReadMode::Fresh).await), Some(ErrorKind::InvalidInput), "{wrong}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_group_cannot_be_told_keeps_no_other_out_and_none_in() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     let web = service("web", &[80]);
     rig.settle(&web).await;
     rig.nodes.remove(0);
@@ -109,9 +111,9 @@ fn sticky(service: &ServiceView) -> ServiceView {
 
 #[tokio::test(start_paused = true)]
 async fn affinity_that_is_taken_back_ends_and_what_somebody_else_set_stays() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80]);
-    let is_sticky = |rig: &Rig| {
+    let is_sticky = |rig: &Fixture| {
         let attributes = rig.aws.attributes(&rig.aws.target_groups()[0].arn);
         attributes.get("stickiness.enabled").is_some_and(|value| &**value == "true")
     };
@@ -119,7 +121,7 @@ async fn affinity_that_is_taken_back_ends_and_what_somebody_else_set_stays() {
     assert!(is_sticky(&rig));
     // An attempt that fails does not make it forgotten.
     rig.aws.fail_next(Action::ModifyTargetGroupAttributes, "InternalFailure");
-    rig.ensure(&web, Depth::Trust).await.result.unwrap_err();
+    rig.ensure(&web, ReadMode::Cached).await.result.unwrap_err();
     rig.settle(&web).await;
     assert!(!is_sticky(&rig));
     let arn = rig.aws.target_groups()[0].arn.clone();
@@ -132,30 +134,30 @@ async fn affinity_that_is_taken_back_ends_and_what_somebody_else_set_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn tags_of_an_attempt_that_failed_go_with_their_annotation() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80]);
     rig.settle(&web).await;
-    let has = |rig: &Rig| rig.aws.tags(&rig.aws.load_balancers()[0].arn).contains_key("team");
+    let has = |rig: &Fixture| rig.aws.tags(&rig.aws.load_balancers()[0].arn).contains_key("team");
     let tagged = with(with(web.clone(), "additional-resource-tags", "team=a"), "healthcheck-port", "9000");
     rig.aws.fail_always(Action::ModifyTargetGroup, "AccessDenied");
-    rig.ensure(&tagged, Depth::Trust).await.result.unwrap_err();
+    rig.ensure(&tagged, ReadMode::Cached).await.result.unwrap_err();
     assert!(has(&rig));
-    rig.aws.heal();
+    rig.aws.clear_faults();
     rig.settle(&web).await;
     assert!(!has(&rig));
 }
 
 #[tokio::test(start_paused = true)]
 async fn addresses_in_discovered_subnets_cannot_change_and_it_is_told() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let addresses = || (0..3).map(|_| rig.aws.elastic_ip().to_string()).collect::<Vec<_>>();
     let (first, other) = (addresses(), addresses());
     let web = with(service("web", &[80]), "eip-allocations", &first.join(","));
     rig.settle(&web).await;
-    let there = rig.aws.everything();
-    let outcome = rig.ensure(&with(web.clone(), "eip-allocations", &other.join(",")), Depth::Trust).await;
+    let there = rig.aws.snapshot();
+    let outcome = rig.ensure(&with(web.clone(), "eip-allocations", &other.join(",")), ReadMode::Cached).await;
     let error = outcome.result.unwrap_err();
     assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains(&first[0]), "{error}");
-    assert!(rig.aws.everything() == there);
+    assert!(rig.aws.snapshot() == there);
     rig.settle(&web).await;
 }

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use ccm_core::{
     k8s::{EndpointSliceView, EndpointView, Protocol, ServiceView, SlicePort, TrafficPolicy},
-    provider::{BackendSet, Backends, Claim, Depth, ErrorKind, LbSpec, LoadBalancers, Progress},
+    provider::{BackendKind, Backends, ErrorKind, LbSpec, LoadBalancers, Progress, ReadMode, ServiceInterpretation},
 };
 
-use super::rig::{Rig, fresh, published, service, with};
+use super::fixture::{Fixture, fresh, published, service, with};
 use crate::{
     api::{
         Action,
@@ -98,13 +98,13 @@ fn cases(certificate: &str) -> Vec<Case> {
     ]
 }
 
-fn spec(rig: &Rig, service: &ServiceView) -> LbSpec {
-    let Claim::Ours { backends, .. } = rig.balancers.interpret(service) else {
+fn spec(rig: &Fixture, service: &ServiceView) -> LbSpec {
+    let ServiceInterpretation::Valid { backends, .. } = rig.balancers.interpret(service) else {
         panic!("{} is ours: {:?}", service.key(), rig.balancers.interpret(service));
     };
     match backends {
-        Backends::Nodes(_) => rig.spec(service),
-        Backends::Endpoints => {
+        BackendKind::Nodes(_) => rig.spec(service),
+        BackendKind::Endpoints => {
             let port = SlicePort { name: "p80".into(), protocol: Protocol::Tcp, port: 8080_u16.try_into().ok() };
             let endpoint = EndpointView {
                 addresses: ["10.0.1.1".parse().unwrap()].into(),
@@ -119,12 +119,12 @@ fn spec(rig: &Rig, service: &ServiceView) -> LbSpec {
                 endpoints: [endpoint].into(),
                 ..EndpointSliceView::named("default", "web-1", "web")
             };
-            LbSpec { backends: BackendSet::Endpoints(vec![Arc::new(slice)]), ..rig.spec(service) }
+            LbSpec { backends: Backends::Endpoints(vec![Arc::new(slice)]), ..rig.spec(service) }
         }
     }
 }
 
-fn is_as_wanted(rig: &Rig, case: &Case, managed: bool) {
+fn is_as_wanted(rig: &Fixture, case: &Case, managed: bool) {
     let name = case.name;
     let [balancer] = &*rig.aws.load_balancers() else { panic!("{name}: {:?}", rig.aws.load_balancers()) };
     assert_eq!((balancer.scheme, balancer.ip_address_type), (Some(case.scheme), Some(case.families)), "{name}");
@@ -155,15 +155,15 @@ async fn every_kind_of_service_is_made_stays_and_goes_with_and_without_a_securit
     for managed in [false, true] {
         let settings =
             Settings { managed_security_groups: managed, classes: vec![CLASS.into()], ..Settings::default() };
-        let certificate = Rig::new(0).aws.certificate();
+        let certificate = Fixture::new(0).aws.certificate();
         for case in cases(&certificate) {
-            let rig = Rig::with(2, settings.clone());
+            let rig = Fixture::with(2, settings.clone());
             assert_eq!(rig.aws.certificate(), certificate);
             for (subnet, number) in rig.world.public.iter().zip(0..) {
                 rig.aws.add_ipv6(subnet, &format!("2001:db8:0:{number}::/64"));
             }
-            let before = rig.aws.everything();
-            let made = rig.balancers.ensure(&rig.op(), &spec(&rig, &fresh(&case.service)), Depth::Verify).await;
+            let before = rig.aws.snapshot();
+            let made = rig.balancers.ensure(&rig.op(), &spec(&rig, &fresh(&case.service)), ReadMode::Fresh).await;
             assert!(matches!(made.result, Ok(Progress::Done)), "{}: {made:?}", case.name);
             is_as_wanted(&rig, &case, managed);
             let service = published(&case.service, &made.status.unwrap());
@@ -175,7 +175,7 @@ async fn every_kind_of_service_is_made_stays_and_goes_with_and_without_a_securit
             }
             assert_eq!(rig.reasons(), [""; 0], "{}", case.name);
             rig.remove(&service).await;
-            assert!(rig.aws.everything() == before, "{}: {}", case.name, before.diff(&rig.aws.everything()));
+            assert!(rig.aws.snapshot() == before, "{}: {}", case.name, before.diff(&rig.aws.snapshot()));
         }
     }
 }
@@ -191,11 +191,11 @@ async fn what_cannot_be_read_is_an_error_and_makes_no_balancer() {
         (Action::DescribeVpcs, true),
     ];
     for (action, pods) in cases {
-        let rig = Rig::with(2, Settings { managed_security_groups: true, ..Settings::default() });
+        let rig = Fixture::with(2, Settings { managed_security_groups: true, ..Settings::default() });
         rig.aws.fail_always(action, "InternalError");
         let web = service("web", &[80]);
         let web = fresh(&if pods { with(web, "nlb-target-type", "ip") } else { web });
-        let error = rig.balancers.ensure(&rig.op(), &spec(&rig, &web), Depth::Verify).await.result.unwrap_err();
+        let error = rig.balancers.ensure(&rig.op(), &spec(&rig, &web), ReadMode::Fresh).await.result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Transient, "{action:?}");
         assert!(error.chain().contains("InternalError"), "{action:?}: {error}");
         assert_eq!((rig.aws.load_balancers().len(), rig.aws.target_groups().len()), (0, 0), "{action:?}");
@@ -206,13 +206,13 @@ async fn what_cannot_be_read_is_an_error_and_makes_no_balancer() {
 #[tokio::test(start_paused = true)]
 async fn attributes_of_target_groups_that_fail_are_an_error_that_names_the_request() {
     for action in [Action::DescribeTargetGroupAttributes, Action::ModifyTargetGroupAttributes] {
-        let rig = Rig::new(1);
+        let rig = Fixture::new(1);
         let web = service("web", &[80, 443]);
         rig.settle(&web).await;
         let rig = rig.restart();
         rig.aws.fail_next(action, "InvalidConfigurationRequest");
         let web = with(web, "target-group-attributes", "preserve_client_ip.enabled=false");
-        let error = rig.ensure(&web, Depth::Verify).await.result.unwrap_err();
+        let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
         assert!(error.chain().contains(&format!("{}: InvalidConfigurationRequest", action.name())), "{error}");
         // The next attempt changes those that still differ, and no attribute that is not named.
         rig.settle(&web).await;
@@ -222,7 +222,7 @@ async fn attributes_of_target_groups_that_fail_are_an_error_that_names_the_reque
             assert_eq!(attributes.get("proxy_protocol_v2.enabled").map(|value| &**value), Some("false"));
         }
         rig.aws.reset_calls();
-        assert!(matches!(rig.ensure(&web, Depth::Verify).await.result, Ok(Progress::Done)));
+        assert!(matches!(rig.ensure(&web, ReadMode::Fresh).await.result, Ok(Progress::Done)));
         assert_eq!(rig.aws.writes(), 0, "what is equal is not written");
     }
 }
@@ -230,11 +230,11 @@ async fn attributes_of_target_groups_that_fail_are_an_error_that_names_the_reque
 // LB6
 #[tokio::test(start_paused = true)]
 async fn a_living_balancer_keeps_its_subnets_unless_others_are_named() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80]);
     rig.settle(&web).await;
     let arn = rig.aws.load_balancers()[0].arn.clone();
-    let subnets = |rig: &Rig| {
+    let subnets = |rig: &Fixture| {
         let zones = rig.aws.load_balancers()[0].zones.clone();
         zones.into_iter().filter_map(|zone| zone.subnet).collect::<BTreeSet<_>>()
     };

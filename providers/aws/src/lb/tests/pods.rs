@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{Depth, LbOutcome, Progress},
+    provider::{LbOutcome, Progress, ReadMode},
 };
 
-use super::rig::{POD, Rig, published, service, slice, slice_at, with};
+use super::fixture::{Fixture, POD, published, service, slice, slice_at, with};
 use crate::{
     api::{
         Action, SecurityGroupId,
         ec2::{DescribeSecurityGroups, Rule, RuleSource},
     },
     config::Settings,
-    fake::{Aws, Interface},
+    fake::{FakeAws, Interface},
 };
 
 const LEFT_ALONE: &str = "PodSecurityGroupsLeftAlone";
@@ -34,7 +34,7 @@ fn named(mut service: ServiceView) -> ServiceView {
 }
 
 /// Rules of a group as `protocol port source`, with the kind of load balancer rule they are.
-async fn rules(aws: &Aws, id: &SecurityGroupId) -> Vec<String> {
+async fn rules(aws: &FakeAws, id: &SecurityGroupId) -> Vec<String> {
     let show = |rule: &Rule| {
         let (from, _) = rule.ports.unwrap_or((-1, -1));
         let source = match &rule.source {
@@ -45,13 +45,13 @@ async fn rules(aws: &Aws, id: &SecurityGroupId) -> Vec<String> {
         let kind = rule.description.trim_start_matches("kubernetes.io/rule/nlb/");
         format!("{} {from} {source} {}", rule.protocol, kind.split('=').next().unwrap_or_default())
     };
-    let op = Rig::new(0).op();
+    let op = Fixture::new(0).op();
     let all = aws.client().read(&op, DescribeSecurityGroups::default()).await.unwrap().items;
     all.iter().find(|group| group.id == *id).unwrap().ingress.iter().map(show).collect()
 }
 
-async fn ensure(rig: &Rig, service: &ServiceView) -> LbOutcome {
-    rig.ensure(service, Depth::Trust).await
+async fn ensure(rig: &Fixture, service: &ServiceView) -> LbOutcome {
+    rig.ensure(service, ReadMode::Cached).await
 }
 
 fn is_done(outcome: &LbOutcome) -> bool {
@@ -70,7 +70,7 @@ const FROM_SUBNETS: [&str; 6] = [
 
 #[tokio::test(start_paused = true)]
 async fn pods_on_nodes_admit_the_balancer_by_the_nodes_group_without_a_question_about_interfaces() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     rig.warm().await;
     rig.aws.reset_calls();
     let web = pods(service("web", &[80]));
@@ -89,7 +89,7 @@ async fn pods_on_nodes_admit_the_balancer_by_the_nodes_group_without_a_question_
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_endpoints_on_known_interfaces_costs_registrations_and_nothing_else() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     rig.aws.assign_ip(&rig.world.nodes[1], "10.0.144.77");
     rig.warm().await;
     for web in [pods(service("web", &[80])), named(pods(service("named", &[80])))] {
@@ -108,7 +108,7 @@ async fn a_change_of_endpoints_on_known_interfaces_costs_registrations_and_nothi
 
 #[tokio::test(start_paused = true)]
 async fn where_clients_addresses_reach_pods_their_networks_are_admitted_and_health_checks_too() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = with(pods(service("web", &[80])), "target-group-attributes", "preserve_client_ip.enabled=true");
     let web = ServiceView { source_ranges: ["10.9.0.0/16".into()].into(), ..web };
     rig.settle(&web).await;
@@ -128,7 +128,7 @@ async fn where_clients_addresses_reach_pods_their_networks_are_admitted_and_heal
 #[tokio::test(start_paused = true)]
 async fn a_balancer_of_the_other_controllers_class_is_admitted_by_its_group() {
     let settings = Settings { claim_external: true, ..managed() };
-    let rig = Rig::with(1, settings);
+    let rig = Fixture::with(1, settings);
     let web = with(pods(service("web", &[80])), "type", "external");
     rig.settle(&web).await;
     assert_eq!(rules(&rig.aws, &rig.world.node_group).await, ["tcp 8080 group sg"]);
@@ -138,7 +138,7 @@ async fn a_balancer_of_the_other_controllers_class_is_admitted_by_its_group() {
 
 #[tokio::test(start_paused = true)]
 async fn ports_behind_a_name_are_those_of_all_endpoints_ready_or_not() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     let web = named(pods(service("web", &[80])));
     rig.pods = vec![slice_at(8080, &[(POD, true, false)]), slice_at(8081, &[("10.0.128.201", false, false)])];
     rig.settle(&web).await;
@@ -160,14 +160,14 @@ async fn ports_behind_a_name_are_those_of_all_endpoints_ready_or_not() {
 }
 
 /// An interface of its own for a pod, with a group.
-fn branch(rig: &Rig, ip: &str, group: &SecurityGroupId) {
+fn branch(rig: &Fixture, ip: &str, group: &SecurityGroupId) {
     let interface = Interface::new(&rig.world.private[0]);
     rig.aws.pod_interface(Interface { private_ips: vec![ip.into()], groups: vec![group.clone()], ..interface });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_with_an_interface_of_its_own_is_asked_for_once_and_opened_where_its_group_is_the_clusters() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     rig.warm().await;
     let group = rig.aws.security_group(&rig.world.vpc, "pods", &[("kubernetes.io/cluster/test", "shared")]);
     branch(&rig, "10.0.128.90", &group);
@@ -190,13 +190,13 @@ async fn a_pod_with_an_interface_of_its_own_is_asked_for_once_and_opened_where_i
     assert!(is_done(&rig.update(&web).await));
     assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS);
     assert_eq!(rules(&rig.aws, &group).await, FROM_SUBNETS);
-    assert!(is_done(&rig.ensure(&web, Depth::Verify).await));
+    assert!(is_done(&rig.ensure(&web, ReadMode::Fresh).await));
     assert_eq!(rules(&rig.aws, &group).await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_that_is_not_the_clusters_is_never_changed_and_told_once() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     rig.warm().await;
     let vpc = rig.world.vpc.clone();
     let untagged = rig.aws.security_group(&vpc, "database", &[]);
@@ -214,7 +214,7 @@ async fn a_group_that_is_not_the_clusters_is_never_changed_and_told_once() {
         instance("10.0.128.92", &[&other]).tag(tagged.0, tagged.1).launch(),
         instance("10.0.128.93", &[&untagged, &strange]).tag(tagged.0, tagged.1).launch(),
     ];
-    rig.store.look_up(&rig.op(), &launched, Duration::MAX).await.unwrap();
+    rig.store.get_many(&rig.op(), &launched, Duration::MAX).await.unwrap();
     let web = pods(service("web", &[80]));
     let inside = ["10.0.128.90", "10.0.128.91", "10.0.128.92", "10.0.128.93", "10.0.128.99"];
     rig.pods = vec![slice(&inside.map(|ip| (ip, true, false))), slice(&[("192.168.7.7", true, false)])];
@@ -232,7 +232,7 @@ async fn a_group_that_is_not_the_clusters_is_never_changed_and_told_once() {
     assert!(!note.contains("10.0.128.90") && note.len() < 1000, "{note}");
 
     for _ in 0..2 {
-        assert!(is_done(&rig.ensure(&web, Depth::Verify).await));
+        assert!(is_done(&rig.ensure(&web, ReadMode::Fresh).await));
         assert!(is_done(&rig.update(&web).await));
     }
     assert_eq!(rig.reasons(), [LEFT_ALONE], "it is told once");
@@ -246,11 +246,11 @@ async fn a_group_that_is_not_the_clusters_is_never_changed_and_told_once() {
 
 #[tokio::test(start_paused = true)]
 async fn the_only_group_of_a_nodes_interface_counts_without_a_tag_as_it_does_for_nodes() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     let group = rig.aws.security_group(&rig.world.vpc, "plain", &[]);
     let node = rig.aws.instance(&rig.world.private[0]).private_ip("10.0.128.91").group(&group);
     let node = node.tag("kubernetes.io/cluster/test", "owned").launch();
-    rig.store.look_up(&rig.op(), &[node], Duration::MAX).await.unwrap();
+    rig.store.get_many(&rig.op(), &[node], Duration::MAX).await.unwrap();
     rig.pods = vec![slice(&[("10.0.128.91", true, false)])];
     rig.settle(&pods(service("web", &[80]))).await;
     assert_eq!(rules(&rig.aws, &group).await, FROM_SUBNETS);
@@ -260,7 +260,7 @@ async fn the_only_group_of_a_nodes_interface_counts_without_a_tag_as_it_does_for
 
 #[tokio::test(start_paused = true)]
 async fn an_address_in_a_network_that_a_node_just_got_is_found_by_one_listing() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     rig.aws.assign_prefix(&rig.world.nodes[0], "10.0.129.0/28".parse().unwrap());
     rig.warm().await;
     rig.aws.assign_prefix(&rig.world.nodes[1], "10.0.130.0/28".parse().unwrap());
@@ -277,7 +277,7 @@ async fn an_address_in_a_network_that_a_node_just_got_is_found_by_one_listing() 
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_asked_keeps_no_target_out() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     rig.pods = vec![slice(&[("10.0.128.90", true, false)])];
     branch(&rig, "10.0.128.90", &rig.world.node_group.clone());
     let web = pods(service("web", &[80]));
@@ -285,7 +285,7 @@ async fn what_cannot_be_asked_keeps_no_target_out() {
     let outcome = ensure(&rig, &web).await;
     assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "{outcome:?}");
     assert_eq!(rig.aws.targets(&rig.aws.target_groups()[0].arn).len(), 1);
-    rig.aws.heal();
+    rig.aws.clear_faults();
     assert!(is_done(&ensure(&rig, &web).await));
     assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS);
     assert_eq!(rig.reasons(), [""; 0]);
@@ -300,7 +300,7 @@ async fn what_cannot_be_asked_keeps_no_target_out() {
 #[tokio::test(start_paused = true)]
 async fn rules_go_when_the_service_turns_to_nodes_or_does_not_want_them() {
     for settings in [Settings::default(), managed()] {
-        let rig = Rig::with(1, settings.clone());
+        let rig = Fixture::with(1, settings.clone());
         let web = service("web", &[80]);
         rig.settle(&pods(web.clone())).await;
         rig.settle(&web).await;
@@ -315,7 +315,7 @@ async fn rules_go_when_the_service_turns_to_nodes_or_does_not_want_them() {
         let rig = rig.restart();
         rig.settle(&off).await;
         let settings = Settings { disable_security_group_ingress: true, ..settings };
-        let quiet = Rig::with(1, settings);
+        let quiet = Fixture::with(1, settings);
         quiet.settle(&pods(web)).await;
         assert_eq!(rules(&quiet.aws, &quiet.world.node_group).await, [""; 0]);
         assert_eq!(quiet.aws.calls(Action::DescribeNetworkInterfaces), 0);
@@ -324,7 +324,7 @@ async fn rules_go_when_the_service_turns_to_nodes_or_does_not_want_them() {
 
 #[tokio::test(start_paused = true)]
 async fn what_two_services_need_alike_stays_when_one_goes() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let (one, two) = (pods(service("web", &[80])), pods(service("api", &[80])));
     rig.settle(&one).await;
     rig.settle(&two).await;
@@ -332,7 +332,7 @@ async fn what_two_services_need_alike_stays_when_one_goes() {
     // What is granted again has another description, and that fails at first.
     rig.aws.fail_always(Action::AuthorizeSecurityGroupIngress, "InternalError");
     assert!(rig.delete(&one).await.is_err());
-    rig.aws.heal();
+    rig.aws.clear_faults();
     rig.remove(&one).await;
     assert_eq!(rules(&rig.aws, &rig.world.node_group).await, FROM_SUBNETS);
     rig.remove(&two).await;
@@ -343,10 +343,10 @@ async fn what_two_services_need_alike_stays_when_one_goes() {
 #[tokio::test(start_paused = true)]
 async fn a_need_that_comes_up_while_the_rule_is_taken_off_is_met() {
     for wait in 0..60 {
-        let rig = Rig::new(1);
+        let rig = Fixture::new(1);
         let (one, two) = (pods(service("web", &[80])), pods(service("api", &[80])));
         rig.settle(&one).await;
-        rig.aws.tune(|knobs| knobs.latency = Duration::from_millis(100));
+        rig.aws.configure(|knobs| knobs.latency = Duration::from_millis(100));
         let goes = async {
             tokio::time::sleep(Duration::from_millis(wait * 40)).await;
             rig.remove(&one).await;
@@ -359,7 +359,7 @@ async fn a_need_that_comes_up_while_the_rule_is_taken_off_is_met() {
 #[tokio::test(start_paused = true)]
 async fn what_another_service_may_need_stays_until_that_one_was_looked_at() {
     for is_looked_at in [true, false] {
-        let rig = Rig::new(1);
+        let rig = Fixture::new(1);
         let (one, two) = (pods(service("web", &[80])), pods(service("api", &[80])));
         let one = published(&one, &rig.settle(&one).await);
         let two = published(&two, &rig.settle(&two).await);
@@ -387,7 +387,7 @@ async fn what_another_service_may_need_stays_until_that_one_was_looked_at() {
 /// Its clients come in by the other's rule, so that none bears its name.
 #[tokio::test(start_paused = true)]
 async fn a_health_rule_stays_after_a_restart_as_long_as_its_balancer_is_there() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let (one, two) = (pods(service("web", &[80])), with(pods(service("api", &[80])), "healthcheck-port", "9000"));
     let one = published(&one, &rig.settle(&one).await);
     let two = published(&two, &rig.settle(&two).await);
@@ -405,7 +405,7 @@ async fn a_health_rule_stays_after_a_restart_as_long_as_its_balancer_is_there() 
 
 #[tokio::test(start_paused = true)]
 async fn a_preview_says_which_rules_pods_need_and_tells_nobody() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = pods(service("web", &[80]));
     rig.settle(&web).await;
     let rig = rig.restart();
@@ -419,8 +419,8 @@ async fn a_preview_says_which_rules_pods_need_and_tells_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_protected_group_is_not_opened_for_pods_and_told() {
     // Groups are numbered alike in each world.
-    let group = Rig::new(1).world.node_group;
-    let rig = Rig::with(1, Settings { protected_security_group: Some(group.clone()), ..Settings::default() });
+    let group = Fixture::new(1).world.node_group;
+    let rig = Fixture::with(1, Settings { protected_security_group: Some(group.clone()), ..Settings::default() });
     rig.settle(&pods(service("web", &[80]))).await;
     assert_eq!(rig.world.node_group, group);
     assert_eq!(rules(&rig.aws, &group).await, [""; 0]);

@@ -3,11 +3,11 @@
 
 use ccm_core::{
     k8s::{Protocol, ServiceView},
-    provider::{Claim, LoadBalancers as _},
+    provider::{LoadBalancers as _, ServiceInterpretation},
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 
-use super::rig::{Rig, published, service, with};
+use super::fixture::{Fixture, published, service, with};
 use crate::config::Settings;
 
 /// What a Service may say, with the value.
@@ -23,19 +23,19 @@ const SAYINGS: [(&str, &str); 8] = [
 ];
 
 #[derive(Clone, Debug)]
-struct State {
+struct TestState {
     ports: Vec<u16>,
     udp: bool,
     sayings: Vec<(&'static str, &'static str)>,
 }
 
-fn state() -> impl Strategy<Value = State> {
+fn state() -> impl Strategy<Value = TestState> {
     let ports = proptest::sample::subsequence(vec![80, 443, 8443], 1..=3);
     let sayings = vec(select(SAYINGS.to_vec()), 0..3);
-    (ports, any::<bool>(), sayings).prop_map(|(ports, udp, sayings)| State { ports, udp, sayings })
+    (ports, any::<bool>(), sayings).prop_map(|(ports, udp, sayings)| TestState { ports, udp, sayings })
 }
 
-impl State {
+impl TestState {
     fn service(&self) -> ServiceView {
         let mut service = service("web", &self.ports);
         if self.udp {
@@ -57,8 +57,8 @@ fn other() -> ServiceView {
 }
 
 /// Makes another Service's balancer, then brings this one from state to state. `None` where one is refused.
-async fn walk(groups: bool, states: &[State], turn: bool) -> Option<(Rig, ServiceView)> {
-    let mut rig = Rig::with(3, Settings { managed_security_groups: groups, ..Settings::default() });
+async fn walk(groups: bool, states: &[TestState], turn: bool) -> Option<(Fixture, ServiceView)> {
+    let mut rig = Fixture::with(3, Settings { managed_security_groups: groups, ..Settings::default() });
     let status = rig.settle(&other()).await;
     let beside = published(&other(), &status);
     if turn {
@@ -70,7 +70,7 @@ async fn walk(groups: bool, states: &[State], turn: bool) -> Option<(Rig, Servic
         if turn {
             service.ports.reverse();
         }
-        if matches!(rig.balancers.interpret(&service), Claim::Refused(_)) {
+        if matches!(rig.balancers.interpret(&service), ServiceInterpretation::Invalid(_)) {
             return None;
         }
         let status = rig.settle(&service).await;

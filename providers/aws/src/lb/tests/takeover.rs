@@ -1,10 +1,10 @@
 //! What is somebody else's stays theirs, whatever a Service is called and asks for; and what is ours is found.
 
-use ccm_core::{k8s::ServiceView, provider::Depth};
+use ccm_core::{k8s::ServiceView, provider::ReadMode};
 
 use super::{
     behaviour::foreign,
-    rig::{Rig, published, service, with},
+    fixture::{Fixture, published, service, with},
 };
 use crate::{
     api::elb::{CreateTargetGroup, ElbProtocol, TargetType},
@@ -16,14 +16,14 @@ use crate::{
 const OWNED: (&str, &str) = ("kubernetes.io/cluster/test", "owned");
 
 /// The same without an ID of the cluster (`--allow-untagged-cloud`).
-fn untagged(mut rig: Rig) -> Rig {
-    let scope = Scope { cluster: Cluster::new("", false), ..rig.balancers.core.scope.clone() };
+fn untagged(mut rig: Fixture) -> Fixture {
+    let scope = Scope { cluster: Cluster::new("", false), ..rig.balancers.reconciler.scope.clone() };
     rig.balancers = NetworkLoadBalancers::new(scope, rig.store.clone());
     rig
 }
 
-fn same(rig: &Rig, before: &crate::fake::Everything, what: &str) {
-    let there = rig.aws.everything();
+fn same(rig: &Fixture, before: &crate::fake::AccountSnapshot, what: &str) {
+    let there = rig.aws.snapshot();
     assert!(there == *before, "{what}: {}", before.diff(&there));
 }
 
@@ -31,11 +31,11 @@ fn same(rig: &Rig, before: &crate::fake::Everything, what: &str) {
 async fn a_name_that_is_asked_for_takes_no_balancer_over_that_the_cluster_has_otherwise() {
     // As installers tag the one of the API server.
     for tags in [&[OWNED][..], &[OWNED, ("Name", "api")]] {
-        let rig = Rig::new(1);
+        let rig = Fixture::new(1);
         foreign(&rig, "api", tags).await;
-        let before = rig.aws.everything();
+        let before = rig.aws.snapshot();
         let web = with(service("web", &[80]), "name", "api");
-        let error = rig.ensure(&web, Depth::Verify).await.result.unwrap_err();
+        let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
         assert_eq!(error.reason(), Some("LoadBalancerNotOwned"), "{error}");
         same(&rig, &before, "ensure");
         rig.remove(&web).await;
@@ -48,7 +48,7 @@ async fn a_name_that_is_asked_for_takes_no_balancer_over_that_the_cluster_has_ot
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_under_the_name_that_only_this_service_gets_needs_no_tag_of_the_service() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80]);
     foreign(&rig, &names::load_balancer(&web.uid), &[OWNED]).await;
     rig.settle(&web).await;
@@ -63,10 +63,10 @@ async fn a_balancer_under_the_name_that_only_this_service_gets_needs_no_tag_of_t
 
 #[tokio::test(start_paused = true)]
 async fn clusters_without_id_do_not_share_balancers_of_services_of_one_name() {
-    let rig = untagged(Rig::new(1));
+    let rig = untagged(Fixture::new(1));
     let one = service("web", &[80]);
     let one = published(&one, &rig.settle(&one).await);
-    let first = rig.aws.everything();
+    let first = rig.aws.snapshot();
     let mut two = ServiceView { uid: "other-0000-0000-0000-000000000000".into(), ..service("web", &[80]) };
     two.ports[0].node_port = 31111.try_into().ok();
     let rig = untagged(rig.restart());
@@ -84,8 +84,8 @@ async fn clusters_without_id_do_not_share_balancers_of_services_of_one_name() {
 #[tokio::test(start_paused = true)]
 async fn a_service_of_a_cluster_without_id_is_deleted_whole() {
     for restart in [false, true] {
-        let mut rig = untagged(Rig::new(2));
-        let before = rig.aws.everything();
+        let mut rig = untagged(Fixture::new(2));
+        let before = rig.aws.snapshot();
         let web = service("web", &[80, 443]);
         let web = published(&web, &rig.settle(&web).await);
         if restart {
@@ -101,10 +101,10 @@ async fn a_service_of_a_cluster_without_id_is_deleted_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_foreign_balancer_under_a_name_of_today_hides_none_of_ours_nor_loses_its_rules() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let other = with(service("other2", &[81]), "name", "api");
     rig.settle(&other).await;
-    let before = rig.aws.everything();
+    let before = rig.aws.snapshot();
     let web = with(service("web", &[80]), "name", "first");
     let web = published(&web, &rig.settle(&web).await);
     let rig = rig.restart();
@@ -113,7 +113,7 @@ async fn a_foreign_balancer_under_a_name_of_today_hides_none_of_ours_nor_loses_i
     assert_eq!(rig.aws.load_balancers().len(), 1);
     let groups = rig.aws.target_groups();
     assert_eq!(groups.len(), 1, "{groups:?}");
-    let there = rig.aws.everything();
+    let there = rig.aws.snapshot();
     let lost: Vec<_> = before.objects().into_iter().filter(|object| !there.objects().contains(object)).collect();
     assert_eq!(lost, [""; 0]);
 }
@@ -121,8 +121,8 @@ async fn a_foreign_balancer_under_a_name_of_today_hides_none_of_ours_nor_loses_i
 #[tokio::test(start_paused = true)]
 async fn a_service_whose_name_for_a_balancer_is_none_can_be_deleted() {
     for name in ["no such name", "under_score", "-a", "a-", "ä", " "] {
-        let rig = Rig::new(1);
-        let before = rig.aws.everything();
+        let rig = Fixture::new(1);
+        let before = rig.aws.snapshot();
         let web = service("web", &[80]);
         let web = published(&web, &rig.settle(&web).await);
         let rig = rig.restart();
@@ -134,11 +134,11 @@ async fn a_service_whose_name_for_a_balancer_is_none_can_be_deleted() {
 // A target group of ours may have lost the Service's tag.
 #[tokio::test(start_paused = true)]
 async fn a_target_group_that_only_our_balancer_uses_is_ours_by_the_tag_of_the_cluster() {
-    let rig = Rig::new(1);
-    let before = rig.aws.everything();
+    let rig = Fixture::new(1);
+    let before = rig.aws.snapshot();
     let web = service("web", &[80]);
     let web = published(&web, &rig.settle(&web).await);
-    let end = rig.aws.everything();
+    let end = rig.aws.snapshot();
     let arn = rig.aws.target_groups()[0].arn.clone();
     rig.aws.untag(&arn, SERVICE_TAG);
     let rig = rig.restart();
@@ -153,7 +153,7 @@ async fn a_target_group_that_only_our_balancer_uses_is_ours_by_the_tag_of_the_cl
 
 #[tokio::test(start_paused = true)]
 async fn a_target_group_that_is_nobodys_stays_although_it_is_called_like_ours() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let web = service("web", &[80]);
     let create = CreateTargetGroup {
         name: "k8s-default-web-0123456789".into(),
@@ -175,7 +175,7 @@ async fn a_target_group_that_is_nobodys_stays_although_it_is_called_like_ours() 
         tags: [(OWNED.0.into(), OWNED.1.into())].into(),
     };
     rig.aws.ask(create).await.unwrap();
-    let before = rig.aws.everything();
+    let before = rig.aws.snapshot();
     rig.settle(&web).await;
     rig.remove(&web).await;
     same(&rig, &before, "deleted");

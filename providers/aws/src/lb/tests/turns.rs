@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ccm_core::provider::{CloudError, Depth, ErrorKind, Inventory, LbOutcome, LbSpec, LoadBalancers, Op, Progress};
+use ccm_core::provider::{CloudError, ErrorKind, Inventory, LbOutcome, LbSpec, LoadBalancers, Op, Progress, ReadMode};
 use futures::future::join_all;
 use tokio::time::Instant;
 
-use super::rig::{Rig, fresh, published, reference, service};
+use super::fixture::{Fixture, fresh, published, reference, service};
 use crate::{
     api::Action,
     config::{Limits, Rate},
@@ -51,15 +51,15 @@ async fn answered<T, F: Future<Output = Result<T, CloudError>>>(what: &str, call
 }
 
 /// Ensures until it is done; returns how many calls it took.
-async fn ensure(rig: &Rig, want: &LbSpec) -> (LbOutcome, usize) {
+async fn ensure(rig: &Fixture, want: &LbSpec) -> (LbOutcome, usize) {
     ensure_within(MOST, rig, want).await
 }
 
-async fn ensure_within(most: Duration, rig: &Rig, want: &LbSpec) -> (LbOutcome, usize) {
+async fn ensure_within(most: Duration, rig: &Fixture, want: &LbSpec) -> (LbOutcome, usize) {
     let mut waited = Duration::ZERO;
     for calls in 1..500 {
         let op = rig.op().with_pending_for(waited);
-        let outcome = within(most, "ensure", rig.balancers.ensure(&op, want, Depth::Verify)).await;
+        let outcome = within(most, "ensure", rig.balancers.ensure(&op, want, ReadMode::Fresh)).await;
         let after = match &outcome.result {
             Ok(Progress::Done) => return (outcome, calls),
             Ok(Progress::Pending { after, .. }) => *after,
@@ -75,11 +75,11 @@ async fn ensure_within(most: Duration, rig: &Rig, want: &LbSpec) -> (LbOutcome, 
     panic!("{} does not end", want.service.key());
 }
 
-async fn delete(rig: &Rig, want: &LbSpec) -> usize {
+async fn delete(rig: &Fixture, want: &LbSpec) -> usize {
     delete_within(MOST, rig, want).await
 }
 
-async fn delete_within(most: Duration, rig: &Rig, want: &LbSpec) -> usize {
+async fn delete_within(most: Duration, rig: &Fixture, want: &LbSpec) -> usize {
     for calls in 1..500 {
         let after = match within(most, "delete", rig.balancers.delete(&rig.op(), &reference(&want.service))).await {
             Ok(Progress::Done) => return calls,
@@ -96,7 +96,7 @@ async fn delete_within(most: Duration, rig: &Rig, want: &LbSpec) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn every_operation_ends_in_brief_calls_with_all_budgets_used_up() {
-    let mut rig = Rig::limited(3, &all(rate(1.5, 1)));
+    let mut rig = Fixture::limited(3, &all(rate(1.5, 1)));
     let web = service("web", &[80, 443, 8080, 8443]);
     let (outcome, calls) = ensure(&rig, &rig.spec(&fresh(&web))).await;
     assert!(calls >= 5, "{calls}");
@@ -123,7 +123,7 @@ async fn every_operation_ends_in_brief_calls_with_all_budgets_used_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_that_is_broken_off_goes_on_where_it_ended() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     let ports: Vec<u16> = (0..30).map(|i| 8000 + i).collect();
     let web = published(&service("web", &ports), &rig.settle(&service("web", &ports)).await);
     let rig = rig.restart_limited(&Limits { elb_read: rate(2.0, 1), ..Limits::default() });
@@ -137,7 +137,7 @@ async fn a_look_that_is_broken_off_goes_on_where_it_ended() {
 #[tokio::test(start_paused = true)]
 async fn many_services_that_share_a_small_budget_all_end() {
     // Each may also wait for another that sleeps with what both need.
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     let mut services = Vec::new();
     for i in 0..12 {
         let one = service(&format!("web{i}"), &[80, 81, 82]);
@@ -153,13 +153,13 @@ async fn many_services_that_share_a_small_budget_all_end() {
 
 #[tokio::test(start_paused = true)]
 async fn throttling_answers_leave_every_call_brief_and_what_is_known_known() {
-    let rig = Rig::limited(2, &Limits::default());
+    let rig = Fixture::limited(2, &Limits::default());
     let (web, spec) = (service("web", &[80, 443]), Arc::new(rig.spec(&service("web", &[80, 443]))));
     for action in Action::ALL {
         rig.aws.throttle(*action, 7);
     }
     let (outcome, _) = ensure(&rig, &spec).await;
-    rig.aws.heal();
+    rig.aws.clear_faults();
     assert_eq!(rig.aws.load_balancers().len(), 1);
     let web = published(&web, &outcome.status.unwrap());
     assert_eq!(rig.plan(&web).await.unwrap(), []);
@@ -172,14 +172,14 @@ async fn throttling_answers_leave_every_call_brief_and_what_is_known_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_change_is_taken_up_without_reading_anything_again() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     let web = service("web", &[80, 443]);
     rig.aws.throttle(Action::CreateTargetGroup, 5);
-    let error = rig.ensure(&web, Depth::Verify).await.result.unwrap_err();
+    let error = rig.ensure(&web, ReadMode::Fresh).await.result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Throttled);
     rig.aws.reset_calls();
     let op: Op = rig.op().with_pending_for(Duration::from_secs(1));
-    let outcome = rig.balancers.ensure(&op, &rig.spec(&web), Depth::Verify).await;
+    let outcome = rig.balancers.ensure(&op, &rig.spec(&web), ReadMode::Fresh).await;
     assert_eq!(outcome.result.unwrap(), Progress::Done);
     assert_eq!(rig.aws.calls(Action::CreateLoadBalancer), 0);
     assert_eq!(rig.aws.calls(Action::DescribeLoadBalancers), 0);

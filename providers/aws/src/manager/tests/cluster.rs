@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ccm_core::runtime::{
     events::WallClock,
-    manager::{ClientFactory, Exit, Manager, ManagerError},
+    manager::{ClientFactory, Manager, ManagerError, ManagerExit},
 };
 use ccm_testkit::{
     apiserver::{ApiServer, Options},
@@ -28,7 +28,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A cluster on AWS.
 pub(super) struct Cluster {
-    pub(super) world: World,
+    pub(super) world: FakeCluster,
     server: ApiServer,
     pub(super) kubelets: Kubelets,
 }
@@ -36,7 +36,7 @@ pub(super) struct Cluster {
 /// A running manager. Dropping it stops it at once.
 pub(super) struct Running {
     stop: CancellationToken,
-    task: JoinHandle<Result<Exit, ManagerError>>,
+    task: JoinHandle<Result<ManagerExit, ManagerError>>,
 }
 
 impl Drop for Running {
@@ -50,7 +50,7 @@ impl Cluster {
     pub(super) fn new(nodes: usize) -> Self {
         let server = ApiServer::new(Options::default());
         let kubelets = Kubelets::new(server.client(), KubeletOptions::default());
-        Self { world: World::small(nodes), server, kubelets }
+        Self { world: FakeCluster::small(nodes), server, kubelets }
     }
 
     /// A cluster whose kubelets say nothing after they registered, so that a long time is short work.
@@ -191,7 +191,7 @@ async fn a_node_goes_when_its_instance_is_terminated_and_stays_when_aws_is_in_do
     cluster.world.aws.terminate(&cluster.world.nodes[0]);
     tokio::time::sleep(5 * MINUTE).await;
     assert!(cluster.nodes().get_opt(&names[0]).await.unwrap().is_some(), "doubt deletes nothing");
-    cluster.world.aws.heal();
+    cluster.world.aws.clear_faults();
     cluster.until("the node is gone", |nodes| nodes.len() == 1).await;
     assert!(cluster.nodes().get_opt(&names[1]).await.unwrap().is_some());
 }
@@ -239,7 +239,7 @@ async fn a_service_gets_a_load_balancer_and_leaves_nothing_behind() {
     cluster.join(|_, spec| spec).await;
     cluster.until_initialized().await;
     let aws = &cluster.world.aws;
-    let before = aws.everything();
+    let before = aws.snapshot();
     cluster.serve("web", &serde_json::json!({"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"})).await;
     cluster.serve("plain", &serde_json::json!({})).await;
     tokio::time::sleep(5 * MINUTE).await;
@@ -250,5 +250,5 @@ async fn a_service_gets_a_load_balancer_and_leaves_nothing_behind() {
     cluster.services().delete("web", &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(10 * MINUTE).await;
     assert!(cluster.services().get_opt("web").await.unwrap().is_none(), "the finalizer is gone");
-    assert_eq!(aws.everything(), before, "nothing is left");
+    assert_eq!(aws.snapshot(), before, "nothing is left");
 }

@@ -78,8 +78,8 @@ fn instance(id: &str, check: Option<bool>, interfaces: Vec<InstanceInterface>) -
     Instance::of(instance, &Cluster::new("", false), &Interner::default())
 }
 
-fn nodes() -> Nodes {
-    let mut nodes = Nodes::default();
+fn nodes() -> NodesByHop {
+    let mut nodes = NodesByHop::default();
     nodes.add("i-1".into(), &node("n1", &["10.0.1.0/24", "fd00:0:0:1::/64"]));
     nodes.add("i-2".into(), &node("n2", &["10.0.2.0/24"]));
     nodes.add_interfaces(&instance("i-2", None, vec![interface("eni-2", Some(0), None)]));
@@ -92,7 +92,7 @@ fn listed(tables: &[RouteTable]) -> Vec<String> {
         let node = if route.blackhole { "blackhole" } else { route.node.as_deref().unwrap_or("?") };
         format!("{} {node} {}", route.destination, route.name)
     };
-    list(tables, &nodes(), |hop| *hop == Hop::Instance("i-nat".into()) || matches!(hop, Hop::Interface(_)))
+    list(tables, &nodes(), |hop| *hop == RouteHop::Instance("i-nat".into()) || matches!(hop, RouteHop::Interface(_)))
         .into_iter()
         .map(line)
         .collect()
@@ -137,7 +137,7 @@ fn a_route_that_is_missing_in_some_tables_is_created_there_and_an_unwanted_one_g
 // IN6
 #[test]
 fn of_several_nodes_of_one_instance_the_one_that_wants_the_network_has_the_route() {
-    let mut nodes = Nodes::default();
+    let mut nodes = NodesByHop::default();
     nodes.add("i-1".into(), &node("a", &["10.0.8.0/24"]));
     nodes.add("i-1".into(), &node("b", &["10.0.1.0/24"]));
     let tables = [table("rtb-1", &[("10.0.1.0/24", "i-1"), ("10.0.7.0/24", "i-1")])];
@@ -149,10 +149,10 @@ fn of_several_nodes_of_one_instance_the_one_that_wants_the_network_has_the_route
 #[test]
 fn names_of_routes_can_be_read_again() {
     for text in ["i-1 in rtb-1", "eni-1 in rtb-1,rtb-2"] {
-        assert_eq!(text.parse::<Handle>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<RouteHandle>().unwrap().to_string(), text);
     }
     for text in ["", "i-1", "i-1 in ", "igw-1 in rtb-1", "kubernetes-10.0.0.0/24"] {
-        assert_eq!(text.parse::<Handle>(), Err(()), "{text:?}");
+        assert_eq!(text.parse::<RouteHandle>(), Err(()), "{text:?}");
     }
 }
 
@@ -171,7 +171,7 @@ fn the_target_is_the_instance_or_the_primary_one_of_several_interfaces() {
         (instance("i-1", None, vec![second(), interface("eni-2", Some(2), None)]), None),
     ];
     for (instance, expected) in cases {
-        let target = Target::of(&instance).map(|target| (target.interface, target.checked));
+        let target = NodeTarget::of(&instance).map(|target| (target.interface, target.source_dest_check));
         let expected = expected.map(|(eni, checked)| (eni.map(EniId::from), checked));
         assert_eq!(target, expected, "{:?}", instance.interfaces);
     }
@@ -179,26 +179,26 @@ fn the_target_is_the_instance_or_the_primary_one_of_several_interfaces() {
 
 #[test]
 fn creation_replaces_only_what_is_ours_or_leads_nowhere() {
-    let target = Target::of(&instance("i-1", None, vec![interface("eni-1", Some(0), None)])).unwrap();
+    let target = NodeTarget::of(&instance("i-1", None, vec![interface("eni-1", Some(0), None)])).unwrap();
     let cases = [
-        (None, Creation::Create),
-        (Some("i-1"), Creation::Done),
-        (Some("i-1/eni-1"), Creation::Done),
-        (Some("eni-1"), Creation::Done),
-        (Some("!i-1"), Creation::Done),
-        (Some("!i-2"), Creation::Replace),
-        (Some("!eni-2"), Creation::Replace),
-        (Some("i-2"), Creation::Replace),
-        (Some("i-nat"), Creation::Taken("i-nat".into())),
-        (Some("igw-1"), Creation::Taken("igw-1".into())),
-        (Some("igw-1/i-1"), Creation::Taken("igw-1".into())),
-        (Some("!nat-1"), Creation::Taken("nat-1".into())),
-        (Some(""), Creation::Taken("something that is no instance".into())),
+        (None, CreateAction::Create),
+        (Some("i-1"), CreateAction::Done),
+        (Some("i-1/eni-1"), CreateAction::Done),
+        (Some("eni-1"), CreateAction::Done),
+        (Some("!i-1"), CreateAction::Done),
+        (Some("!i-2"), CreateAction::Replace),
+        (Some("!eni-2"), CreateAction::Replace),
+        (Some("i-2"), CreateAction::Replace),
+        (Some("i-nat"), CreateAction::DestinationInUse("i-nat".into())),
+        (Some("igw-1"), CreateAction::DestinationInUse("igw-1".into())),
+        (Some("igw-1/i-1"), CreateAction::DestinationInUse("igw-1".into())),
+        (Some("!nat-1"), CreateAction::DestinationInUse("nat-1".into())),
+        (Some(""), CreateAction::DestinationInUse("something that is no instance".into())),
     ];
     for (there, expected) in cases {
         let routes: Vec<_> = there.iter().map(|to| ("10.0.1.0/24", *to)).collect();
-        let occupant = occupant(&table("rtb-1", &routes), &net("10.0.1.0/24"));
-        let decision = create(&occupant, &target, |hop| *hop == Hop::Instance("i-nat".into()));
+        let occupant = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
+        let decision = create(&occupant, &target, |hop| *hop == RouteHop::Instance("i-nat".into()));
         assert_eq!(decision, expected, "{there:?}");
     }
 }
@@ -206,21 +206,21 @@ fn creation_replaces_only_what_is_ours_or_leads_nowhere() {
 #[test]
 fn deletion_takes_nothing_but_the_route_that_was_listed() {
     let cases = [
-        (None, "i-1", false, Deletion::Done),
-        (Some("i-1"), "i-1", false, Deletion::Delete),
-        (Some("i-1/eni-1"), "i-1", false, Deletion::Delete),
-        (Some("!i-1"), "i-1", false, Deletion::Delete),
-        (Some("!i-1"), "i-1", true, Deletion::Delete),
-        (Some("i-1"), "i-1", true, Deletion::Revived),
-        (Some("i-2"), "i-1", false, Deletion::Done),
-        (Some("!i-2"), "i-1", true, Deletion::Done),
-        (Some("eni-1"), "i-1", false, Deletion::Done),
-        (Some("igw-1"), "i-1", false, Deletion::Done),
-        (Some("!nat-1"), "i-1", true, Deletion::Done),
+        (None, "i-1", false, DeleteAction::Done),
+        (Some("i-1"), "i-1", false, DeleteAction::Delete),
+        (Some("i-1/eni-1"), "i-1", false, DeleteAction::Delete),
+        (Some("!i-1"), "i-1", false, DeleteAction::Delete),
+        (Some("!i-1"), "i-1", true, DeleteAction::Delete),
+        (Some("i-1"), "i-1", true, DeleteAction::RouteInUse),
+        (Some("i-2"), "i-1", false, DeleteAction::Done),
+        (Some("!i-2"), "i-1", true, DeleteAction::Done),
+        (Some("eni-1"), "i-1", false, DeleteAction::Done),
+        (Some("igw-1"), "i-1", false, DeleteAction::Done),
+        (Some("!nat-1"), "i-1", true, DeleteAction::Done),
     ];
     for (there, listed, was_blackhole, expected) in cases {
         let routes: Vec<_> = there.iter().map(|to| ("10.0.1.0/24", *to)).collect();
-        let occupant = occupant(&table("rtb-1", &routes), &net("10.0.1.0/24"));
+        let occupant = existing_route(&table("rtb-1", &routes), &net("10.0.1.0/24"));
         assert_eq!(delete(&occupant, &listed.parse().unwrap(), was_blackhole), expected, "{there:?} {listed}");
     }
 }
@@ -228,24 +228,24 @@ fn deletion_takes_nothing_but_the_route_that_was_listed() {
 #[test]
 fn changes_show_in_the_tables_that_were_read_before() {
     let mut table = table("rtb-1", &[("10.0.1.0/24", "i-1"), ("0.0.0.0/0", "igw-1")]);
-    let target = Target::of(&instance("i-2", None, vec![])).unwrap();
-    let at = |table: &RouteTable| occupant(table, &net("10.0.1.0/24"));
-    put(&mut table, net("10.0.1.0/24"), Some(&target));
-    assert_eq!(at(&table), Occupant::Hop { hop: Hop::Instance("i-2".into()), blackhole: false });
-    put(&mut table, net("10.0.1.0/24"), None);
-    assert_eq!(at(&table), Occupant::Nobody);
+    let target = NodeTarget::of(&instance("i-2", None, vec![])).unwrap();
+    let at = |table: &RouteTable| existing_route(table, &net("10.0.1.0/24"));
+    apply_change(&mut table, net("10.0.1.0/24"), Some(&target));
+    assert_eq!(at(&table), ExistingRoute::Hop { hop: RouteHop::Instance("i-2".into()), blackhole: false });
+    apply_change(&mut table, net("10.0.1.0/24"), None);
+    assert_eq!(at(&table), ExistingRoute::None);
     assert_eq!(table.routes.len(), 1);
 }
 
 #[test]
 fn bits_behind_the_prefix_do_not_count() {
-    let mut nodes = Nodes::default();
+    let mut nodes = NodesByHop::default();
     nodes.add("i-1".into(), &node("b", &["10.0.1.7/24"]));
     nodes.add("i-1".into(), &node("a", &["10.0.2.0/24"]));
     let tables = [table("rtb-1", &[("10.0.1.0/24", "i-1")])];
     assert_eq!(list(&tables, &nodes, |_| true)[0].node.as_deref(), Some("b"));
-    let there = Occupant::Hop { hop: Hop::Instance("i-1".into()), blackhole: false };
-    assert_eq!(occupant(&tables[0], &net("10.0.1.7/24")), there);
+    let there = ExistingRoute::Hop { hop: RouteHop::Instance("i-1".into()), blackhole: false };
+    assert_eq!(existing_route(&tables[0], &net("10.0.1.7/24")), there);
 }
 
 #[test]
@@ -255,6 +255,6 @@ fn hops_that_no_node_accounts_for_are_asked_about_once_unless_they_lead_nowhere(
         &[("10.0.1.0/24", "i-1"), ("10.0.5.0/24", "i-5"), ("10.0.6.0/24", "!i-6"), ("0.0.0.0/0", "igw-1")],
     );
     let other = table("rtb-2", &[("10.0.5.0/24", "i-5"), ("10.0.2.0/24", "eni-2"), ("10.0.4.0/24", "eni-4")]);
-    let expected = [Hop::Instance("i-5".into()), Hop::Interface("eni-4".into())];
-    assert_eq!(unaccounted(&[one, other], &nodes()), expected);
+    let expected = [RouteHop::Instance("i-5".into()), RouteHop::Interface("eni-4".into())];
+    assert_eq!(unmatched_hops(&[one, other], &nodes()), expected);
 }

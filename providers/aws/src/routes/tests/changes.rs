@@ -1,13 +1,13 @@
 use super::*;
 
 /// An instance that is no node: it has no tag of the cluster.
-fn appliance(world: &World) -> InstanceId {
+fn appliance(world: &FakeCluster) -> InstanceId {
     world.aws.instance(&world.private[0]).launch()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_route_that_appeared_meanwhile_and_leads_there_is_a_success() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     rig.list().await.unwrap();
     foreign_route(&rig, pod_cidr(0), &rig.world.nodes[0]).await;
     rig.create(0).await.unwrap();
@@ -16,7 +16,7 @@ async fn a_route_that_appeared_meanwhile_and_leads_there_is_a_success() {
 
 #[tokio::test(start_paused = true)]
 async fn a_route_that_appeared_meanwhile_and_leads_to_another_node_is_replaced() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     rig.list().await.unwrap();
     foreign_route(&rig, pod_cidr(0), &rig.world.nodes[1]).await;
     rig.create(0).await.unwrap();
@@ -26,7 +26,7 @@ async fn a_route_that_appeared_meanwhile_and_leads_to_another_node_is_replaced()
 
 #[tokio::test(start_paused = true)]
 async fn routes_of_others_are_never_listed_replaced_or_deleted() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     let appliance = appliance(&rig.world);
     foreign_route(&rig, pod_cidr(0), &appliance).await;
     let gateway = rig.world.aws.internet_gateway(&rig.world.vpc);
@@ -48,7 +48,7 @@ async fn routes_of_others_are_never_listed_replaced_or_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_route_that_leads_nowhere_is_replaced_in_one_step() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     rig.pass().await.unwrap();
     rig.world.aws.terminate(&rig.world.nodes[0]);
     rig.nodes[1] = node("n1", &rig.world.nodes[1], &[pod_cidr(0)]);
@@ -62,14 +62,14 @@ async fn a_route_that_leads_nowhere_is_replaced_in_one_step() {
 
 #[tokio::test(start_paused = true)]
 async fn the_check_is_switched_off_once_and_only_where_it_is_on() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     let request = ec2::ModifyInstanceAttribute { id: rig.world.nodes[0].clone(), source_dest_check: false };
     rig.world.aws.ask(request).await.unwrap();
     rig.world.aws.reset_calls();
     rig.create(0).await.unwrap();
     assert_eq!(rig.calls(&[Action::ModifyInstanceAttribute, Action::CreateRoute]), [0, 1]);
 
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     for _ in 0..3 {
         rig.create(0).await.unwrap();
         let listed = rig.list().await.unwrap();
@@ -80,7 +80,7 @@ async fn the_check_is_switched_off_once_and_only_where_it_is_on() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_with_several_interfaces_is_reached_by_its_primary_one() {
-    let mut rig = Rig::new(0);
+    let mut rig = Fixture::new(0);
     let subnet = rig.world.private[0].clone();
     let second = Interface { device_index: Some(1), ..Interface::new(&subnet) };
     let builder = rig.world.aws.instance(&subnet).tag("kubernetes.io/cluster/test", "owned");
@@ -96,7 +96,7 @@ async fn an_instance_with_several_interfaces_is_reached_by_its_primary_one() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_what_is_not_there_is_a_success() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     rig.pass().await.unwrap();
     let listed = rig.list().await.unwrap();
     let request = ec2::DeleteRoute { table: rig.world.table.clone(), destination: pod_cidr(0) };
@@ -107,7 +107,7 @@ async fn deleting_what_is_not_there_is_a_success() {
 
 #[tokio::test(start_paused = true)]
 async fn a_route_that_leads_elsewhere_by_now_is_not_deleted() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     rig.pass().await.unwrap();
     let listed = rig.list().await.unwrap();
     let target = RouteTarget::Instance(appliance(&rig.world));
@@ -122,8 +122,8 @@ async fn a_route_that_leads_elsewhere_by_now_is_not_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn each_change_has_its_own_answer() {
-    let rig = Rig::new(3);
-    rig.world.aws.vanish(&rig.world.nodes[1]);
+    let rig = Fixture::new(3);
+    rig.world.aws.forget_instance(&rig.world.nodes[1]);
     let fargate = Arc::new(NodeView {
         provider_id: Some("aws:///us-west-2a/x/fargate-ip-10-0-55-27.us-west-2.compute.internal".into()),
         ..NodeView::named("pod")
@@ -145,7 +145,7 @@ async fn each_change_has_its_own_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn quotas_and_permissions_are_told_as_such() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     rig.world.aws.quotas(|quotas| quotas.routes_per_table = 1);
     rig.create(0).await.unwrap();
     let error = rig.create(1).await.unwrap_err();
@@ -156,7 +156,7 @@ async fn quotas_and_permissions_are_told_as_such() {
         (Action::CreateRoute, "error creating AWS route (100.64.0.0/24)"),
         (Action::ModifyInstanceAttribute, "error configuring source-dest-check on instance i-"),
     ] {
-        let rig = Rig::new(1);
+        let rig = Fixture::new(1);
         rig.world.aws.deny(action);
         let error = rig.create(0).await.unwrap_err();
         assert_eq!((error.kind(), error.reason()), (ErrorKind::Denied, Some("AWSPermissionDenied")));
@@ -167,15 +167,15 @@ async fn quotas_and_permissions_are_told_as_such() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_right_to_write_nothing_is_changed() {
-    let mut rig = Rig::new(1);
-    rig.op = Op::new("kubernetes", CancellationToken::new(), WriteGate::shut());
+    let mut rig = Fixture::new(1);
+    rig.op = Op::new("kubernetes", CancellationToken::new(), WriteGate::always_closed());
     assert_eq!(rig.create(0).await.unwrap_err().kind(), ErrorKind::NotLeader);
     assert_eq!(rig.world.aws.writes(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interface_of_which_nobody_says_whose_it_is_is_somebody_elses() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     let interface = rig.world.aws.fargate(&rig.world.private[0], "10.0.128.88", "");
     let (table, target) = (rig.world.table.clone(), RouteTarget::Interface(interface));
     rig.world.aws.ask(ec2::CreateRoute { table, destination: pod_cidr(0), target }).await.unwrap();
@@ -190,7 +190,7 @@ async fn an_interface_of_which_nobody_says_whose_it_is_is_somebody_elses() {
 #[tokio::test(start_paused = true)]
 async fn a_route_to_what_aws_does_not_know_was_a_nodes_and_one_to_what_is_in_doubt_is_not() {
     for (code, listed) in [("InvalidInstanceID.NotFound", 1), ("InvalidInstanceID.Malformed", 0)] {
-        let rig = Rig::new(1);
+        let rig = Fixture::new(1);
         foreign_route(&rig, pod_cidr(7), &appliance(&rig.world)).await;
         rig.world.aws.fail_next(Action::DescribeInstances, code);
         assert_eq!(rig.list().await.unwrap().len(), listed, "{code}");
@@ -199,7 +199,7 @@ async fn a_route_to_what_aws_does_not_know_was_a_nodes_and_one_to_what_is_in_dou
 
 #[tokio::test(start_paused = true)]
 async fn tables_that_could_not_be_read_again_are_read_before_the_next_change() {
-    let rig = Rig::new(1);
+    let rig = Fixture::new(1);
     rig.list().await.unwrap();
     rig.world.aws.fail_next(Action::DescribeRouteTables, "UnauthorizedOperation");
     rig.list().await.unwrap_err();
@@ -209,7 +209,7 @@ async fn tables_that_could_not_be_read_again_are_read_before_the_next_change() {
 
 #[tokio::test(start_paused = true)]
 async fn a_route_is_replaced_as_it_is_now_and_not_as_it_was_at_the_beginning_of_the_pass() {
-    let rig = Rig::new(2);
+    let rig = Fixture::new(2);
     foreign_route(&rig, pod_cidr(0), &rig.world.nodes[1]).await;
     rig.list().await.unwrap();
     tokio::time::advance(Duration::from_secs(60)).await;

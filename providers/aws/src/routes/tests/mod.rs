@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, ErrorKind, Op, Route, RouteChange, Routes},
-    runtime::gate::WriteGate,
+    runtime::write_gate::WriteGate,
 };
 use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;
@@ -24,14 +24,14 @@ use crate::{
     client::Client,
     cluster::Cluster,
     config::Settings,
-    fake::{Interface, World},
-    instances::InstanceStore,
+    fake::{FakeCluster, Interface},
+    instances::InstanceCache,
     scope::Scope,
 };
 
 /// A cluster whose routes are looked after, as the route controller does.
-struct Rig {
-    world: World,
+struct Fixture {
+    world: FakeCluster,
     routes: Ec2Routes,
     op: Op,
     nodes: Vec<Arc<NodeView>>,
@@ -53,24 +53,24 @@ fn node(name: &str, id: &InstanceId, cidrs: &[IpNet]) -> Arc<NodeView> {
     })
 }
 
-impl Rig {
+impl Fixture {
     fn new(nodes: usize) -> Self {
-        Self::with(World::small(nodes), Settings::default())
+        Self::with(FakeCluster::small(nodes), Settings::default())
     }
 
-    fn with(world: World, settings: Settings) -> Self {
+    fn with(world: FakeCluster, settings: Settings) -> Self {
         Self::of(world, settings, Cluster::new("test", false))
     }
 
-    fn of(world: World, settings: Settings, cluster: Cluster) -> Self {
+    fn of(world: FakeCluster, settings: Settings, cluster: Cluster) -> Self {
         let client = world.aws.client();
         Self::through(client, world, settings, cluster)
     }
 
-    fn through(client: Client, world: World, settings: Settings, cluster: Cluster) -> Self {
+    fn through(client: Client, world: FakeCluster, settings: Settings, cluster: Cluster) -> Self {
         let scope =
             Scope { client, cluster, region: "us-west-2".into(), vpc: world.vpc.clone(), settings: Arc::new(settings) };
-        let routes = Ec2Routes::new(scope.clone(), InstanceStore::new(scope));
+        let routes = Ec2Routes::new(scope.clone(), InstanceCache::new(scope));
         let op = Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open());
         let mut rig = Self { world, routes, op, nodes: Vec::new() };
         rig.nodes = (0..rig.world.nodes.len()).map(|i| rig.node(i)).collect();
@@ -150,7 +150,7 @@ impl Rig {
 }
 
 /// A route that somebody else makes.
-async fn foreign_route(rig: &Rig, destination: IpNet, to: &InstanceId) {
+async fn foreign_route(rig: &Fixture, destination: IpNet, to: &InstanceId) {
     let target = RouteTarget::Instance(to.clone());
     let request = ec2::CreateRoute { table: rig.world.table.clone(), destination, target };
     rig.world.aws.ask(request).await.unwrap();
@@ -158,7 +158,7 @@ async fn foreign_route(rig: &Rig, destination: IpNet, to: &InstanceId) {
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_reads_the_tables_once_and_the_next_one_changes_nothing() {
-    let rig = Rig::new(5);
+    let rig = Fixture::new(5);
     assert_eq!(rig.pass().await.unwrap(), 5);
     let actions = [
         Action::DescribeRouteTables,
@@ -179,9 +179,9 @@ async fn a_pass_reads_the_tables_once_and_the_next_one_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn routes_of_nodes_that_are_gone_go_and_their_networks_can_be_used_again() {
-    let mut rig = Rig::new(3);
+    let mut rig = Fixture::new(3);
     rig.pass().await.unwrap();
-    rig.world.aws.vanish(&rig.world.nodes[0]);
+    rig.world.aws.forget_instance(&rig.world.nodes[0]);
     rig.world.aws.terminate(&rig.world.nodes[1]);
     rig.nodes.drain(..2);
     let id = rig.world.add_node();
@@ -194,7 +194,7 @@ async fn routes_of_nodes_that_are_gone_go_and_their_networks_can_be_used_again()
 
 #[tokio::test(start_paused = true)]
 async fn ipv6_networks_have_routes_too() {
-    let mut rig = Rig::new(1);
+    let mut rig = Fixture::new(1);
     rig.nodes[0] = node("n0", &rig.world.nodes[0], &[pod_cidr(0), net("fd00:0:0:1::/64")]);
     assert_eq!(rig.pass().await.unwrap(), 2);
     assert_eq!(rig.shown().len(), 2);
@@ -204,7 +204,7 @@ async fn ipv6_networks_have_routes_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_node_object_does_not_fail_the_list() {
-    let mut rig = Rig::new(2);
+    let mut rig = Fixture::new(2);
     rig.pass().await.unwrap();
     rig.nodes.pop();
     let listed = rig.list().await.unwrap();

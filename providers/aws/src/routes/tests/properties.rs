@@ -27,7 +27,7 @@ fn before() -> impl Strategy<Value = Before> {
 }
 
 /// Lays out a table of random routes: destinations 0 to 3 are the nodes' networks, the others nobody's.
-async fn lay_out(rig: &Rig, before: &[Before], table: &RouteTableId) {
+async fn lay_out(rig: &Fixture, before: &[Before], table: &RouteTableId) {
     let gone = rig.world.aws.instance(&rig.world.private[0]).tag("kubernetes.io/cluster/test", "owned").launch();
     let appliance = rig.world.aws.instance(&rig.world.private[0]).launch();
     let gateway = rig.world.aws.internet_gateway(&rig.world.vpc);
@@ -46,7 +46,7 @@ async fn lay_out(rig: &Rig, before: &[Before], table: &RouteTableId) {
         let request = ec2::CreateRoute { table: table.clone(), destination: pod_cidr(i), target };
         rig.world.aws.ask(request).await.unwrap();
     }
-    rig.world.aws.vanish(&gone);
+    rig.world.aws.forget_instance(&gone);
 }
 
 fn is_foreign(before: Before) -> bool {
@@ -54,7 +54,7 @@ fn is_foreign(before: Before) -> bool {
 }
 
 /// Passes until nothing changes; errors may only come from destinations that are taken, or from a crash.
-async fn settle(rig: &Rig) {
+async fn settle(rig: &Fixture) {
     for _ in 0..4 {
         let _ = rig.pass().await;
         tokio::time::advance(Duration::from_secs(10)).await;
@@ -62,14 +62,14 @@ async fn settle(rig: &Rig) {
 }
 
 async fn check(before: &[Vec<Before>], crash: Option<(usize, Crash)>) {
-    let world = World::small(NODES);
+    let world = FakeCluster::small(NODES);
     let other = world.aws.route_table(&world.vpc, &[], &[]);
     let tables = [world.table.clone(), other];
     let settings = match before.len() {
         1 => Settings::default(),
         _ => Settings { route_tables: tables.to_vec(), ..Settings::default() },
     };
-    let mut rig = Rig::with(world, settings);
+    let mut rig = Fixture::with(world, settings);
     for (table, before) in tables.iter().zip(before) {
         lay_out(&rig, before, table).await;
     }
@@ -78,10 +78,10 @@ async fn check(before: &[Vec<Before>], crash: Option<(usize, Crash)>) {
     if let Some((n, kind)) = crash {
         rig.world.aws.crash_at_write(n, kind);
         let _ = rig.pass().await;
-        rig.world.aws.revive();
+        rig.world.aws.restart_process();
         // The process starts anew and knows nothing.
         let (world, settings) = (rig.world.clone(), (*rig.routes.scope.settings).clone());
-        rig = Rig::with(world, settings);
+        rig = Fixture::with(world, settings);
     }
     settle(&rig).await;
     for (t, table) in tables.iter().enumerate().take(before.len()) {

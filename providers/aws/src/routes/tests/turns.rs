@@ -1,6 +1,6 @@
 //! Calls with used-up budgets.
 
-use ccm_core::runtime::gate::WriteGate;
+use ccm_core::runtime::write_gate::WriteGate;
 use tokio::time::Instant;
 
 use super::*;
@@ -8,9 +8,9 @@ use crate::config::{Limits, Rate};
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_with_used_up_budgets_is_brief_and_the_next_ones_do_the_rest() {
-    let (world, slow) = (World::small(12), Rate { per_second: 2.0, burst: 1 });
+    let (world, slow) = (FakeCluster::small(12), Rate { per_second: 2.0, burst: 1 });
     let client = world.aws.client().with_limits(&Limits { ec2_read: slow, ec2_write: slow, ..Limits::default() });
-    let rig = Rig::through(client, world, Settings::default(), Cluster::new("test", false));
+    let rig = Fixture::through(client, world, Settings::default(), Cluster::new("test", false));
     let most = Duration::from_millis(2001);
     let mut open: Vec<_> =
         (0..12).map(|i| RouteChange::Create { node: rig.nodes[i].clone(), destination: pod_cidr(i) }).collect();

@@ -135,7 +135,7 @@ pub(in crate::sdk) async fn revoke(ec2: &Client, call: RevokeSecurityGroupIngres
     let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
     // Outside the default VPC EC2 may answer with success, and name the rules that it did not find.
     if answer.unknown_ip_permissions.is_some_and(|unknown| !unknown.is_empty()) {
-        return Err(AwsError::answer(ACTION, 200, "InvalidPermission.NotFound", "some rules are not there"));
+        return Err(AwsError::response(ACTION, 200, "InvalidPermission.NotFound", "some rules are not there"));
     }
     Ok(())
 }

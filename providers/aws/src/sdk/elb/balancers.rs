@@ -2,7 +2,7 @@
 
 use aws_sdk_elasticloadbalancingv2::{Client, types};
 
-use super::{PAGE, is_on, marks, on_off};
+use super::{PAGE, attributes_and_tags, is_on, on_off};
 use crate::{
     api::{
         Action, AwsError, Page,
@@ -90,7 +90,7 @@ pub(in crate::sdk) async fn create(elb: &Client, call: CreateLoadBalancer) -> Re
         .set_subnet_mappings(structures(call.subnets, mapping))
         .set_security_groups(list(&call.security_groups))
         .set_enable_prefix_for_ipv6_source_nat(source_nat(call.ipv6_source_nat))
-        .set_tags(marks::write(call.tags));
+        .set_tags(attributes_and_tags::write(call.tags));
     let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
     let made = answer.load_balancers.unwrap_or_default().into_iter().next();
     load_balancer(ACTION, made.ok_or_else(|| error::unreadable(ACTION, "the load balancer is missing"))?)

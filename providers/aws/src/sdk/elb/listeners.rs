@@ -2,7 +2,7 @@
 
 use aws_sdk_elasticloadbalancingv2::{Client, types};
 
-use super::marks;
+use super::attributes_and_tags;
 use crate::{
     api::{
         Action, AwsError, Page, TargetGroupArn,
@@ -74,7 +74,8 @@ fn certificate(arn: Box<str>) -> types::Certificate {
 
 pub(in crate::sdk) async fn create(elb: &Client, call: CreateListener) -> Result<Listener, AwsError> {
     const ACTION: Action = Action::CreateListener;
-    let request = elb.create_listener().load_balancer_arn(&*call.load_balancer).set_tags(marks::write(call.tags));
+    let request =
+        elb.create_listener().load_balancer_arn(&*call.load_balancer).set_tags(attributes_and_tags::write(call.tags));
     let answer = with_spec!(request, call.spec).send().await.map_err(|error| error::of(ACTION, error))?;
     let made = answer.listeners.unwrap_or_default().into_iter().next();
     listener(ACTION, made.ok_or_else(|| error::unreadable(ACTION, "the listener is missing"))?)

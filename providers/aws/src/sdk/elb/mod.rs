@@ -1,9 +1,9 @@
 //! Elastic Load Balancing, v2 and classic.
 
+pub(super) mod attributes_and_tags;
 pub(super) mod balancers;
 pub(super) mod classic;
 pub(super) mod listeners;
-pub(super) mod marks;
 pub(super) mod targets;
 
 /// Most objects of a page.

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use aws_sdk_elasticloadbalancingv2::{Client, types};
 
-use super::{PAGE, marks};
+use super::{PAGE, attributes_and_tags};
 use crate::{
     api::{
         Action, AwsError, Page,
@@ -97,7 +97,7 @@ pub(in crate::sdk) async fn create(elb: &Client, call: CreateTargetGroup) -> Res
         .vpc_id(&*call.vpc)
         .target_type(call.target_type.as_str().into())
         .set_ip_address_type(call.ip_address_type.map(|family| family.as_str().into()))
-        .set_tags(marks::write(call.tags));
+        .set_tags(attributes_and_tags::write(call.tags));
     let request = with_health_check!(request, call.health_check);
     let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
     let made = answer.target_groups.unwrap_or_default().into_iter().next();

@@ -85,10 +85,10 @@ async fn a_rotated_credentials_file_takes_effect() {
 async fn child_rotates_a_file() {
     use aws_credential_types::provider::ProvideCredentials as _;
 
-    let imds = super::super::metadata::SdkMetadata::new(super::super::trust::plain(), None).unwrap();
-    let http = super::super::trust::plain();
+    let imds = super::super::metadata::SdkMetadata::new(super::super::ca_bundle::plain(), None).unwrap();
+    let http = super::super::ca_bundle::plain();
     let region = aws_types::region::Region::from_static(REGION);
-    let chain = super::super::credentials::Chain::new(http, imds.client(), region);
+    let chain = super::super::credentials::ReloadingCredentialsChain::new(http, imds.client(), region);
     let first = chain.provide_credentials().await.unwrap();
     assert_eq!(first.access_key_id(), "AKIDONE");
     let lasts = first.expiry().unwrap().duration_since(std::time::SystemTime::now()).unwrap();

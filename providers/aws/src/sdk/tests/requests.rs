@@ -7,7 +7,7 @@ use tokio::{net::TcpListener, time::Instant};
 use super::{REGION, ask, connection, nothing, section, send, server::Server, settings};
 use crate::{
     api::{
-        Fault,
+        AwsErrorCause,
         ec2::{DescribeInstances, DescribeSubnets, DescribeVpcs, InstanceState},
         elb::{DescribeListeners, DescribeLoadBalancers, DescribeTargetGroups},
     },
@@ -92,7 +92,7 @@ async fn every_client_gives_up_after_half_a_minute() {
         let connection = connection(&settings(vec![section(service.clone(), &url)])).await;
         let started = Instant::now();
         let error = ask(&connection.transport, &service).await.unwrap_err();
-        assert!(matches!(error.fault, Fault::Unanswered(_)), "{error:?}");
+        assert!(matches!(error.cause, AwsErrorCause::NoResponse(_)), "{error:?}");
         let took = started.elapsed();
         assert!(took <= Duration::from_millis(30_100), "{service:?} took {took:?}");
     }
@@ -118,7 +118,7 @@ async fn errors_keep_what_aws_says() {
         let server = Server::start(move |_| (status, answer.clone())).await;
         let connection = connection(&settings(vec![section(service.clone(), &server.url())])).await;
         let error = ask(&connection.transport, &service).await.unwrap_err();
-        let Fault::Answer { code: seen, message: said, status: with, request_id } = error.fault else {
+        let AwsErrorCause::Response { code: seen, message: said, status: with, request_id } = error.cause else {
             panic!("{service:?} {body}: {error:?}")
         };
         assert_eq!((&*seen, &*said, with), (code, message, status), "{service:?}");
@@ -146,7 +146,7 @@ async fn an_answer_that_cannot_be_read_is_none() {
     let subnets = send(&transport, DescribeSubnets::default()).await.unwrap_err();
     let instances = send(&transport, DescribeInstances::default()).await.unwrap_err();
     for error in [&vpcs, &subnets, &instances] {
-        assert!(matches!(error.fault, Fault::Unanswered(_)), "{error:?}");
+        assert!(matches!(error.cause, AwsErrorCause::NoResponse(_)), "{error:?}");
     }
     let cause = |error: &crate::api::AwsError| std::error::Error::source(error).unwrap().to_string();
     assert_eq!(cause(&vpcs), "the answer cannot be read: a VPC's ID is missing");

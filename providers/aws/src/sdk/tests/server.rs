@@ -11,7 +11,7 @@ use tokio::{
 
 /// A request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ReceivedRequest {
     /// Method and path.
     pub(super) line: String,
     /// Headers, with names in small letters.
@@ -20,7 +20,7 @@ pub(super) struct Seen {
     pub(super) body: String,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// Whose key signed it, and for what: `key/date/region/service`, without the date.
     pub(super) fn scope(&self) -> (String, String, String) {
         let signed = self.headers.get("authorization").expect("the request is signed");
@@ -30,12 +30,12 @@ impl Seen {
 }
 
 /// Status and body for a request.
-pub(super) type Answer = Box<dyn Fn(&Seen) -> (u16, String) + Send + Sync>;
+pub(super) type Responder = Box<dyn Fn(&ReceivedRequest) -> (u16, String) + Send + Sync>;
 
 /// A running server. Dropping it ends it.
 pub(super) struct Server {
     pub(super) port: u16,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<ReceivedRequest>>>,
     task: JoinHandle<()>,
 }
 
@@ -46,18 +46,18 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub(super) async fn start(answer: impl Fn(&Seen) -> (u16, String) + Send + Sync + 'static) -> Self {
+    pub(super) async fn start(answer: impl Fn(&ReceivedRequest) -> (u16, String) + Send + Sync + 'static) -> Self {
         Self::start_with(answer, None).await
     }
 
     pub(super) async fn start_with(
-        answer: impl Fn(&Seen) -> (u16, String) + Send + Sync + 'static,
+        answer: impl Fn(&ReceivedRequest) -> (u16, String) + Send + Sync + 'static,
         tls: Option<tokio_rustls::TlsAcceptor>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let (record, answer): (_, Arc<Answer>) = (Arc::clone(&seen), Arc::new(Box::new(answer)));
+        let (record, answer): (_, Arc<Responder>) = (Arc::clone(&seen), Arc::new(Box::new(answer)));
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             loop {
@@ -83,15 +83,15 @@ impl Server {
     }
 
     /// Takes what was recorded so far.
-    pub(super) fn take(&self) -> Vec<Seen> {
+    pub(super) fn take(&self) -> Vec<ReceivedRequest> {
         std::mem::take(&mut self.seen.lock())
     }
 }
 
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    record: &Mutex<Vec<Seen>>,
-    answer: &Answer,
+    record: &Mutex<Vec<ReceivedRequest>>,
+    answer: &Responder,
 ) -> io::Result<()> {
     let mut read = Vec::new();
     loop {
@@ -118,7 +118,7 @@ async fn serve(
 }
 
 /// The first request in what was read, and the rest; `None` while it is not whole.
-fn request(read: &[u8]) -> Option<(Seen, Vec<u8>)> {
+fn request(read: &[u8]) -> Option<(ReceivedRequest, Vec<u8>)> {
     let end = read.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&read[..end]).into_owned();
     let mut lines = head.lines();
@@ -130,5 +130,5 @@ fn request(read: &[u8]) -> Option<(Seen, Vec<u8>)> {
     let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
     let body = read.get(end + 4..end + 4 + length)?;
     let body = String::from_utf8_lossy(body).into_owned();
-    Some((Seen { line, headers, body }, read[end + 4 + length..].to_vec()))
+    Some((ReceivedRequest { line, headers, body }, read[end + 4 + length..].to_vec()))
 }

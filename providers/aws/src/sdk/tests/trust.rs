@@ -10,14 +10,14 @@ use tokio_rustls::{
 
 use super::{
     super::{
-        connect::{Surroundings, connect_with},
-        trust::{self, TrustError},
+        ca_bundle::{self, CaBundleError},
+        connect::{ConnectOptions, connect_with},
     },
     ask, nothing, section,
     server::Server,
     settings,
 };
-use crate::{api::Fault, config::OverriddenService};
+use crate::{api::AwsErrorCause, config::OverriddenService};
 
 /// An authority.
 struct Authority {
@@ -53,10 +53,10 @@ impl Authority {
     }
 }
 
-fn around(bundle: &Path) -> Surroundings {
+fn around(bundle: &Path) -> ConnectOptions {
     let keys = aws_credential_types::Credentials::new("AKIDGIVEN", "s", None, None, "test");
     let credentials = Some(aws_credential_types::provider::SharedCredentialsProvider::new(keys));
-    Surroundings { bundle: Some(bundle.to_owned()), credentials, look: Duration::ZERO }
+    ConnectOptions { bundle: Some(bundle.to_owned()), credentials, ca_check_interval: Duration::ZERO }
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_rotated_bundle_takes_effect() {
     let transport = connect_with(&settings(overrides), around(&bundle)).await.unwrap().transport;
     ask(&transport, &OverriddenService::Ec2).await.unwrap();
     let error = ask(&transport, &OverriddenService::Elb).await.unwrap_err();
-    assert!(matches!(error.fault, Fault::Unanswered(_)), "{error:?}");
+    assert!(matches!(error.cause, AwsErrorCause::NoResponse(_)), "{error:?}");
     assert!(second.take().is_empty());
 
     // A file that cannot be used leaves what there was.
@@ -90,8 +90,8 @@ async fn a_rotated_bundle_takes_effect() {
 fn a_bundle_that_cannot_be_used_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ca.pem");
-    let error = |path: &Path| trust::client(Some(path.to_owned()), Duration::ZERO).unwrap_err();
-    assert!(matches!(error(&path), TrustError::Read { .. }));
+    let error = |path: &Path| ca_bundle::client(Some(path.to_owned()), Duration::ZERO).unwrap_err();
+    assert!(matches!(error(&path), CaBundleError::Read { .. }));
     for (content, reason) in [
         ("", "holds no certificate"),
         ("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", "is not PEM"),

@@ -4,10 +4,10 @@
 //! die just after the one before it; the first change has that case of its own.
 
 use anyhow::Context as _;
-use ccm_testkit::moto::overlay::{ANY_CHANGE, Fault, Trouble};
+use ccm_testkit::moto::fault_proxy::{ANY_CHANGE, Fault, ProxyFault};
 use serde_json::{Value, json};
 
-use super::stage::{SOON, Stage, service, world::World};
+use super::fixture::{ClusterFixture, SOON, service, snapshot::AccountSnapshot};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
@@ -39,7 +39,7 @@ enum Step {
 }
 
 impl Step {
-    async fn take(self, stage: &Stage<'_>) -> anyhow::Result<()> {
+    async fn take(self, stage: &ClusterFixture<'_>) -> anyhow::Result<()> {
         match self {
             Self::Create => stage.create(&created()).await.map(drop),
             Self::Change => stage.change("web", changed()).await.map(drop),
@@ -48,7 +48,7 @@ impl Step {
     }
 
     /// Waits until the step is done as far as the API server tells.
-    async fn done(self, stage: &Stage<'_>) -> anyhow::Result<()> {
+    async fn done(self, stage: &ClusterFixture<'_>) -> anyhow::Result<()> {
         match self {
             Self::Create | Self::Change => stage.served(&["web"]).await,
             Self::Delete => stage.vanished(&["web"]).await,
@@ -62,7 +62,7 @@ const STEPS: [Step; 3] = [Step::Create, Step::Change, Step::Delete];
 const SOME: [usize; 3] = [0, 1, 3];
 
 // OU3
-pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     let peace = begin(stage).await?;
     for n in SOME {
         for (step, end) in STEPS.into_iter().zip(&peace) {
@@ -74,7 +74,7 @@ pub(crate) async fn a_kill_at_some_changes_leads_to_the_same_end(stage: &mut Sta
 }
 
 // OU3
-pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     let peace = begin(stage).await?;
     for n in 0.. {
         let mut kills = 0;
@@ -92,7 +92,7 @@ pub(crate) async fn a_kill_at_any_change_leads_to_the_same_end(stage: &mut Stage
 }
 
 /// Makes the cluster; returns what is there after each step in peace.
-async fn begin(stage: &mut Stage<'_>) -> anyhow::Result<Vec<World>> {
+async fn begin(stage: &mut ClusterFixture<'_>) -> anyhow::Result<Vec<AccountSnapshot>> {
     stage.config = "DefaultLoadBalancerType = nlb\nNLBSecurityGroupMode = Managed\n".into();
     stage.nodes(2).await?;
     let nothing = stage.world().await?;
@@ -102,14 +102,14 @@ async fn begin(stage: &mut Stage<'_>) -> anyhow::Result<Vec<World>> {
 }
 
 /// What is there after each step, when nothing goes wrong.
-async fn in_peace(stage: &mut Stage<'_>) -> anyhow::Result<Vec<World>> {
+async fn in_peace(stage: &mut ClusterFixture<'_>) -> anyhow::Result<Vec<AccountSnapshot>> {
     let mut ends = Vec::new();
     stage.start(&FLAGS).await?;
     for step in STEPS {
         stage.take_requests();
         step.take(stage).await?;
         step.done(stage).await?;
-        let is_reached = |world: &World| match step {
+        let is_reached = |world: &AccountSnapshot| match step {
             Step::Change => world.has(&["default/web:81: health every 10 within 10", "!default/web:80:"]),
             Step::Create | Step::Delete => Ok(()),
         };
@@ -132,10 +132,10 @@ async fn in_peace(stage: &mut Stage<'_>) -> anyhow::Result<Vec<World>> {
 
 /// Takes a step, kills the process at the n-th change (before the first for 0) if there are so many, and waits for the
 /// next process to reach the end.
-async fn killed(stage: &mut Stage<'_>, step: Step, n: usize, end: &World) -> anyhow::Result<bool> {
+async fn killed(stage: &mut ClusterFixture<'_>, step: Step, n: usize, end: &AccountSnapshot) -> anyhow::Result<bool> {
     stage.start(&FLAGS).await?;
     stage.take_requests();
-    let (after, trouble) = if n == 0 { (0, Trouble::RequestLost) } else { (n - 1, Trouble::Stuck) };
+    let (after, trouble) = if n == 0 { (0, ProxyFault::RequestLost) } else { (n - 1, ProxyFault::Stuck) };
     stage.overlay().fail(Fault { action: ANY_CHANGE.into(), after, times: usize::MAX, trouble });
     step.take(stage).await?;
     let stuck = stuck_or(stage, end).await?;
@@ -150,7 +150,7 @@ async fn killed(stage: &mut Stage<'_>, step: Step, n: usize, end: &World) -> any
 }
 
 /// Waits until a change is stuck, or the end is reached without.
-async fn stuck_or(stage: &Stage<'_>, end: &World) -> anyhow::Result<bool> {
+async fn stuck_or(stage: &ClusterFixture<'_>, end: &AccountSnapshot) -> anyhow::Result<bool> {
     let wait = async {
         loop {
             if stage.take_requests().iter().any(|request| request.status.is_none()) {

@@ -1,14 +1,14 @@
 //! What users and administrators get wrong: one event that says it, and no load balancer that nobody owns.
 
-use ccm_testkit::moto::overlay::{Fault, Trouble};
+use ccm_testkit::moto::fault_proxy::{Fault, ProxyFault};
 use serde_json::{Value, json};
 
-use super::stage::{Stage, service};
+use super::fixture::{ClusterFixture, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 const CREATE: &str = "CreateLoadBalancer";
 
-async fn begin(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+async fn begin(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     stage.config = "DefaultLoadBalancerType = nlb\n".into();
     stage.nodes(1).await?;
     stage.start(&FLAGS).await?;
@@ -16,11 +16,11 @@ async fn begin(stage: &mut Stage<'_>) -> anyhow::Result<()> {
 }
 
 fn refuse(action: &str, status: u16, code: &str) -> Fault {
-    Fault { action: action.into(), after: 0, times: usize::MAX, trouble: Trouble::Refused(status, code.into()) }
+    Fault { action: action.into(), after: 0, times: usize::MAX, trouble: ProxyFault::Refused(status, code.into()) }
 }
 
 /// One event has all mistakes, and AWS is not asked for any change.
-pub(crate) async fn mistakes_are_told_together(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn mistakes_are_told_together(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     begin(stage).await?;
     let annotations = [
         ("healthcheck-interval", "often"),
@@ -54,7 +54,7 @@ pub(crate) async fn mistakes_are_told_together(stage: &mut Stage<'_>) -> anyhow:
 }
 
 /// Things that AWS does not have, or that nobody serves.
-pub(crate) async fn what_is_not_there_is_told(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn what_is_not_there_is_told(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     begin(stage).await?;
     let certificate = "arn:aws:acm:us-west-2:123456789012:certificate/00000000-0000-0000-0000-000000000000";
     let cases = [
@@ -93,7 +93,7 @@ pub(crate) async fn what_is_not_there_is_told(stage: &mut Stage<'_>) -> anyhow::
 }
 
 /// A missing permission is named as a policy spells it; a quota is told; both heal.
-pub(crate) async fn refusals_of_aws_are_told_and_heal(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn refusals_of_aws_are_told_and_heal(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     begin(stage).await?;
     stage.overlay().fail(refuse(CREATE, 403, "AccessDenied"));
     stage.create(&service("denied", &[("TCP", 80)], &[])).await?;
@@ -119,7 +119,7 @@ pub(crate) async fn refusals_of_aws_are_told_and_heal(stage: &mut Stage<'_>) -> 
 }
 
 /// Everything is logged, in both formats, while AWS serves and refuses; what was logged is looked through after each test.
-pub(crate) async fn no_credential_is_shown_at_any_verbosity(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn no_credential_is_shown_at_any_verbosity(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     stage.config = "DefaultLoadBalancerType = nlb\n".into();
     stage.nodes(1).await?;
     for (name, format) in [("text", "--logging-format=text"), ("json", "--logging-format=json")] {
@@ -140,7 +140,7 @@ pub(crate) async fn no_credential_is_shown_at_any_verbosity(stage: &mut Stage<'_
 }
 
 /// What cannot be changed is refused, and the load balancer stays as it is.
-pub(crate) async fn what_cannot_change_stays(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn what_cannot_change_stays(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     begin(stage).await?;
     stage.create(&service("web", &[("TCP", 80)], &[("type", "nlb")])).await?;
     stage.served(&["web"]).await?;

@@ -4,27 +4,27 @@
 //! shown there; on the embedded API server are those about what the process prints.
 
 pub(crate) mod crash;
+pub(crate) mod fixture;
 mod mistakes;
 mod nodes;
 mod orphans;
 pub(crate) mod rights;
 mod secrets;
 mod services;
-pub(crate) mod stage;
 
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use futures::future::LocalBoxFuture;
 
-use self::stage::{House, Stage};
+use self::fixture::{ClusterFixture, SharedServers};
 
 /// What a case does.
-pub(crate) type Body = for<'a, 'b> fn(&'a mut Stage<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+pub(crate) type Body = for<'a, 'b> fn(&'a mut ClusterFixture<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
 /// A list of cases, by kind of server and their functions' names.
 macro_rules! cases {
     ($($kind:ident $module:ident { $($name:ident),* $(,)? })*) => {
         vec![$($((
-            Kind::$kind,
+            ServerKind::$kind,
             concat!(stringify!($module), "::", stringify!($name)),
             (|stage| Box::pin($module::$name(stage))) as Body,
         )),*),*]
@@ -33,7 +33,7 @@ macro_rules! cases {
 
 /// All cases but those that take long.
 #[rustfmt::skip]
-pub(crate) fn cases() -> Vec<(Kind, &'static str, Body)> {
+pub(crate) fn cases() -> Vec<(ServerKind, &'static str, Body)> {
     cases! {
         Real nodes {
             a_node_gets_what_upstream_writes, nodes_follow_their_instances, families_come_in_the_order_of_the_configuration,
@@ -55,8 +55,8 @@ pub(crate) fn cases() -> Vec<(Kind, &'static str, Body)> {
 }
 
 /// Runs a case on a cluster of its own; a credential that the process printed is a failure too.
-pub(crate) async fn run(house: &House, kind: Kind, body: Body) -> anyhow::Result<()> {
-    let mut stage = Stage::new(house, kind).await?;
+pub(crate) async fn run(house: &SharedServers, kind: ServerKind, body: Body) -> anyhow::Result<()> {
+    let mut stage = ClusterFixture::new(house, kind).await?;
     let done = body(&mut stage).await.and_then(|()| stage.check_logs());
     stage.take_requests();
     if done.is_ok() {

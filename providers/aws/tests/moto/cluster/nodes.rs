@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use ccm_testkit::{
     kubelet::{NodeSpec, Ready, UNINITIALIZED_TAINT},
-    moto::wire::EC2,
+    moto::query_api::EC2,
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
-use super::stage::Stage;
+use super::fixture::ClusterFixture;
 
 /// Taint of a node whose instance is stopped.
 const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -26,7 +26,7 @@ fn addresses(node: &Node) -> Vec<(String, String)> {
     addresses.into_iter().flatten().map(|address| (address.type_, address.address)).collect()
 }
 
-async fn initialized(stage: &Stage<'_>, names: &[String]) -> anyhow::Result<Vec<Node>> {
+async fn initialized(stage: &ClusterFixture<'_>, names: &[String]) -> anyhow::Result<Vec<Node>> {
     stage
         .until("initialised", async || {
             for name in names {
@@ -45,7 +45,7 @@ async fn initialized(stage: &Stage<'_>, names: &[String]) -> anyhow::Result<Vec<
 }
 
 // IN4 IN11 IN12 IN14 TO1 E7 E8
-pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     stage.launch(3, "m5.large").await?;
     stage.launch(1, "p4d.24xlarge").await?;
     stage.start(&FLAGS).await?;
@@ -98,13 +98,13 @@ pub(crate) async fn a_node_gets_what_upstream_writes(stage: &mut Stage<'_>) -> a
     stage.stop().await
 }
 
-async fn public_ip(stage: &Stage<'_>, id: &str) -> anyhow::Result<Option<String>> {
+async fn public_ip(stage: &ClusterFixture<'_>, id: &str) -> anyhow::Result<Option<String>> {
     let found = stage.fixture.wire().ask(EC2, "DescribeInstances", [("InstanceId.1", id)]).await?;
     Ok(found.texts("ipAddress").into_iter().next())
 }
 
 // IN9 IN10
-pub(crate) async fn nodes_follow_their_instances(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn nodes_follow_their_instances(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     stage.nodes(3).await?;
     stage.start(&FLAGS).await?;
     let names: Vec<_> = stage.instances.iter().map(|instance| instance.private_dns_name.clone()).collect();
@@ -137,7 +137,7 @@ pub(crate) async fn nodes_follow_their_instances(stage: &mut Stage<'_>) -> anyho
 }
 
 /// Pod networks get routes to the nodes' interfaces, which forward; the tagging controller tags. Both go with the node.
-pub(crate) async fn pod_networks_get_routes_and_instances_tags(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn pod_networks_get_routes_and_instances_tags(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     stage.launch(2, "m5.large").await?;
     let flags = [
         "--controllers=cloud-node,route,tagging",
@@ -181,7 +181,9 @@ pub(crate) async fn pod_networks_get_routes_and_instances_tags(stage: &mut Stage
 }
 
 // CF2 IN11
-pub(crate) async fn families_come_in_the_order_of_the_configuration(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn families_come_in_the_order_of_the_configuration(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     stage.config = "NodeIPFamilies = ipv6\nNodeIPFamilies = ipv4\n".into();
     let ipv6 = dual(stage).await?;
     stage.start(&FLAGS).await?;
@@ -195,7 +197,7 @@ pub(crate) async fn families_come_in_the_order_of_the_configuration(stage: &mut 
 }
 
 /// Launches an instance with an IPv6 address: moto gives one to interfaces alone, which then are given to an instance.
-async fn dual(stage: &mut Stage<'_>) -> anyhow::Result<String> {
+async fn dual(stage: &mut ClusterFixture<'_>) -> anyhow::Result<String> {
     let wire = stage.fixture.wire().clone();
     let subnet = &stage.network.public[0].id;
     let block = stage.fixture.ipv6_network(&stage.network.vpc).await?.replace("::/56", "::99");
@@ -219,7 +221,7 @@ async fn dual(stage: &mut Stage<'_>) -> anyhow::Result<String> {
         private_dns_name: made.text("privateDnsName")?,
         private_ip: made.text("privateIpAddress")?,
     };
-    stage.fixture.tag(&instance.id, &[(super::stage::CLUSTER_TAG, "owned")]).await?;
+    stage.fixture.tag(&instance.id, &[(super::fixture::CLUSTER_TAG, "owned")]).await?;
     stage.instances.push(instance);
     Ok(block)
 }

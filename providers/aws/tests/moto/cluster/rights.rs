@@ -3,11 +3,11 @@
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::Context as _;
-use ccm_testkit::moto::overlay::Recorded;
+use ccm_testkit::moto::fault_proxy::Recorded;
 use libtest_mimic::Completion;
 use serde_json::Value;
 
-use super::stage::House;
+use super::fixture::SharedServers;
 
 /// What is granted and was not asked for, with the reason.
 const NEVER: [(&str, &str); 6] = [
@@ -26,7 +26,7 @@ pub(crate) fn too_few(passed: usize, all: usize) -> Completion {
 
 /// Every request that any case has made is granted, and whatever is granted was made by some case, or there is a reason.
 /// Ignored when not `all` cases passed before.
-pub(crate) fn match_what_was_asked(house: &House, all: usize) -> anyhow::Result<Completion> {
+pub(crate) fn match_what_was_asked(house: &SharedServers, all: usize) -> anyhow::Result<Completion> {
     let passed = house.successes();
     if passed < all {
         return Ok(too_few(passed, all));

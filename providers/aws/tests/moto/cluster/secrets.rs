@@ -1,10 +1,10 @@
 //! Credentials of every kind, while AWS takes them and while it refuses them in words that repeat the request. Everything is
 //! logged; what was logged is looked through after each test.
 
-use ccm_testkit::moto::overlay::{Fault, Trouble};
+use ccm_testkit::moto::fault_proxy::{Fault, ProxyFault};
 use http::{Response, StatusCode, request::Parts};
 
-use super::stage::{Stage, service};
+use super::fixture::{ClusterFixture, service};
 
 const FLAGS: [&str; 2] = ["--controllers=service", "--v=10"];
 const ROLE: &str = "arn:aws:iam::123456789876:role/test";
@@ -19,7 +19,7 @@ const INSTANCE_TOKEN: &str = "instance.AQAEAMz8/Hq5Wd==";
 /// In a file.
 const FILE_KEY: &str = "file.Lz5/Nq7+Dh3=";
 
-fn add(stage: &mut Stage<'_>) {
+fn add(stage: &mut ClusterFixture<'_>) {
     for (name, secret) in [
         ("the web identity", WEB_IDENTITY),
         ("the pod's identity", POD_IDENTITY),
@@ -33,7 +33,7 @@ fn add(stage: &mut Stage<'_>) {
 }
 
 fn always(action: &str, make: fn(&Parts, &[u8]) -> Response<String>) -> Fault {
-    Fault { action: action.into(), after: 0, times: usize::MAX, trouble: Trouble::Answered(make) }
+    Fault { action: action.into(), after: 0, times: usize::MAX, trouble: ProxyFault::Answered(make) }
 }
 
 fn answer(status: StatusCode, body: impl Into<String>) -> Response<String> {
@@ -127,13 +127,13 @@ fn refuse_instance(head: &Parts, body: &[u8]) -> Response<String> {
 }
 
 /// Who gives credentials: how it does, how it refuses those that are renewed, and what is then logged.
-struct Giver {
+struct CredentialSource {
     gives: Fault,
     refuses: Option<(Fault, &'static str)>,
 }
 
 /// Serves a Service with what AWS gives, then is refused: by who gives credentials, and by who is asked with them.
-async fn journey(stage: &mut Stage<'_>, format: &str, gives: Option<Giver>) -> anyhow::Result<()> {
+async fn journey(stage: &mut ClusterFixture<'_>, format: &str, gives: Option<CredentialSource>) -> anyhow::Result<()> {
     add(stage);
     stage.config += "DefaultLoadBalancerType = nlb\n";
     stage.nodes(1).await?;
@@ -180,44 +180,47 @@ async fn journey(stage: &mut Stage<'_>, format: &str, gives: Option<Giver>) -> a
     Ok(())
 }
 
-fn sts(stage: &Stage<'_>) -> String {
+fn sts(stage: &ClusterFixture<'_>) -> String {
     format!("AWS_ENDPOINT_URL_STS={}", stage.overlay().url())
 }
 
-fn sts_gives(action: &str) -> Giver {
-    Giver { gives: always(action, give), refuses: Some((always(action, refuse), "SignatureDoesNotMatch")) }
+fn sts_gives(action: &str) -> CredentialSource {
+    CredentialSource { gives: always(action, give), refuses: Some((always(action, refuse), "SignatureDoesNotMatch")) }
 }
 
-pub(crate) async fn keys_that_aws_repeats_are_not_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn keys_that_aws_repeats_are_not_shown(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     journey(stage, "--logging-format=text", None).await
 }
 
-pub(crate) async fn no_web_identity_and_nothing_it_gives_is_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn no_web_identity_and_nothing_it_gives_is_shown(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     let file = stage.file("web-identity", WEB_IDENTITY)?;
     stage.environment = vec![format!("AWS_WEB_IDENTITY_TOKEN_FILE={file}"), format!("AWS_ROLE_ARN={ROLE}"), sts(stage)];
     let action = "AssumeRoleWithWebIdentity";
     journey(stage, "--logging-format=json", Some(sts_gives(action))).await
 }
 
-pub(crate) async fn no_role_is_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn no_role_is_shown(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     let sts = sts(stage);
     stage.environment.push(sts);
     stage.config = format!("RoleARN = {ROLE}\n");
     journey(stage, "--logging-format=text", Some(sts_gives("AssumeRole"))).await
 }
 
-pub(crate) async fn no_token_of_a_pod_identity_is_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn no_token_of_a_pod_identity_is_shown(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     let file = stage.file("pod-identity", POD_IDENTITY)?;
     stage.environment = vec![
         format!("AWS_CONTAINER_CREDENTIALS_FULL_URI={}/v1/credentials", stage.overlay().url()),
         format!("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE={file}"),
     ];
-    let agent = Giver { gives: always("", give_pod), refuses: Some((always("", refuse_pod), "StatusCode(401)")) };
+    let agent =
+        CredentialSource { gives: always("", give_pod), refuses: Some((always("", refuse_pod), "StatusCode(401)")) };
     journey(stage, "--logging-format=json", Some(agent)).await
 }
 
 /// The environment of a process on an instance, which has no credentials but those of the instance's role.
-fn on_an_instance(stage: &Stage<'_>) -> anyhow::Result<Vec<String>> {
+fn on_an_instance(stage: &ClusterFixture<'_>) -> anyhow::Result<Vec<String>> {
     let none = stage.file("none", "")?;
     Ok(vec![
         format!("AWS_SHARED_CREDENTIALS_FILE={none}"),
@@ -227,19 +230,26 @@ fn on_an_instance(stage: &Stage<'_>) -> anyhow::Result<Vec<String>> {
 }
 
 /// While the service refuses, what it gave before goes on being used: its refusals are the next test's.
-pub(crate) async fn no_token_of_an_instance_and_nothing_it_gives_is_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn no_token_of_an_instance_and_nothing_it_gives_is_shown(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     stage.environment = on_an_instance(stage)?;
-    journey(stage, "--logging-format=text", Some(Giver { gives: always("", give_instance), refuses: None })).await
+    journey(stage, "--logging-format=text", Some(CredentialSource { gives: always("", give_instance), refuses: None }))
+        .await
 }
 
-pub(crate) async fn no_token_that_a_metadata_service_repeats_is_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn no_token_that_a_metadata_service_repeats_is_shown(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     stage.environment = on_an_instance(stage)?;
     stage.overlay().fail(always("", refuse_instance));
     not_synced(stage, "the instance metadata service answered with HTTP status 401").await
 }
 
 /// A line without `=`, which the parser would have to name.
-pub(crate) async fn a_file_with_keys_that_cannot_be_read_is_not_shown(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn a_file_with_keys_that_cannot_be_read_is_not_shown(
+    stage: &mut ClusterFixture<'_>,
+) -> anyhow::Result<()> {
     let text = format!("[default]\naws_access_key_id = AKIAFILE\naws_secret_access_key {FILE_KEY}\n");
     let file = stage.file("credentials", &text)?;
     let none = stage.file("none", "")?;
@@ -252,7 +262,7 @@ pub(crate) async fn a_file_with_keys_that_cannot_be_read_is_not_shown(stage: &mu
 }
 
 /// Asks for a Service that nobody can make without credentials, and waits until it is told why not.
-async fn not_synced(stage: &mut Stage<'_>, why: &'static str) -> anyhow::Result<()> {
+async fn not_synced(stage: &mut ClusterFixture<'_>, why: &'static str) -> anyhow::Result<()> {
     add(stage);
     stage.config = "DefaultLoadBalancerType = nlb\n".into();
     stage.nodes(1).await?;

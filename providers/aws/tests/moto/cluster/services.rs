@@ -3,35 +3,35 @@
 mod table;
 
 use anyhow::Context as _;
-use ccm_testkit::{kubelet::NodeSpec, moto::overlay::Recorded};
+use ccm_testkit::{kubelet::NodeSpec, moto::fault_proxy::Recorded};
 use serde_json::{Value, json};
 
-use self::table::{Case, Places};
-use super::stage::{Stage, full, service};
+use self::table::{AnnotationValues, Case};
+use super::fixture::{ClusterFixture, full, service};
 
 const FLAGS: [&str; 1] = ["--controllers=service"];
 
 /// Each Service gets what its annotations ask for, and what they ask for next; then nothing is left of it.
 // EN1 TG1 SU4 SU5 LB1 LB5 LB6 LB7 LB8 LB9 LB10
-pub(crate) async fn each_annotation_has_its_effect(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn each_annotation_has_its_effect(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     stage.config = "DefaultLoadBalancerType = nlb\n".into();
     play(stage, table::plain).await
 }
 
 /// The same, where load balancers have security groups.
 // EN1 SG1 SG2 SG6 SG9 LB4 LB12 E4 E5 E6
-pub(crate) async fn security_groups_follow_the_annotations(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+pub(crate) async fn security_groups_follow_the_annotations(stage: &mut ClusterFixture<'_>) -> anyhow::Result<()> {
     stage.config = "DefaultLoadBalancerType = nlb\nNLBSecurityGroupMode = Managed\n".into();
     play(stage, table::managed).await
 }
 
-async fn play(stage: &mut Stage<'_>, table: fn(&Places) -> Vec<Case>) -> anyhow::Result<()> {
+async fn play(stage: &mut ClusterFixture<'_>, table: fn(&AnnotationValues) -> Vec<Case>) -> anyhow::Result<()> {
     stage.nodes(1).await?;
     stage.launch(1, "m5.large").await?;
     let other = NodeSpec::new(stage.instances[1].private_dns_name.clone()).label("disk", "ssd").initialized();
     let zone = &stage.network.public[1].zone;
     stage.kubelets.register(other.provider_id(format!("aws:///{zone}/{}", stage.instances[1].id))).await?;
-    let places = Places::make(stage).await?;
+    let places = AnnotationValues::make(stage).await?;
     let before = stage.world().await?;
     let cases = table(&places);
     stage.start(&FLAGS).await?;
@@ -84,7 +84,7 @@ fn with_full_names(change: &Value) -> Value {
 }
 
 /// Waits until each line holds. A line begins with the name of its Service, unless it is one of a security group.
-async fn holds(stage: &Stage<'_>, cases: &[Case], lines: fn(&Case) -> &[&'static str]) -> anyhow::Result<()> {
+async fn holds(stage: &ClusterFixture<'_>, cases: &[Case], lines: fn(&Case) -> &[&'static str]) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         for line in lines(case) {

@@ -3,17 +3,17 @@
 //! Suites begin with an empty account each and run one after the other. Troubles are tried at every seventh call; at every
 //! one on the in-memory AWS (`conformance_tests`).
 
+mod adapter;
 pub(crate) mod server;
-mod stage;
 
 use std::{io, sync::Arc};
 
-use ccm_testkit::conformance::{Report, Watch, runner::Suite};
+use ccm_testkit::conformance::{Report, SuiteProgress, runner::Suite};
 use tokio::runtime::{Builder, Runtime};
 
 use self::{
+    adapter::{AwsAdapter, account::OURS},
     server::Remote,
-    stage::{Stage, ground::OURS},
 };
 
 /// All suites.
@@ -50,8 +50,8 @@ pub(crate) fn suite(name: &'static str, remote: Remote) -> Suite {
     Suite::new(name, paused, move |watch| check(name, remote, watch)).excused(excuses(name))
 }
 
-async fn check(suite: &str, remote: Remote, watch: Watch) -> anyhow::Result<Report> {
-    let stage = Stage::new(Arc::new(remote), "").await?;
+async fn check(suite: &str, remote: Remote, watch: SuiteProgress) -> anyhow::Result<Report> {
+    let stage = AwsAdapter::new(Arc::new(remote), "").await?;
     let provider = {
         let stage = stage.clone();
         move || {

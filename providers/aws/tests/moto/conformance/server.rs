@@ -15,18 +15,18 @@ use ccm_aws::{
     sdk,
 };
 use ccm_testkit::{
-    conformance::TroubleKind,
+    conformance::CallFaultKind,
     moto::{
         Moto,
+        fault_proxy::{Fault, ProxyFault},
         fixture::{Fixture, Subnet},
-        overlay::{Fault, Trouble},
-        wire::{EC2, REGION},
+        query_api::{EC2, REGION},
     },
 };
 use ipnet::Ipv6Net;
 use tokio::runtime::Handle;
 
-use super::stage::ground::{Ground, OURS, Place, THEIRS, Turn, refusal};
+use super::adapter::account::{AccountBackend, InstanceChange, OURS, SharedVpc, THEIRS, refusal};
 
 /// A running moto and the SDK's way to it.
 struct Server {
@@ -77,38 +77,38 @@ impl Transport for Remote {
 }
 
 #[async_trait]
-impl Ground for Remote {
+impl AccountBackend for Remote {
     fn transport(&self) -> Arc<dyn Transport> {
         Arc::new(self.clone())
     }
 
-    async fn clear(&self) -> anyhow::Result<Place> {
+    async fn clear(&self) -> anyhow::Result<SharedVpc> {
         self.really(|server| async move { server.place().await }).await
     }
 
-    async fn launch(&self, place: &Place, ip: Ipv4Addr) -> anyhow::Result<InstanceId> {
+    async fn launch(&self, place: &SharedVpc, ip: Ipv4Addr) -> anyhow::Result<InstanceId> {
         let place = place.clone();
         self.really(move |server| async move { server.launch(&place, ip).await }).await
     }
 
-    async fn turn(&self, id: &InstanceId, turn: Turn) -> anyhow::Result<()> {
+    async fn turn(&self, id: &InstanceId, turn: InstanceChange) -> anyhow::Result<()> {
         let id = id.clone();
         let action = match turn {
-            Turn::Stop => "StopInstances",
-            Turn::Start => "StartInstances",
-            Turn::Terminate | Turn::Vanish => "TerminateInstances",
+            InstanceChange::Stop => "StopInstances",
+            InstanceChange::Start => "StartInstances",
+            InstanceChange::Terminate | InstanceChange::Vanish => "TerminateInstances",
         };
         self.really(move |server| async move { server.fixture.instance_state(action, &id).await }).await?;
         Ok(())
     }
 
-    async fn spoil(&self, call: Call, trouble: TroubleKind) -> Result<Reply, AwsError> {
+    async fn spoil(&self, call: Call, trouble: CallFaultKind) -> Result<Reply, AwsError> {
         let trouble = match trouble {
-            TroubleKind::Fails(fault) => {
+            CallFaultKind::Fails(fault) => {
                 let (status, code) = refusal(call.action(), fault);
-                Trouble::Refused(status, code.to_owned())
+                ProxyFault::Refused(status, code.to_owned())
             }
-            TroubleKind::AnswerLost => Trouble::AnswerLost,
+            CallFaultKind::AnswerLost => ProxyFault::AnswerLost,
         };
         let fault = Fault { action: call.action().name().to_owned(), after: 0, times: 1, trouble };
         self.really(|server| async move {
@@ -134,7 +134,7 @@ impl Ground for Remote {
 }
 
 impl Server {
-    async fn place(&self) -> anyhow::Result<Place> {
+    async fn place(&self) -> anyhow::Result<SharedVpc> {
         self.moto.reset().await?;
         let make = &self.fixture;
         let tag = |id: &str| format!("kubernetes.io/cluster/{id}");
@@ -159,7 +159,7 @@ impl Server {
             tables.push(table.as_str().into());
         }
         let tables = tables.try_into().map_err(|_| anyhow::anyhow!("three tables were made"))?;
-        Ok(Place {
+        Ok(SharedVpc {
             vpc: vpc.id.as_str().into(),
             public,
             private: private.id.as_str().into(),
@@ -168,7 +168,7 @@ impl Server {
         })
     }
 
-    async fn launch(&self, place: &Place, ip: Ipv4Addr) -> anyhow::Result<InstanceId> {
+    async fn launch(&self, place: &SharedVpc, ip: Ipv4Addr) -> anyhow::Result<InstanceId> {
         let ip = ip.to_string();
         let wanted = [
             ("ImageId", "ami-12c6146b"),

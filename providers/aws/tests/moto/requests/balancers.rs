@@ -8,7 +8,7 @@ use ccm_aws::api::{
 };
 use ccm_testkit::moto::fixture::Subnet;
 
-use super::rig::{Rig, tags};
+use super::fixture::{RequestFixture, tags};
 
 pub(crate) fn mapping(subnet: &Subnet) -> SubnetMapping {
     SubnetMapping { subnet: subnet.id.as_str().into(), allocation: None, private_ipv4: None, ipv6: None }
@@ -26,11 +26,11 @@ pub(crate) fn wanted(name: &str, subnets: &[&Subnet]) -> CreateLoadBalancer {
     }
 }
 
-async fn by_name(rig: &Rig<'_>, name: &str) -> anyhow::Result<LoadBalancer> {
+async fn by_name(rig: &RequestFixture<'_>, name: &str) -> anyhow::Result<LoadBalancer> {
     Ok(rig.send(DescribeLoadBalancers { names: vec![name.into()], ..Default::default() }).await?.items.remove(0))
 }
 
-pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [a, b]) = rig.network().await?;
     let made = rig.send(wanted("nlb", &[&a])).await?;
     assert_eq!((&*made.name, &*made.kind, made.scheme), ("nlb", "network", Some(Scheme::InternetFacing)));
@@ -58,7 +58,7 @@ pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn settings(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn settings(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [a, b]) = rig.network().await?;
     let group = rig.fixture.security_group(&vpc, "front", &[]).await?;
     let other = rig.fixture.security_group(&vpc, "other", &[]).await?;
@@ -100,7 +100,7 @@ pub(crate) async fn settings(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn addresses(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn addresses(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [a, b]) = rig.network().await?;
     let ip = rig.fixture.elastic_ip().await?;
     let subnets = vec![
@@ -124,7 +124,7 @@ pub(crate) async fn addresses(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn attributes(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn attributes(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [a, _]) = rig.network().await?;
     let arn = rig.send(wanted("nlb", &[&a])).await?.arn;
     let key = "load_balancing.cross_zone.enabled";
@@ -142,7 +142,7 @@ pub(crate) async fn attributes(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn resource_tags(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn resource_tags(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [a, b]) = rig.network().await?;
     let one = rig.send(wanted("one", &[&a])).await?.arn;
     let two = rig.send(wanted("two", &[&b])).await?.arn;

@@ -3,9 +3,9 @@ use ccm_aws::api::{
     elb::{DeleteClassic, DeregisterClassic, DescribeClassic, DescribeClassicTags, RegisterClassic},
 };
 
-use super::rig::{Rig, tags};
+use super::fixture::{RequestFixture, tags};
 
-pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [subnet, _]) = rig.network().await?;
     let one = InstanceId::from(rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?.id);
     let two = InstanceId::from(rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?.id);

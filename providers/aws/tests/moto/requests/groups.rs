@@ -5,15 +5,15 @@ use ccm_aws::api::{
         RevokeSecurityGroupIngress, Rule, RuleSource, SecurityGroup,
     },
 };
-use ccm_testkit::moto::wire::EC2;
+use ccm_testkit::moto::query_api::EC2;
 
-use super::rig::{Rig, tags};
+use super::fixture::{RequestFixture, tags};
 
 fn rule(protocol: &str, ports: Option<(i32, i32)>, source: RuleSource, description: &str) -> Rule {
     Rule { protocol: protocol.into(), ports, source, description: description.into() }
 }
 
-async fn group(rig: &Rig<'_>, id: &SecurityGroupId) -> anyhow::Result<SecurityGroup> {
+async fn group(rig: &RequestFixture<'_>, id: &SecurityGroupId) -> anyhow::Result<SecurityGroup> {
     Ok(rig.send(DescribeSecurityGroups { ids: vec![id.clone()], ..Default::default() }).await?.items.remove(0))
 }
 
@@ -26,7 +26,7 @@ fn wanted(vpc: &str) -> CreateSecurityGroup {
     }
 }
 
-pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, _) = rig.network().await?;
     let id = rig.send(wanted(&vpc.id)).await?;
     assert_eq!(rig.refused(wanted(&vpc.id)).await?, "InvalidGroup.Duplicate");
@@ -47,7 +47,7 @@ pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn rules(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn rules(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, _) = rig.network().await?;
     let id = rig.send(wanted(&vpc.id)).await?;
     let other = SecurityGroupId::from(rig.fixture.security_group(&vpc, "other", &[]).await?.as_str());

@@ -1,15 +1,15 @@
 use ccm_aws::api::{
-    Fault, Filter, InstanceId,
+    AwsErrorCause, Filter, InstanceId,
     ec2::{DescribeInstances, InstanceState, ModifyInstanceAttribute, ModifyNetworkInterfaceAttribute},
 };
 
-use super::rig::{Rig, tags};
+use super::fixture::{RequestFixture, tags};
 
 fn by_id(ids: &[&str]) -> DescribeInstances {
     DescribeInstances { ids: ids.iter().map(|id| InstanceId::from(*id)).collect(), ..DescribeInstances::default() }
 }
 
-pub(crate) async fn look_ups(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn look_ups(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [subnet, _]) = rig.network().await?;
     let group = rig.fixture.security_group(&vpc, "nodes", &[]).await?;
     let made = rig.fixture.instance(&subnet, "m6g.large", &[&group], &[("kubernetes.io/cluster/c", "owned")]).await?;
@@ -42,13 +42,13 @@ pub(crate) async fn look_ups(rig: Rig<'_>) -> anyhow::Result<()> {
     // What this version of moto cannot filter it answers with a page of HTML: an error with a status and no code.
     let filters = vec![Filter::new("network-interface.addresses.private-ip-address", [&*made.private_ip])];
     let error = rig.failure(DescribeInstances { filters, ..DescribeInstances::default() }).await?;
-    assert!(matches!(&error.fault, Fault::Answer { code, status: 500, .. } if code.is_empty()), "{error:?}");
+    assert!(matches!(&error.cause, AwsErrorCause::Response { code, status: 500, .. } if code.is_empty()), "{error:?}");
 
     assert_eq!(rig.refused(by_id(&[&made.id, "i-0123456789abcdef0"])).await?, "InvalidInstanceID.NotFound");
     Ok(())
 }
 
-pub(crate) async fn pages(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn pages(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [subnet, _]) = rig.network().await?;
     for _ in 0..7 {
         rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn pages(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn states(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn states(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [subnet, _]) = rig.network().await?;
     let made = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
     for (action, state) in [
@@ -96,7 +96,7 @@ pub(crate) async fn states(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn source_checks(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn source_checks(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [subnet, _]) = rig.network().await?;
     let made = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
     let id = InstanceId::from(made.id.as_str());

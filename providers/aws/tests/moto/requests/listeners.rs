@@ -9,7 +9,7 @@ use ccm_aws::api::{
 
 use super::{
     balancers,
-    rig::{Rig, tags},
+    fixture::{RequestFixture, tags},
     targets::{self, port},
 };
 
@@ -28,14 +28,17 @@ fn wanted(load_balancer: &LoadBalancerArn, spec: ListenerSpec) -> CreateListener
     CreateListener { load_balancer: load_balancer.clone(), spec, tags: tags(&[("k", "v")]) }
 }
 
-async fn all(rig: &Rig<'_>, load_balancer: &LoadBalancerArn) -> anyhow::Result<Vec<Listener>> {
+async fn all(rig: &RequestFixture<'_>, load_balancer: &LoadBalancerArn) -> anyhow::Result<Vec<Listener>> {
     let found = rig.send(DescribeListeners { load_balancer: load_balancer.clone(), token: None }).await?;
     assert_eq!(found.next, None);
     Ok(found.items)
 }
 
 /// A load balancer with target groups of these protocols.
-async fn base(rig: &Rig<'_>, protocols: &[ElbProtocol]) -> anyhow::Result<(LoadBalancerArn, Vec<TargetGroupArn>)> {
+async fn base(
+    rig: &RequestFixture<'_>,
+    protocols: &[ElbProtocol],
+) -> anyhow::Result<(LoadBalancerArn, Vec<TargetGroupArn>)> {
     let (vpc, [a, _]) = rig.network().await?;
     let balancer = rig.send(balancers::wanted("nlb", &[&a])).await?.arn;
     let mut groups = Vec::new();
@@ -45,7 +48,7 @@ async fn base(rig: &Rig<'_>, protocols: &[ElbProtocol]) -> anyhow::Result<(LoadB
     Ok((balancer, groups))
 }
 
-pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let protocols = [ElbProtocol::Tcp, ElbProtocol::Udp, ElbProtocol::TcpUdp, ElbProtocol::Tcp];
     let (balancer, groups) = base(&rig, &protocols).await?;
     for (at, protocol) in protocols[..3].iter().enumerate() {
@@ -79,7 +82,7 @@ pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn tls(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn tls(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (balancer, groups) = base(&rig, &[ElbProtocol::Tls, ElbProtocol::Tcp]).await?;
     let mut certificates = Vec::new();
     for name in ["a.example", "b.example", "c.example"] {
@@ -129,7 +132,7 @@ pub(crate) async fn tls(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn attributes(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn attributes(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (balancer, groups) = base(&rig, &[ElbProtocol::Tcp]).await?;
     let arn = rig.send(wanted(&balancer, spec(80, ElbProtocol::Tcp, &groups[0]))).await?.arn;
     let attributes = [("tcp.idle_timeout.seconds".into(), "77".into())].into();

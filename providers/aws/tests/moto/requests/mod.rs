@@ -2,21 +2,21 @@
 
 mod balancers;
 mod classic;
+mod fixture;
 mod groups;
 mod instances;
 mod listeners;
 mod network;
 mod overlay;
-mod rig;
 mod targets;
 
 use ccm_testkit::moto::Moto;
 use futures::future::LocalBoxFuture;
 
-use self::rig::Rig;
+use self::fixture::RequestFixture;
 
 /// What a case does.
-pub(crate) type Body = for<'a> fn(Rig<'a>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
+pub(crate) type Body = for<'a> fn(RequestFixture<'a>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
 /// A list of cases, by their functions' names.
 macro_rules! cases {
@@ -47,5 +47,5 @@ pub(crate) fn cases() -> Vec<(&'static str, Body)> {
 /// Runs a case on a server that is emptied before.
 pub(crate) async fn run(moto: &Moto, body: Body) -> anyhow::Result<()> {
     moto.reset().await?;
-    body(Rig::new(moto).await?).await
+    body(RequestFixture::new(moto).await?).await
 }

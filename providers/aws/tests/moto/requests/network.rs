@@ -6,18 +6,18 @@ use ccm_aws::api::{
         RouteTarget,
     },
 };
-use ccm_testkit::moto::wire::EC2;
+use ccm_testkit::moto::query_api::EC2;
 
-use super::rig::{Rig, tags};
+use super::fixture::{RequestFixture, tags};
 
-pub(crate) async fn zones(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn zones(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let zones = rig.send(DescribeAvailabilityZones).await?;
     let a = zones.iter().find(|zone| &*zone.name == "us-west-2a").expect("the zone is there");
     assert_eq!((&*a.id, &*a.zone_type), ("usw2-az2", "availability-zone"));
     Ok(())
 }
 
-pub(crate) async fn subnets_and_vpcs(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn subnets_and_vpcs(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [a, b]) = rig.network().await?;
     let v6 = rig.fixture.ipv6_network(&vpc).await?;
     let found = rig.send(DescribeVpcs { ids: vec![vpc.id.as_str().into()], token: None }).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn subnets_and_vpcs(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn interfaces(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn interfaces(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [subnet, _]) = rig.network().await?;
     let made = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
     let by = |name: &str, value: &str| DescribeNetworkInterfaces {
@@ -59,12 +59,12 @@ pub(crate) async fn interfaces(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn table(rig: &Rig<'_>, id: &str) -> anyhow::Result<RouteTable> {
+async fn table(rig: &RequestFixture<'_>, id: &str) -> anyhow::Result<RouteTable> {
     let request = DescribeRouteTables { ids: vec![RouteTableId::from(id)], ..DescribeRouteTables::default() };
     Ok(rig.send(request).await?.items.remove(0))
 }
 
-pub(crate) async fn route_tables(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn route_tables(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [a, _]) = rig.network().await?;
     let by_vpc =
         DescribeRouteTables { filters: vec![Filter::new("vpc-id", [&*vpc.id])], ..DescribeRouteTables::default() };
@@ -85,7 +85,7 @@ pub(crate) async fn route_tables(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn routes(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn routes(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [subnet, _]) = rig.network().await?;
     let one = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
     let two = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
@@ -134,7 +134,7 @@ pub(crate) async fn routes(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn object_tags(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn object_tags(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [a, b]) = rig.network().await?;
     let resources: Vec<Box<str>> = vec![a.id.as_str().into(), b.id.as_str().into()];
     rig.send(CreateTags { resources: resources.clone(), tags: tags(&[("k", "v"), ("empty", "")]) }).await?;

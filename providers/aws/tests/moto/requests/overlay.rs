@@ -1,27 +1,27 @@
 use ccm_aws::api::{
-    Fault as Seen, InstanceId,
+    AwsErrorCause as Seen, InstanceId,
     ec2::{DescribeInstanceTopology, DescribeVpcs},
     elb::{CreateLoadBalancer, DeleteTargetGroup, DescribeLoadBalancers, DescribeTargetGroups, ElbProtocol, Scheme},
 };
-use ccm_testkit::moto::overlay::{Fault, Trouble};
+use ccm_testkit::moto::fault_proxy::{Fault, ProxyFault};
 
-use super::{balancers, rig::Rig, targets};
+use super::{balancers, fixture::RequestFixture, targets};
 
-fn fault(action: &str, after: usize, times: usize, trouble: Trouble) -> Fault {
+fn fault(action: &str, after: usize, times: usize, trouble: ProxyFault) -> Fault {
     Fault { action: action.into(), after, times, trouble }
 }
 
-pub(crate) async fn each_attempt_is_one_request(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn each_attempt_is_one_request(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let overlay = rig.moto.overlay();
-    overlay.fail(fault("DescribeVpcs", 1, 1, Trouble::Refused(503, "RequestLimitExceeded".into())));
-    overlay.fail(fault("DescribeVpcs", 0, 1, Trouble::RequestLost));
+    overlay.fail(fault("DescribeVpcs", 1, 1, ProxyFault::Refused(503, "RequestLimitExceeded".into())));
+    overlay.fail(fault("DescribeVpcs", 0, 1, ProxyFault::RequestLost));
     rig.send(DescribeVpcs::default()).await?;
     let error = rig.failure(DescribeVpcs::default()).await?;
-    let Seen::Answer { code, status, request_id, message } = error.fault else { anyhow::bail!("{error:?}") };
+    let Seen::Response { code, status, request_id, message } = error.cause else { anyhow::bail!("{error:?}") };
     assert_eq!((&*code, status), ("RequestLimitExceeded", 503));
     assert!(request_id.is_some() && !message.is_empty());
     let error = rig.failure(DescribeVpcs::default()).await?;
-    assert!(matches!(error.fault, Seen::Unanswered(_)), "{error:?}");
+    assert!(matches!(error.cause, Seen::NoResponse(_)), "{error:?}");
     rig.send(DescribeVpcs::default()).await?;
     let sent = overlay.take();
     let statuses: Vec<_> = sent.iter().map(|request| request.status).collect();
@@ -30,26 +30,26 @@ pub(crate) async fn each_attempt_is_one_request(rig: Rig<'_>) -> anyhow::Result<
     Ok(())
 }
 
-pub(crate) async fn errors_of_balancers(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn errors_of_balancers(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let overlay = rig.moto.overlay();
-    overlay.fail(fault("DescribeLoadBalancers", 0, 1, Trouble::Refused(400, "Throttling".into())));
+    overlay.fail(fault("DescribeLoadBalancers", 0, 1, ProxyFault::Refused(400, "Throttling".into())));
     let error = rig.failure(DescribeLoadBalancers::default()).await?;
-    let Seen::Answer { code, status, request_id, .. } = error.fault else { anyhow::bail!("{error:?}") };
+    let Seen::Response { code, status, request_id, .. } = error.cause else { anyhow::bail!("{error:?}") };
     assert_eq!((&*code, status), ("Throttling", 400));
     assert!(request_id.is_some());
     Ok(())
 }
 
-pub(crate) async fn lost_answers(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn lost_answers(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [a, _]) = rig.network().await?;
-    rig.moto.overlay().fail(fault("CreateLoadBalancer", 0, 1, Trouble::AnswerLost));
+    rig.moto.overlay().fail(fault("CreateLoadBalancer", 0, 1, ProxyFault::AnswerLost));
     let error = rig.failure(balancers::wanted("nlb", &[&a])).await?;
-    assert!(matches!(error.fault, Seen::Unanswered(_)), "{error:?}");
+    assert!(matches!(error.cause, Seen::NoResponse(_)), "{error:?}");
     assert_eq!(rig.send(DescribeLoadBalancers::default()).await?.items.len(), 1, "it was carried out");
     Ok(())
 }
 
-pub(crate) async fn topology(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn topology(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (_, [a, b]) = rig.network().await?;
     let mut ids = Vec::new();
     for subnet in [&a, &a, &b] {
@@ -69,7 +69,7 @@ pub(crate) async fn topology(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn names_are_taken_once(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn names_are_taken_once(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [a, b]) = rig.network().await?;
     let wanted = balancers::wanted("nlb", &[&a]);
     let made = rig.send(wanted.clone()).await?;

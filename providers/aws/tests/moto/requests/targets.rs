@@ -4,7 +4,7 @@ use ccm_aws::api::elb::{
     ModifyTargetGroupAttributes, RegisterTargets, Target, TargetGroup, TargetType,
 };
 
-use super::rig::{Rig, tags};
+use super::fixture::{RequestFixture, tags};
 
 pub(crate) fn port(number: u16) -> std::num::NonZeroU16 {
     std::num::NonZeroU16::new(number).expect("a port is not 0")
@@ -36,12 +36,12 @@ pub(crate) fn wanted(name: &str, vpc: &str, protocol: ElbProtocol) -> CreateTarg
     }
 }
 
-async fn by_arn(rig: &Rig<'_>, group: &TargetGroup) -> anyhow::Result<TargetGroup> {
+async fn by_arn(rig: &RequestFixture<'_>, group: &TargetGroup) -> anyhow::Result<TargetGroup> {
     let request = DescribeTargetGroups { arns: vec![group.arn.clone()], ..Default::default() };
     Ok(rig.send(request).await?.items.remove(0))
 }
 
-pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn life(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, _) = rig.network().await?;
     for protocol in ElbProtocol::ALL {
         let made = rig.send(wanted(&protocol.to_string().replace('_', "-"), &vpc.id, *protocol)).await?;
@@ -69,7 +69,7 @@ pub(crate) async fn life(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn health_checks(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn health_checks(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, _) = rig.network().await?;
     let http = HealthCheck {
         protocol: HealthProtocol::Http,
@@ -103,7 +103,7 @@ pub(crate) async fn health_checks(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn members(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn members(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, [subnet, _]) = rig.network().await?;
     let one = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
     let two = rig.fixture.instance(&subnet, "t3.small", &[], &[]).await?;
@@ -138,7 +138,7 @@ pub(crate) async fn members(rig: Rig<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn attributes(rig: Rig<'_>) -> anyhow::Result<()> {
+pub(crate) async fn attributes(rig: RequestFixture<'_>) -> anyhow::Result<()> {
     let (vpc, _) = rig.network().await?;
     let arn = rig.send(wanted("tg", &vpc.id, ElbProtocol::Tcp)).await?.arn;
     let changes = [

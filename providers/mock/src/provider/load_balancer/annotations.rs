@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ccm_core::{
     k8s::{ServiceView, well_known as wk},
-    provider::{Backends, EventKind, InvalidInput, LabelRequirement, Remark},
+    provider::{BackendKind, EventType, FieldError, LabelRequirement, ServiceNotice},
 };
 
 use super::super::Settings;
@@ -38,7 +38,7 @@ const KNOWN: [&str; 6] = [BACKENDS, NODE_SELECTOR, SCHEME, IP_MODE, ACTIVATION_D
 /// What a Service says in annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
-    pub(super) backends: Backends,
+    pub(super) backends: BackendKind,
     pub(super) internal: bool,
     /// `None` leaves the choice to the API server.
     pub(super) ip_mode: Option<&'static str>,
@@ -48,12 +48,12 @@ pub(super) struct Options {
 impl Options {
     /// Reads the annotations of a Service: what they say, and every mistake with key and value. What is wrong is replaced
     /// by something harmless, so that whatever else is wrong can be found too.
-    pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<InvalidInput>) {
+    pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<FieldError>) {
         let mut mistakes = Vec::new();
         let text = |key: &str| service.annotations.get(key).map(|text| text.trim());
         let mut wrong = |key: &str, why: &str| {
             let value = text(key).unwrap_or_default();
-            mistakes.push(InvalidInput::new(key, format!("{value:?}: {why}")));
+            mistakes.push(FieldError::new(key, format!("{value:?}: {why}")));
         };
         let endpoints = match text(BACKENDS) {
             None | Some("nodes") => false,
@@ -99,11 +99,11 @@ impl Options {
         let backends = match selector {
             Some(Err(why)) => {
                 wrong(NODE_SELECTOR, &why);
-                Backends::Nodes(Vec::new())
+                BackendKind::Nodes(Vec::new())
             }
-            _ if endpoints => Backends::Endpoints,
-            Some(Ok(requirements)) => Backends::Nodes(requirements),
-            None => Backends::Nodes(Vec::new()),
+            _ if endpoints => BackendKind::Endpoints,
+            Some(Ok(requirements)) => BackendKind::Nodes(requirements),
+            None => BackendKind::Nodes(Vec::new()),
         };
         (Self { backends, internal, ip_mode, activation }, mistakes)
     }
@@ -134,10 +134,10 @@ fn requirements(text: &str, settings: &Settings) -> Result<Vec<LabelRequirement>
 }
 
 /// Returns a remark for every annotation that begins as the mock's do and is none of them.
-pub(super) fn unknown(service: &ServiceView) -> Vec<Remark> {
+pub(super) fn unknown(service: &ServiceView) -> Vec<ServiceNotice> {
     let ours = service.annotations.keys().filter(|key| key.starts_with(PREFIX) && !KNOWN.contains(&&***key));
-    let remark = |key: &std::sync::Arc<str>| Remark {
-        kind: EventKind::Warning,
+    let remark = |key: &std::sync::Arc<str>| ServiceNotice {
+        kind: EventType::Warning,
         reason: "UnknownAnnotation",
         note: format!("annotation {key} is unknown and has no effect").into(),
     };

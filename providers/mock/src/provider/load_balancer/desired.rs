@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ccm_core::{
     k8s::{EndpointSliceView, ServiceView, SessionAffinity},
-    provider::{BackendSet, CloudError, InvalidInput, LbSpec, SourceRanges},
+    provider::{Backends, CloudError, FieldError, LbSpec, SourceRanges},
 };
 
 use super::{super::Settings, annotations::Options};
@@ -26,16 +26,16 @@ pub(super) fn settings(
     service: &ServiceView,
     options: &Options,
     sources: &SourceRanges,
-) -> Result<LoadBalancerSettings, Vec<InvalidInput>> {
+) -> Result<LoadBalancerSettings, Vec<FieldError>> {
     let mut mistakes = Vec::new();
     if service.ports.is_empty() {
-        mistakes.push(InvalidInput::new("spec.ports", "is empty"));
+        mistakes.push(FieldError::new("spec.ports", "is empty"));
     }
     let source_ranges = match sources {
         SourceRanges::Unset => Vec::new(),
         // No source at all is not "everybody", which is what an empty list says to the cloud.
         SourceRanges::Only(ranges) if ranges.is_empty() => {
-            mistakes.push(InvalidInput::new("spec.loadBalancerSourceRanges", "admits no client"));
+            mistakes.push(FieldError::new("spec.loadBalancerSourceRanges", "admits no client"));
             Vec::new()
         }
         SourceRanges::Only(ranges) => ranges.clone(),
@@ -46,11 +46,11 @@ pub(super) fn settings(
         Ok(address) if families.is_empty() || families.contains(&Family::of(address)) => Some(address),
         Ok(_) => {
             let message = format!("{text:?} is of no family of spec.ipFamilies");
-            mistakes.push(InvalidInput::new("spec.loadBalancerIP", message));
+            mistakes.push(FieldError::new("spec.loadBalancerIP", message));
             None
         }
         Err(_) => {
-            mistakes.push(InvalidInput::new("spec.loadBalancerIP", format!("{text:?} is no IP address")));
+            mistakes.push(FieldError::new("spec.loadBalancerIP", format!("{text:?} is no IP address")));
             None
         }
     });
@@ -97,13 +97,13 @@ pub(super) fn key_of(want: &LbSpec) -> LoadBalancerKey {
 /// The mistakes of the Service as one error; the framework does not ask for a Service that has any.
 pub(super) fn spec(want: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpec, CloudError> {
     let service = &want.service;
-    let invalid = |mistakes: Vec<InvalidInput>| {
+    let invalid = |mistakes: Vec<FieldError>| {
         let mistakes: Vec<_> = mistakes.iter().map(|m| format!("{}: {}", m.field, m.message)).collect();
         let name = format!("{}/{}", service.namespace, service.name);
         CloudError::invalid_input(format!("service {name}: {}", mistakes.join("; ")))
     };
     if service.uid.is_empty() {
-        return Err(invalid(vec![InvalidInput::new("metadata.uid", "is empty")]));
+        return Err(invalid(vec![FieldError::new("metadata.uid", "is empty")]));
     }
     let (options, mistakes) = Options::parse(service, provider);
     if !mistakes.is_empty() {
@@ -116,13 +116,13 @@ pub(super) fn spec(want: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpe
 /// Returns the members of a description.
 pub(super) fn members(want: &LbSpec) -> Members {
     match &want.backends {
-        BackendSet::Nodes(nodes) => Members::Nodes(
+        Backends::Nodes(nodes) => Members::Nodes(
             nodes
                 .iter()
                 .map(|node| NodeMember { name: node.name.clone(), provider_id: node.provider_id.clone() })
                 .collect(),
         ),
-        BackendSet::Endpoints(slices) => {
+        Backends::Endpoints(slices) => {
             Members::Endpoints(slices.iter().flat_map(|slice| endpoints(&want.service, slice)).collect())
         }
     }

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::{LbIngress, LbStatus, ServiceView},
     provider::{
-        Backends, Claim, CloudError, Depth, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers,
-        Mutation, Op, PlannedChange, Progress, Remark, Reply, SourceRanges,
+        BackendKind, CloudError, Digest, ErrorKind, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, Mutation,
+        MutationResponse, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, ServiceNotice, SourceRanges,
     },
 };
 
 use self::{annotations::Options, plan::Action};
 use super::MockProvider;
-use crate::cloud::{BalancerState, Deletion, LoadBalancer, LoadBalancerKey, LoadBalancerSpec};
+use crate::cloud::{DeleteResult, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, LoadBalancerState};
 
 /// Requests that change a balancer.
 pub(super) const CREATE: &str = "create_load_balancer";
@@ -47,13 +47,13 @@ impl LoadBalancers for MockProvider {
         self.settings.classes.clone()
     }
 
-    fn takes_endpoints(&self) -> bool {
+    fn supports_endpoint_backends(&self) -> bool {
         self.settings.features.endpoints
     }
 
     /// The digest is that of the settings as the cloud gets them, and of what the status says beside the addresses, so that
     /// it changes when they do and else never.
-    fn interpret(&self, service: &ServiceView) -> Claim {
+    fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let (options, mut mistakes) = Options::parse(service, &self.settings);
         let sources = SourceRanges::of(service).unwrap_or_else(|wrong| {
             mistakes.extend(wrong);
@@ -62,31 +62,31 @@ impl LoadBalancers for MockProvider {
         match desired::settings(service, &options, &sources) {
             Ok(settings) if mistakes.is_empty() => {
                 let digest = Digest::of(&(&service.uid, &service.namespace, &service.name, settings, options.ip_mode));
-                Claim::Ours { backends: options.backends, digest }
+                ServiceInterpretation::Valid { backends: options.backends, digest }
             }
             settings => {
                 mistakes.extend(settings.err().into_iter().flatten());
-                Claim::Refused(mistakes)
+                ServiceInterpretation::Invalid(mistakes)
             }
         }
     }
 
     /// Those that the annotations choose, unless it is these that are wrong.
-    fn backends_of_invalid(&self, service: &ServiceView) -> Option<Backends> {
+    fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         let (options, mistakes) = Options::parse(service, &self.settings);
         let chooses = [annotations::BACKENDS, annotations::NODE_SELECTOR];
         let unclear = mistakes.iter().any(|mistake| chooses.contains(&&*mistake.field));
         (!unclear).then_some(options.backends)
     }
 
-    fn remarks(&self, service: &ServiceView) -> Vec<Remark> {
+    fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
         annotations::unknown(service)
     }
 
     /// Reads the balancer and sends what is missing: for one that is as it shall be, one read and no write. Nothing is
     /// remembered between calls, so that both depths are the same, and a call that broke off anywhere is taken up by the
     /// next. The status comes when the balancer carries traffic.
-    async fn ensure(&self, op: &Op, want: &LbSpec, _: Depth) -> LbOutcome {
+    async fn ensure(&self, op: &Op, want: &LbSpec, _: ReadMode) -> LbOutcome {
         match self.ensure_balancer(op, want).await {
             Ok(balancer) => outcome(op, &balancer, Options::parse(&want.service, &self.settings).0.ip_mode),
             Err(error) => error.into(),
@@ -141,7 +141,7 @@ impl MockProvider {
             Action::Modify(_, why) => (MODIFY, &**why),
             Action::SetMembers(_, why) => (UPDATE, &**why),
         };
-        let mutation = Mutation::new(operation, &*want.key.name).because(why);
+        let mutation = Mutation::new(operation, &*want.key.name).with_detail(why);
         let request = async {
             match action {
                 Action::Create => self.api.create_load_balancer(want).await,
@@ -149,27 +149,28 @@ impl MockProvider {
                 Action::SetMembers(members, _) => self.api.update_load_balancer(&want.key, members).await,
             }
         };
-        op.mutate(mutation, async { request.await.map(Reply::new) }).await
+        op.mutate(mutation, async { request.await.map(MutationResponse::new) }).await
     }
 
     async fn set_members(&self, op: &Op, want: &LbSpec) -> Result<LoadBalancer, CloudError> {
         let key = desired::key_of(want);
         let (mutation, members) = (Mutation::new(UPDATE, &*key.name), desired::members(want));
-        op.mutate(mutation, async { self.api.update_load_balancer(&key, &members).await.map(Reply::new) }).await
+        op.mutate(mutation, async { self.api.update_load_balancer(&key, &members).await.map(MutationResponse::new) })
+            .await
     }
 
     /// Deletes a balancer of this owner; one that is not there is deleted.
     pub(super) async fn delete_balancer(&self, op: &Op, key: &LoadBalancerKey) -> Result<Progress, CloudError> {
-        let underway = Progress::Pending { after: look_again(op), why: "load balancer is being deleted".into() };
+        let underway = Progress::Pending { after: poll_interval(op), why: "load balancer is being deleted".into() };
         match op.run(self.api.get_load_balancer(key)).await? {
             None => return Ok(Progress::Done),
-            Some(balancer) if balancer.state == BalancerState::Deleting => return Ok(underway),
+            Some(balancer) if balancer.state == LoadBalancerState::Deleting => return Ok(underway),
             Some(_) => {}
         }
         let mutation = Mutation::new(DELETE, &*key.name);
-        match op.mutate(mutation, async { self.api.delete_load_balancer(key).await.map(Reply::new) }).await {
-            Ok(Deletion::Gone) => Ok(Progress::Done),
-            Ok(Deletion::Underway) => Ok(underway),
+        match op.mutate(mutation, async { self.api.delete_load_balancer(key).await.map(MutationResponse::new) }).await {
+            Ok(DeleteResult::Gone) => Ok(Progress::Done),
+            Ok(DeleteResult::InProgress) => Ok(underway),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Progress::Done),
             Err(error) => Err(error),
         }
@@ -178,9 +179,11 @@ impl MockProvider {
 
 fn outcome(op: &Op, balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOutcome {
     match balancer.state {
-        BalancerState::Provisioning => LbOutcome::pending(look_again(op), "load balancer is being provisioned"),
-        BalancerState::Deleting => LbOutcome::pending(look_again(op), "the previous load balancer is being deleted"),
-        BalancerState::Active => {
+        LoadBalancerState::Provisioning => LbOutcome::pending(poll_interval(op), "load balancer is being provisioned"),
+        LoadBalancerState::Deleting => {
+            LbOutcome::pending(poll_interval(op), "the previous load balancer is being deleted")
+        }
+        LoadBalancerState::Active => {
             let ingress = |ip| LbIngress { ip: Some(ip), ip_mode: ip_mode.map(Into::into), ..LbIngress::default() };
             let status = LbStatus { ingress: balancer.addresses.iter().copied().map(ingress).collect() };
             LbOutcome::done(status).with_annotation(annotations::LOAD_BALANCER_ID, &*balancer.id)
@@ -189,7 +192,7 @@ fn outcome(op: &Op, balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOutcome
 }
 
 /// Waits as long as it was waited so far, which doubles the time between looks, within bounds.
-fn look_again(op: &Op) -> Duration {
+fn poll_interval(op: &Op) -> Duration {
     op.pending_for().clamp(LOOK_AGAIN.0, LOOK_AGAIN.1)
 }
 

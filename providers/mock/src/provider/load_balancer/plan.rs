@@ -3,7 +3,7 @@
 use ccm_core::{k8s::ServiceView, provider::PlannedChange};
 
 use super::annotations::LOAD_BALANCER_ID;
-use crate::cloud::{BalancerState, LoadBalancer, LoadBalancerSettings, LoadBalancerSpec, Members, Operation};
+use crate::cloud::{LoadBalancer, LoadBalancerSettings, LoadBalancerSpec, LoadBalancerState, Members, Operation};
 
 /// One request that changes the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Action {
 /// its name is not free yet.
 pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<Action> {
     let Some(seen) = seen else { return vec![Action::Create] };
-    if seen.state == BalancerState::Deleting {
+    if seen.state == LoadBalancerState::Deleting {
         return Vec::new();
     }
     let mut actions = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn describe(
         reason: reason.into(),
     };
     match seen {
-        Some(seen) if seen.state == BalancerState::Deleting => {
+        Some(seen) if seen.state == LoadBalancerState::Deleting => {
             let reason = "the previous load balancer is being deleted; another follows".to_owned();
             changes.push(change(Operation::CreateLoadBalancer.as_str(), reason));
         }

@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, sync::Arc};
 
 use ccm_core::{
     k8s::{IpFamily, Protocol, ServicePort, SessionAffinity, TrafficPolicy, well_known as wk},
-    provider::{BackendSet, Backends, CloudProvider, EventKind, LabelRequirement},
+    provider::{BackendKind, Backends, CloudProvider, EventType, LabelRequirement},
 };
 
 use super::{
@@ -47,19 +47,19 @@ pub(super) fn annotated(pairs: &[(&str, &str)]) -> ServiceView {
 
 pub(super) fn provider(config: &str) -> MockProvider {
     let config = CloudConfig::parse("test", config).unwrap();
-    MockProvider::over(MockCloud::new(&config).unwrap()).with_config(&config)
+    MockProvider::new_in_process(MockCloud::new(&config).unwrap()).with_config(&config)
 }
 
 fn spec(service: ServiceView, nodes: &[&str]) -> LoadBalancerSpec {
     let sources = SourceRanges::of(&service).unwrap();
     let nodes = nodes.iter().map(|name| Arc::new(ccm_core::k8s::NodeView::named(name))).collect();
-    let backends = BackendSet::Nodes(nodes);
+    let backends = Backends::Nodes(nodes);
     let want = LbSpec { cluster: "c".into(), service: Arc::new(service), sources, backends };
     desired::spec(&want, &Settings::default()).unwrap()
 }
 
 /// The balancer that a description makes.
-fn made(spec: &LoadBalancerSpec, state: BalancerState) -> LoadBalancer {
+fn made(spec: &LoadBalancerSpec, state: LoadBalancerState) -> LoadBalancer {
     let address = "192.0.2.1".parse().unwrap();
     LoadBalancer {
         id: "lb-1".to_owned(),
@@ -111,7 +111,7 @@ fn a_plan_holds_what_differs_and_nothing_else() {
         ("address", changed(|s| s.load_balancer_ip = Some("192.0.2.9".into())), &["a", "b"], Some("requested address")),
         ("scheme", annotated(&[(SCHEME, "internal")]), &["a", "b"], Some("scheme")),
     ];
-    let seen = made(&spec(service(), &["a", "b"]), BalancerState::Active);
+    let seen = made(&spec(service(), &["a", "b"]), LoadBalancerState::Active);
     for (case, service, nodes, differs) in cases {
         let want = spec(service, nodes);
         let modify = differs.map(|what| Action::Modify(Box::new(want.settings.clone()), format!("{what} differ")));
@@ -121,10 +121,10 @@ fn a_plan_holds_what_differs_and_nothing_else() {
         let update = Action::SetMembers(fewer.members.clone(), "2 nodes become 1 nodes".to_owned());
         assert_eq!(plan(Some(&seen), &fewer), modify.into_iter().chain([update]).collect::<Vec<_>>(), "{case}");
         assert_eq!(plan(None, &want), [Action::Create], "{case}");
-        for state in [BalancerState::Active, BalancerState::Provisioning] {
+        for state in [LoadBalancerState::Active, LoadBalancerState::Provisioning] {
             assert_eq!(plan(Some(&made(&want, state)), &want), [], "{case}: its own result needs no change");
         }
-        assert_eq!(plan(Some(&made(&fewer, BalancerState::Deleting)), &want), [], "{case}: the name is not free");
+        assert_eq!(plan(Some(&made(&fewer, LoadBalancerState::Deleting)), &want), [], "{case}: the name is not free");
     }
 }
 
@@ -134,12 +134,12 @@ fn a_node_that_was_replaced_under_its_name_is_another_member() {
         Arc::new(ccm_core::k8s::NodeView { provider_id: Some(id.into()), ..ccm_core::k8s::NodeView::named("a") })
     };
     let spec = |id: &str| {
-        let backends = BackendSet::Nodes(vec![node(id)]);
+        let backends = Backends::Nodes(vec![node(id)]);
         let sources = SourceRanges::Unset;
         let want = LbSpec { cluster: "c".into(), service: Arc::new(service()), sources, backends };
         desired::spec(&want, &Settings::default()).unwrap()
     };
-    let seen = made(&spec("mock://r/1"), BalancerState::Active);
+    let seen = made(&spec("mock://r/1"), LoadBalancerState::Active);
     assert!(matches!(&*plan(Some(&seen), &spec("mock://r/2")), [Action::SetMembers(..)]));
 }
 
@@ -150,7 +150,7 @@ type Change = (&'static str, fn(&mut ServiceView));
 fn the_digest_changes_with_what_the_cloud_gets_and_with_nothing_else() {
     let provider = provider("features: {endpoints: true}");
     let digest = |service: &ServiceView| match provider.interpret(service) {
-        Claim::Ours { digest, .. } => digest,
+        ServiceInterpretation::Valid { digest, .. } => digest,
         other => panic!("{other:?}"),
     };
     fn annotate(service: &mut ServiceView, key: &str, value: &str) {
@@ -202,22 +202,24 @@ fn annotations_say_which_backends() {
     let exists = |key: &str| LabelRequirement::Exists(key.into());
     let equals = |key: &str, value: &str| LabelRequirement::Equals(key.into(), value.into());
     let zone = format!("{}=z1", wk::LABEL_ZONE);
-    let cases: [(&[(&str, &str)], Backends); 6] = [
-        (&[], Backends::Nodes(Vec::new())),
-        (&[(BACKENDS, "nodes")], Backends::Nodes(Vec::new())),
-        (&[(BACKENDS, " endpoints ")], Backends::Endpoints),
-        (&[(NODE_SELECTOR, &zone)], Backends::Nodes(vec![equals(wk::LABEL_ZONE, "z1")])),
+    let cases: [(&[(&str, &str)], BackendKind); 6] = [
+        (&[], BackendKind::Nodes(Vec::new())),
+        (&[(BACKENDS, "nodes")], BackendKind::Nodes(Vec::new())),
+        (&[(BACKENDS, " endpoints ")], BackendKind::Endpoints),
+        (&[(NODE_SELECTOR, &zone)], BackendKind::Nodes(vec![equals(wk::LABEL_ZONE, "z1")])),
         (
             &[(NODE_SELECTOR, "pool = edge, example.com/gpu,pool=edge")],
-            Backends::Nodes(vec![equals("pool", "edge"), exists("example.com/gpu")]),
+            BackendKind::Nodes(vec![equals("pool", "edge"), exists("example.com/gpu")]),
         ),
-        (&[(NODE_SELECTOR, "pool=")], Backends::Nodes(vec![equals("pool", "")])),
+        (&[(NODE_SELECTOR, "pool=")], BackendKind::Nodes(vec![equals("pool", "")])),
     ];
     for (pairs, want) in cases {
-        let Claim::Ours { backends, .. } = provider.interpret(&annotated(pairs)) else { panic!("{pairs:?}") };
+        let ServiceInterpretation::Valid { backends, .. } = provider.interpret(&annotated(pairs)) else {
+            panic!("{pairs:?}")
+        };
         assert_eq!(backends, want, "{pairs:?}");
     }
-    assert!(provider.takes_endpoints());
+    assert!(provider.supports_endpoint_backends());
     let labels: Vec<_> = provider.node_fields().labels.into_iter().collect();
     assert_eq!(labels, ["example.com/gpu", "pool"], "the caches keep what selectors may name");
 }
@@ -241,7 +243,9 @@ fn every_mistake_is_named_with_key_and_value() {
         (wk::ANNOTATION_SOURCE_RANGES, "10.0.0.0/8, x", "\"x\""),
     ];
     for (key, value, words) in cases {
-        let Claim::Refused(mistakes) = provider.interpret(&annotated(&[(key, value)])) else { panic!("{key}={value}") };
+        let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&annotated(&[(key, value)])) else {
+            panic!("{key}={value}")
+        };
         assert_eq!((mistakes.len(), &*mistakes[0].field), (1, key), "{mistakes:?}");
         let shown = key == wk::ANNOTATION_SOURCE_RANGES || mistakes[0].message.contains(&format!("{value:?}"));
         assert!(mistakes[0].message.contains(words) && shown, "{mistakes:?}");
@@ -252,7 +256,7 @@ fn every_mistake_is_named_with_key_and_value() {
         source_ranges: ["10.0.0.0/99".into(), "y".into()].into(),
         ..annotated(&[(BACKENDS, "pods"), (SCHEME, "x"), (ACTIVATION_DELAY, "x"), (NODE_SELECTOR, "x")])
     };
-    let Claim::Refused(mistakes) = provider.interpret(&all) else { panic!("served") };
+    let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&all) else { panic!("served") };
     let mut fields: Vec<_> = mistakes.iter().map(|mistake| &*mistake.field).collect();
     fields.sort_unstable();
     let ranges = "spec.loadBalancerSourceRanges";
@@ -261,7 +265,7 @@ fn every_mistake_is_named_with_key_and_value() {
     want.sort_unstable();
     assert_eq!(fields, want);
     let wrong_family = ServiceView { load_balancer_ip: Some("2001:db8::1".into()), ..service() };
-    let Claim::Refused(mistakes) = provider.interpret(&wrong_family) else { panic!("served") };
+    let ServiceInterpretation::Invalid(mistakes) = provider.interpret(&wrong_family) else { panic!("served") };
     assert!(mistakes[0].message.contains("no family"), "{mistakes:?}");
 }
 
@@ -271,10 +275,10 @@ fn an_unknown_annotation_is_remarked_upon() {
     let typo = format!("{PREFIX}schema");
     let service =
         annotated(&[(&typo, "internal"), (SCHEME, "internal"), (LOAD_BALANCER_ID, "x"), ("a.example/b", "c")]);
-    assert!(matches!(provider.interpret(&service), Claim::Ours { .. }), "it is served all the same");
-    let remarks = provider.remarks(&service);
+    assert!(matches!(provider.interpret(&service), ServiceInterpretation::Valid { .. }), "it is served all the same");
+    let remarks = provider.notices(&service);
     assert_eq!(remarks.len(), 1, "{remarks:?}");
-    assert_eq!((remarks[0].kind, remarks[0].reason), (EventKind::Warning, "UnknownAnnotation"));
+    assert_eq!((remarks[0].kind, remarks[0].reason), (EventType::Warning, "UnknownAnnotation"));
     assert!(remarks[0].note.contains(&typo), "{remarks:?}");
 }
 
@@ -323,7 +327,7 @@ fn what_is_turned_off_is_not_supported() {
          noNodePorts: false, loadBalancerIP: false, clientIPAffinity: false}, loadBalancerClasses: [a.example/b]}",
     );
     assert_eq!(off.supports(), LbSupport::default());
-    assert!(!off.takes_endpoints());
+    assert!(!off.supports_endpoint_backends());
     assert_eq!(off.classes(), ["a.example/b".into()]);
     assert!(provider("").classes().is_empty());
     assert!(provider("nodeSelectorLabels: ['*']").node_fields().all_labels);

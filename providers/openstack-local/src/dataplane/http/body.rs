@@ -12,7 +12,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-use crate::dataplane::pool::Use;
+use crate::dataplane::pool::MemberConnection;
 
 /// What goes wrong with a body.
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -70,7 +70,7 @@ pub(super) enum ToClient {
         /// What is left of it.
         body: Incoming,
         /// Ends with it.
-        _used: Use,
+        _used: MemberConnection,
     },
     /// Our own.
     Text(Full<Bytes>),

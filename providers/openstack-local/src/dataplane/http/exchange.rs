@@ -23,9 +23,9 @@ type Sender = http1::SendRequest<FromClient>;
 
 /// Connections to members that wait, at most one per member, the latest last.
 #[derive(Default)]
-pub(super) struct Kept(VecDeque<(Arc<Member>, Sender)>);
+pub(super) struct ConnectionPool(VecDeque<(Arc<Member>, Sender)>);
 
-impl Kept {
+impl ConnectionPool {
     fn take(&mut self, member: &Arc<Member>) -> Option<Sender> {
         let index = self.0.iter().position(|(kept, _)| Arc::ptr_eq(kept, member))?;
         self.0.remove(index).map(|(_, sender)| sender)

@@ -6,7 +6,7 @@ use hyper::{
     http::request,
 };
 
-use crate::dataplane::{config::InsertHeaders, front::Ends};
+use crate::dataplane::{config::InsertHeaders, frontend::Endpoints};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
@@ -43,7 +43,7 @@ pub(super) fn strip(headers: &mut HeaderMap) {
 }
 
 /// Makes of a client's request the one that a member gets. `scheme` is what the client speaks.
-pub(super) fn forward(parts: &mut request::Parts, insert: InsertHeaders, ends: Ends, scheme: &'static str) {
+pub(super) fn forward(parts: &mut request::Parts, insert: InsertHeaders, ends: Endpoints, scheme: &'static str) {
     let upgrade = upgrade(&parts.headers);
     strip(&mut parts.headers);
     if let Some(protocol) = upgrade {
@@ -70,7 +70,7 @@ pub(super) fn forward(parts: &mut request::Parts, insert: InsertHeaders, ends: E
 }
 
 /// Adds the client after those that the request brought, in one field: some members read only the first one.
-fn add_client(headers: &mut HeaderMap, ends: Ends) {
+fn add_client(headers: &mut HeaderMap, ends: Endpoints) {
     let client = ends.client.ip().to_canonical().to_string();
     let mut list = Vec::new();
     for earlier in headers.get_all(FORWARDED_FOR) {
@@ -95,7 +95,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let mut parts = request.body(()).unwrap().into_parts().0;
-        let ends = Ends { client: "10.0.0.9:7".parse().unwrap(), local: "127.7.0.1:80".parse().unwrap() };
+        let ends = Endpoints { client: "10.0.0.9:7".parse().unwrap(), local: "127.7.0.1:80".parse().unwrap() };
         forward(&mut parts, insert, ends, "https");
         assert_eq!(parts.version, Version::HTTP_11);
         let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();

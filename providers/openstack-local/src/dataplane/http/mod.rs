@@ -26,24 +26,24 @@ use tokio::{
 
 use self::{
     body::{FromClient, ToClient},
-    exchange::{Exchanged, Kept},
+    exchange::{ConnectionPool, Exchanged},
     stream::{Side, Timed},
 };
 use super::{
     config::{MemberId, Persistence},
-    front::{Ends, Front, Settings},
-    pool::{Pool, Use},
-    relay::{Silence, Traffic, relay},
+    frontend::{Endpoints, Frontend, Settings},
+    pool::{MemberConnection, Pool},
+    relay::{IdleTimeouts, Traffic, relay},
     tcp::SEARCH_FACTOR,
 };
 
 /// A client's connection.
 struct Session {
-    front: Arc<Front>,
-    ends: Ends,
+    front: Arc<Frontend>,
+    ends: Endpoints,
     scheme: &'static str,
     /// Connections to members that wait for this client's next request.
-    kept: Mutex<Kept>,
+    kept: Mutex<ConnectionPool>,
     /// The other protocol that client and member have agreed on.
     upgrade: Mutex<Option<Upgrade>>,
 }
@@ -51,7 +51,7 @@ struct Session {
 struct Upgrade {
     client: OnUpgrade,
     member: OnUpgrade,
-    used: Use,
+    used: MemberConnection,
 }
 
 /// Why a request is answered here.
@@ -70,14 +70,14 @@ enum Failure {
 }
 
 /// Serves a client that speaks HTTP.
-pub(super) async fn serve(client: TcpStream, ends: Ends, front: Arc<Front>, settings: Arc<Settings>) {
+pub(super) async fn serve(client: TcpStream, ends: Endpoints, front: Arc<Frontend>, settings: Arc<Settings>) {
     let limit = settings.config.timeouts.client_data;
     let client = Timed::new(client, limit, Side::Client(front.clone()));
     requests(client, ends, front, &settings, "http").await;
 }
 
 /// Serves a client that speaks HTTP in TLS, which ends here.
-pub(super) async fn serve_tls(client: TcpStream, ends: Ends, front: Arc<Front>, settings: Arc<Settings>) {
+pub(super) async fn serve_tls(client: TcpStream, ends: Endpoints, front: Arc<Frontend>, settings: Arc<Settings>) {
     let limit = settings.config.timeouts.client_data;
     let Some(tls) = &settings.tls else { return };
     let accepting = tls.accept(Timed::new(client, limit, Side::Client(front.clone())));
@@ -95,7 +95,7 @@ pub(super) async fn serve_tls(client: TcpStream, ends: Ends, front: Arc<Front>, 
     }
 }
 
-async fn requests<S>(client: S, ends: Ends, front: Arc<Front>, settings: &Settings, scheme: &'static str)
+async fn requests<S>(client: S, ends: Endpoints, front: Arc<Frontend>, settings: &Settings, scheme: &'static str)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -127,7 +127,7 @@ where
     }
     let upgrade = session.upgrade.lock().take();
     if let Some(upgrade) = upgrade {
-        let silence = Silence { client: limits.client_data, member: limits.member_data };
+        let silence = IdleTimeouts { client: limits.client_data, member: limits.member_data };
         // How it ends is between the two; there is nobody to tell.
         let _ = upgrade.carry(silence).await;
     }
@@ -177,7 +177,12 @@ impl Session {
         Err(Failure::NoMember)
     }
 
-    fn answered(&self, mut answer: Response<Incoming>, used: Use, client: Option<OnUpgrade>) -> Response<ToClient> {
+    fn answered(
+        &self,
+        mut answer: Response<Incoming>,
+        used: MemberConnection,
+        client: Option<OnUpgrade>,
+    ) -> Response<ToClient> {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS
             && let Some(client) = client
         {
@@ -218,7 +223,7 @@ fn remember(pool: &Pool, member: &MemberId, known: Option<&str>, answer: &mut He
 
 impl Upgrade {
     /// Carries the other protocol.
-    async fn carry(self, silence: Silence) -> io::Result<()> {
+    async fn carry(self, silence: IdleTimeouts) -> io::Result<()> {
         let both = async { tokio::try_join!(self.client, self.member) };
         let (client, member) = both.await.map_err(io::Error::other)?;
         let (client, member) = (split(TokioIo::new(client)), split(TokioIo::new(member)));

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use crate::dataplane::{front::Front, relay::Traffic as _};
+use crate::dataplane::{frontend::Frontend, relay::Traffic as _};
 
 /// A socket of which the other side may not be silent for too long while something is expected of it.
 pub(super) struct Timed<S> {
@@ -31,7 +31,7 @@ pub(super) struct Timed<S> {
 pub(super) enum Side {
     /// A client, whose bytes are counted. It may be silent while it waits for an answer, so only writes are limited;
     /// requests have limits of their own.
-    Client(Arc<Front>),
+    Client(Arc<Frontend>),
     /// A member: whatever is waited for, it is the member's to give.
     Member,
 }

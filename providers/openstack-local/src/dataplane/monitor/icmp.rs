@@ -32,7 +32,7 @@ pub(super) async fn ping(target: IpAddr) -> io::Result<()> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SocketKind {
     /// Gives this socket's answers, from the ICMP header on.
     Datagram,
     /// Gives every ICMP message; with IPv4 from the IP header on.
@@ -40,16 +40,16 @@ enum Kind {
 }
 
 /// Any socket that the system permits: a datagram one where the process's group may, else a raw one.
-fn open(target: IpAddr) -> io::Result<(UdpSocket, Kind)> {
+fn open(target: IpAddr) -> io::Result<(UdpSocket, SocketKind)> {
     let (domain, protocol) = match target {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6),
     };
     let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     let (socket, kind) = match Socket::new(domain, Type::DGRAM, Some(protocol)) {
-        Ok(socket) => (socket, Kind::Datagram),
+        Ok(socket) => (socket, SocketKind::Datagram),
         Err(_) => match Socket::new(domain, Type::RAW, Some(protocol)) {
-            Ok(socket) => (socket, Kind::Raw),
+            Ok(socket) => (socket, SocketKind::Raw),
             Err(error) if denied(&error) => {
                 let text = "the system permits this process no ICMP socket (net.ipv4.ping_group_range or CAP_NET_RAW)";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
@@ -88,9 +88,9 @@ fn checksum(message: &[u8]) -> u16 {
 }
 
 /// Whether this is the answer to our request.
-fn answers(target: IpAddr, kind: Kind, identifier: u16, sequence: u16, packet: &[u8]) -> bool {
+fn answers(target: IpAddr, kind: SocketKind, identifier: u16, sequence: u16, packet: &[u8]) -> bool {
     let message = match (target, kind) {
-        (IpAddr::V4(target), Kind::Raw) => {
+        (IpAddr::V4(target), SocketKind::Raw) => {
             let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
             let from = packet.get(12..16).and_then(|octets| <[u8; 4]>::try_from(octets).ok()).map(Ipv4Addr::from);
             if from != Some(target) {
@@ -102,7 +102,7 @@ fn answers(target: IpAddr, kind: Kind, identifier: u16, sequence: u16, packet: &
     };
     let Some(message) = message.filter(|message| message.len() >= HEADER) else { return false };
     let answer = if target.is_ipv4() { 0 } else { 129 };
-    let ours = kind == Kind::Datagram || message[4..6] == identifier.to_be_bytes();
+    let ours = kind == SocketKind::Datagram || message[4..6] == identifier.to_be_bytes();
     message[0] == answer && ours && message[6..8] == sequence.to_be_bytes() && &message[HEADER..] == PAYLOAD
 }
 
@@ -115,20 +115,20 @@ mod tests {
         let target: IpAddr = "127.0.0.1".parse().unwrap();
         let mut answer = request(target, 7, 9);
         assert_eq!(checksum(&answer), 0, "a message with its checksum sums up to nothing");
-        assert!(!answers(target, Kind::Datagram, 7, 9, &answer), "a request is no answer");
+        assert!(!answers(target, SocketKind::Datagram, 7, 9, &answer), "a request is no answer");
         answer[0] = 0;
-        assert!(answers(target, Kind::Datagram, 7, 9, &answer));
-        assert!(answers(target, Kind::Datagram, 1, 9, &answer), "the kernel has put its own identifier");
-        assert!(!answers(target, Kind::Datagram, 7, 8, &answer));
+        assert!(answers(target, SocketKind::Datagram, 7, 9, &answer));
+        assert!(answers(target, SocketKind::Datagram, 1, 9, &answer), "the kernel has put its own identifier");
+        assert!(!answers(target, SocketKind::Datagram, 7, 8, &answer));
         for short in 0..answer.len() {
-            assert!(!answers(target, Kind::Datagram, 7, 9, &answer[..short]));
+            assert!(!answers(target, SocketKind::Datagram, 7, 9, &answer[..short]));
         }
         let mut packet = vec![0x45; 20];
         packet[12..16].copy_from_slice(&[127, 0, 0, 1]);
         packet.extend(&answer);
-        assert!(answers(target, Kind::Raw, 7, 9, &packet));
-        assert!(!answers(target, Kind::Raw, 6, 9, &packet), "another's request");
+        assert!(answers(target, SocketKind::Raw, 7, 9, &packet));
+        assert!(!answers(target, SocketKind::Raw, 6, 9, &packet), "another's request");
         packet[15] = 2;
-        assert!(!answers(target, Kind::Raw, 7, 9, &packet), "another's answer");
+        assert!(!answers(target, SocketKind::Raw, 7, 9, &packet), "another's answer");
     }
 }

@@ -10,9 +10,9 @@ use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Announcer,
+    ChangeNotifier,
     config::{MemberConfig, MemberId, MonitorConfig, PoolProtocol},
-    front::message,
+    frontend::message,
     plan::{Health, Streak},
     pool::{Member, Pool},
 };
@@ -40,7 +40,7 @@ impl Drop for Running {
 }
 
 /// Starts, changes and stops the checks of a pool's members; checks that stay the same go on.
-pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &Announcer) {
+pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &ChangeNotifier) {
     for (config, member) in pool.slots() {
         let wanted = pool.config.monitor.as_ref().filter(|_| config.enabled);
         let wanted = wanted.map(|monitor| Check::new(monitor.clone(), config, pool.config.protocol));
@@ -77,7 +77,13 @@ impl Check {
     }
 }
 
-async fn run(check: Check, member: Arc<Member>, mut streak: Streak, stop: CancellationToken, announcer: Announcer) {
+async fn run(
+    check: Check,
+    member: Arc<Member>,
+    mut streak: Streak,
+    stop: CancellationToken,
+    announcer: ChangeNotifier,
+) {
     let limit = if check.monitor.timeout.is_zero() { check.monitor.delay } else { check.monitor.timeout };
     loop {
         let error = fault(limit, &member.id, Box::pin(probe::probe(&check))).await;

@@ -174,6 +174,6 @@ fn a_connection_changes_threads_only_where_that_evens_out_much() {
         (1100, 1000, false),
         (1200, 1000, true),
     ] {
-        assert_eq!(carrier(3, own, 5, least), if handed { 5 } else { 3 }, "{own} and {least}");
+        assert_eq!(choose_worker(3, own, 5, least), if handed { 5 } else { 3 }, "{own} and {least}");
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
-use super::rig::{Client, Echo, Rig, VIP, balancer, listener, pool, soon};
+use super::fixture::{Client, Echo, Fixture, VIP, balancer, listener, pool, soon};
 use crate::dataplane::{DataPlane, ListenErrorKind, ListenerState, Options, PoolProtocol};
 
 #[tokio::test]
 async fn the_same_again_changes_nothing() {
     let a = Echo::new("a").await;
-    let mut rig = Rig::tcp(&[&a]).await;
+    let mut rig = Fixture::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
     rig.counted(|report| report.listeners[0].counters.bytes_out == 2).await;
@@ -26,7 +26,8 @@ async fn the_same_again_changes_nothing() {
 #[tokio::test]
 async fn changes_of_one_listener_leave_the_connections_of_all() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
-    let mut rig = Rig::new(balancer([listener("l", pool([a.member()])), listener("other", pool([b.member()]))])).await;
+    let mut rig =
+        Fixture::new(balancer([listener("l", pool([a.member()])), listener("other", pool([b.member()]))])).await;
     let (mut one, mut other) = (rig.connect().await, Client::connect(rig.address(1)).await.unwrap());
     assert_eq!(one.name().await + &other.name().await, "ab");
     let place = rig.address(0);
@@ -49,7 +50,7 @@ async fn a_member_that_leaves_gets_nothing_new_and_keeps_its_connections_for_a_t
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
     let drain = Duration::from_secs(1);
     let wanted = balancer([listener("l", pool([a.member(), b.member()]))]);
-    let mut rig = Rig::with(Options { drain, ..Options::default() }, wanted).await;
+    let mut rig = Fixture::with(Options { drain, ..Options::default() }, wanted).await;
     let (mut one, mut two) = (rig.connected("a").await, rig.connected("b").await);
     let begin = tokio::time::Instant::now();
     rig.change_pool(|pool| drop(pool.members.remove(0))).await;
@@ -65,7 +66,7 @@ async fn a_member_that_comes_back_in_time_keeps_its_connections() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
     let drain = Duration::from_secs(1);
     let wanted = balancer([listener("l", pool([a.member(), b.member()]))]);
-    let mut rig = Rig::with(Options { drain, ..Options::default() }, wanted).await;
+    let mut rig = Fixture::with(Options { drain, ..Options::default() }, wanted).await;
     let (mut one, mut two) = (rig.connected("a").await, rig.connected("b").await);
     rig.change_pool(|pool| drop(pool.members.remove(0))).await;
     rig.change_pool(|pool| pool.members = vec![a.member()]).await;
@@ -78,7 +79,7 @@ async fn a_member_that_comes_back_in_time_keeps_its_connections() {
 #[tokio::test]
 async fn members_of_weight_zero_and_disabled_ones_keep_their_connections_and_come_back() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
-    let mut rig = Rig::tcp(&[&a, &b]).await;
+    let mut rig = Fixture::tcp(&[&a, &b]).await;
     let mut one = rig.connect().await;
     assert_eq!(one.name().await, "a");
     rig.change_pool(|pool| pool.members[0].weight = 0).await;
@@ -93,7 +94,7 @@ async fn members_of_weight_zero_and_disabled_ones_keep_their_connections_and_com
 #[tokio::test]
 async fn another_pool_takes_the_new_connections() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
-    let mut rig = Rig::tcp(&[&a]).await;
+    let mut rig = Fixture::tcp(&[&a]).await;
     let mut one = rig.connect().await;
     assert_eq!(one.name().await, "a");
     rig.change_pool(|pool| {
@@ -112,7 +113,7 @@ async fn a_removed_listener_closes_its_socket_at_once_and_its_connections_in_tim
     let a = Echo::new("a").await;
     let drain = Duration::from_secs(1);
     let wanted = balancer([listener("l", pool([a.member()])), listener("other", pool([a.member()]))]);
-    let mut rig = Rig::with(Options { drain, ..Options::default() }, wanted).await;
+    let mut rig = Fixture::with(Options { drain, ..Options::default() }, wanted).await;
     let mut client = rig.connect().await;
     client.name().await;
     let place = rig.address(0);
@@ -126,7 +127,7 @@ async fn a_removed_listener_closes_its_socket_at_once_and_its_connections_in_tim
 #[tokio::test]
 async fn a_port_passes_from_one_listener_to_another() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
-    let mut rig = Rig::tcp(&[&a]).await;
+    let mut rig = Fixture::tcp(&[&a]).await;
     let port = rig.address(0).port();
     rig.change(|config| {
         let mut other = listener("other", pool([b.member()]));
@@ -141,7 +142,7 @@ async fn a_port_passes_from_one_listener_to_another() {
 #[tokio::test]
 async fn a_pool_that_the_listener_cannot_use_stops_it() {
     let a = Echo::new("a").await;
-    let mut rig = Rig::tcp(&[&a]).await;
+    let mut rig = Fixture::tcp(&[&a]).await;
     let place = rig.address(0);
     let report = rig.change_pool(|pool| pool.protocol = PoolProtocol::Udp).await;
     let ListenerState::Failed(error) = &report.listeners[0].state else { panic!("{report:?}") };
@@ -152,7 +153,7 @@ async fn a_pool_that_the_listener_cannot_use_stops_it() {
 #[tokio::test]
 async fn a_removed_balancer_is_gone_with_its_connections_and_its_ports_are_free() {
     let a = Echo::new("a").await;
-    let rig = Rig::tcp(&[&a]).await;
+    let rig = Fixture::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
     let place = rig.address(0);
@@ -167,7 +168,7 @@ async fn a_removed_balancer_is_gone_with_its_connections_and_its_ports_are_free(
 #[tokio::test]
 async fn a_removed_balancer_takes_along_what_its_removed_listeners_still_had() {
     let a = Echo::new("a").await;
-    let mut rig = Rig::tcp(&[&a]).await;
+    let mut rig = Fixture::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
     rig.change(|config| config.listeners.clear()).await;
@@ -179,7 +180,7 @@ async fn a_removed_balancer_takes_along_what_its_removed_listeners_still_had() {
 #[tokio::test]
 async fn shutdown_waits_for_everything_and_nothing_begins_after_it() {
     let a = Echo::new("a").await;
-    let rig = Rig::tcp(&[&a]).await;
+    let rig = Fixture::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
     let place = rig.address(0);
@@ -194,7 +195,7 @@ async fn shutdown_waits_for_everything_and_nothing_begins_after_it() {
 #[tokio::test]
 async fn dropping_the_data_plane_ends_everything() {
     let a = Echo::new("a").await;
-    let rig = Rig::tcp(&[&a]).await;
+    let rig = Fixture::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
     let place = rig.address(0);

@@ -3,19 +3,19 @@
 use tokio::net::TcpStream;
 
 use super::{
+    fixture::Fixture,
     http::{Web, exchange, wanted},
-    rig::Rig,
 };
 use crate::dataplane::Persistence;
 
-async fn rig(members: &[&Web], persistence: Persistence) -> Rig {
+async fn rig(members: &[&Web], persistence: Persistence) -> Fixture {
     let mut config = wanted(members.iter().map(|web| web.member()));
     config.listeners[0].pool.as_mut().unwrap().persistence = Some(persistence);
-    Rig::new(config).await
+    Fixture::new(config).await
 }
 
 /// Asks over a connection of its own: the answer's head, the member's name, and the cookies that the member saw.
-async fn ask(rig: &Rig, target: &str, cookie: &str) -> (String, String, Option<String>) {
+async fn ask(rig: &Fixture, target: &str, cookie: &str) -> (String, String, Option<String>) {
     let mut stream = TcpStream::connect(rig.address(0)).await.unwrap();
     let cookie = if cookie.is_empty() { String::new() } else { format!("cookie: {cookie}\r\n") };
     let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\n{cookie}connection: close\r\n\r\n");

@@ -5,11 +5,11 @@ use std::{net::SocketAddr, time::Duration};
 use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use super::{
+    fixture::{Echo, Fixture, NODE, balancer, listener, monitor, pool, soon},
     http::{Web, certificate},
-    rig::{Echo, NODE, Rig, balancer, listener, monitor, pool, soon},
 };
 use crate::dataplane::{
-    BalancerReport, HttpCheck, ListenerProtocol, MemberConfig,
+    HttpCheck, ListenerProtocol, LoadBalancerReport, MemberConfig,
     MemberState::{Draining, Error, NoMonitor, Offline, Online},
     MonitorKind, PoolProtocol,
 };
@@ -19,7 +19,7 @@ async fn a_member_that_goes_away_is_taken_out_and_comes_back() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
     let mut wanted = pool([a.member(), b.member()]);
     wanted.monitor = Some(monitor(MonitorKind::Tcp));
-    let rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let rig = Fixture::new(balancer([listener("l", wanted)])).await;
     rig.states(&[Online, Online]).await;
     let place = a.end().await;
     rig.states(&[Error, Online]).await;
@@ -36,7 +36,7 @@ async fn a_member_that_goes_away_is_taken_out_and_comes_back() {
 #[tokio::test]
 async fn states_follow_what_is_wanted() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
-    let mut rig = Rig::tcp(&[&a, &b]).await;
+    let mut rig = Fixture::tcp(&[&a, &b]).await;
     rig.states(&[NoMonitor, NoMonitor]).await;
     rig.change_pool(|pool| pool.members[0].enabled = false).await;
     rig.states(&[Offline, NoMonitor]).await;
@@ -62,7 +62,7 @@ async fn a_member_that_was_unwell_comes_back_without_checks_as_any_other() {
     let member = a.member();
     let mut wanted = pool([member.clone()]);
     wanted.monitor = Some(monitor(MonitorKind::Tcp));
-    let mut rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let mut rig = Fixture::new(balancer([listener("l", wanted)])).await;
     a.end().await;
     rig.states(&[Error]).await;
     rig.change_pool(|pool| pool.members.clear()).await;
@@ -76,7 +76,7 @@ async fn a_member_may_be_checked_elsewhere() {
     let mut wanted = pool([a.member(), b.member()]);
     wanted.monitor = Some(monitor(MonitorKind::Tcp));
     wanted.members[0].monitor_port = Some(check.address.port());
-    let rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let rig = Fixture::new(balancer([listener("l", wanted)])).await;
     rig.states(&[Online, Online]).await;
     check.end().await;
     rig.states(&[Error, Online]).await;
@@ -89,7 +89,7 @@ async fn a_backup_serves_only_while_no_other_does() {
     let mut wanted = pool([a.member(), b.member()]);
     wanted.monitor = Some(monitor(MonitorKind::Tcp));
     wanted.members[1].backup = true;
-    let rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let rig = Fixture::new(balancer([listener("l", wanted)])).await;
     rig.states(&[Online, Online]).await;
     assert_eq!(rig.names(3).await, "aaa");
     let place = a.end().await;
@@ -110,7 +110,7 @@ async fn http_checks_look_at_the_status() {
     let (a, b) = (Web::new("a").await, Echo::new("b").await);
     let mut wanted = pool([a.member(), b.member()]);
     wanted.monitor = Some(monitor(MonitorKind::Http(http("/", "200"))));
-    let mut rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let mut rig = Fixture::new(balancer([listener("l", wanted)])).await;
     // An echo speaks no HTTP.
     rig.states(&[Online, Error]).await;
     rig.change_pool(|pool| pool.monitor.as_mut().unwrap().kind = MonitorKind::Http(http("/ill", "200-204"))).await;
@@ -130,10 +130,10 @@ async fn tls_checks_want_tls_and_no_particular_certificate() {
     let mut inner = listener("inner", inner_pool);
     inner.protocol = ListenerProtocol::TerminatedHttps;
     inner.tls = Some(certificate());
-    let inner = Rig::new(balancer([inner])).await;
+    let inner = Fixture::new(balancer([inner])).await;
     let mut wanted = pool([MemberConfig::new("tls", inner.address(0)), echo.member()]);
     wanted.monitor = Some(monitor(MonitorKind::TlsHello));
-    let mut rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let mut rig = Fixture::new(balancer([listener("l", wanted)])).await;
     rig.states(&[Online, Error]).await;
     rig.change_pool(|pool| pool.monitor.as_mut().unwrap().kind = MonitorKind::Https(http("/ill", "200"))).await;
     rig.states(&[Error, Error]).await;
@@ -145,8 +145,8 @@ async fn tls_checks_want_tls_and_no_particular_certificate() {
 async fn ping_works_where_the_system_permits_it_and_says_so_where_not() {
     let mut wanted = pool([MemberConfig::new("here", SocketAddr::new(NODE, 1))]);
     wanted.monitor = Some(monitor(MonitorKind::Ping));
-    let rig = Rig::new(balancer([listener("l", wanted)])).await;
-    let state = |report: &BalancerReport| report.listeners[0].pool.as_ref().unwrap().members[0].clone();
+    let rig = Fixture::new(balancer([listener("l", wanted)])).await;
+    let state = |report: &LoadBalancerReport| report.listeners[0].pool.as_ref().unwrap().members[0].clone();
     rig.until(|report| state(report).state != Offline).await;
     let member = state(&rig.report());
     match member.state {
@@ -163,7 +163,7 @@ async fn a_check_that_gets_no_answer_fails_in_time() {
     let mut check = monitor(MonitorKind::Http(http("/", "200")));
     check.timeout = Duration::from_millis(100);
     wanted.monitor = Some(check);
-    let rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let rig = Fixture::new(balancer([listener("l", wanted)])).await;
     rig.states(&[Error]).await;
     let error = rig.report().listeners[0].pool.as_ref().unwrap().members[0].last_error.clone();
     assert_eq!(error.as_deref(), Some("no answer within 100ms"));
@@ -179,7 +179,7 @@ async fn checks_of_proxy_pools_begin_with_a_header_that_speaks_for_nobody() {
         let mut wanted = pool([MemberConfig::new("m", member.local_addr().unwrap())]);
         wanted.protocol = protocol;
         wanted.monitor = Some(monitor(MonitorKind::Http(http("/", "200"))));
-        let _rig = Rig::new(balancer([listener("l", wanted)])).await;
+        let _rig = Fixture::new(balancer([listener("l", wanted)])).await;
         let (mut check, _) = soon(member.accept()).await.unwrap();
         let mut begin = vec![0; expected.len()];
         soon(check.read_exact(&mut begin)).await.unwrap();

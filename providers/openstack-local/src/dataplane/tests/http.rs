@@ -13,9 +13,9 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::rig::{Echo, NODE, Rig, balancer, listener, nobody, pool, soon};
+use super::fixture::{Echo, Fixture, NODE, balancer, listener, nobody, pool, soon};
 use crate::dataplane::{
-    BalancerConfig, InsertHeaders, ListenErrorKind, ListenerProtocol, ListenerState, MemberConfig, PoolProtocol,
+    InsertHeaders, ListenErrorKind, ListenerProtocol, ListenerState, LoadBalancerConfig, MemberConfig, PoolProtocol,
     TlsConfig,
 };
 
@@ -65,7 +65,7 @@ async fn tell(name: &str, number: u32, request: Request<Incoming>) -> Result<Res
     Ok(answer.body(Full::from(text)).unwrap())
 }
 
-pub(super) fn wanted(members: impl IntoIterator<Item = MemberConfig>) -> BalancerConfig {
+pub(super) fn wanted(members: impl IntoIterator<Item = MemberConfig>) -> LoadBalancerConfig {
     let mut pool = pool(members);
     pool.protocol = PoolProtocol::Http;
     let mut listener = listener("l", pool);
@@ -93,7 +93,7 @@ pub(super) async fn exchange(
     (head, String::from_utf8(body).unwrap())
 }
 
-async fn get(rig: &Rig) -> (String, String) {
+async fn get(rig: &Fixture) -> (String, String) {
     let mut stream = TcpStream::connect(rig.address(0)).await.unwrap();
     exchange(&mut stream, "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await
 }
@@ -101,7 +101,7 @@ async fn get(rig: &Rig) -> (String, String) {
 #[tokio::test]
 async fn each_request_of_a_connection_goes_to_the_next_member_over_kept_connections() {
     let (a, b) = (Web::new("a").await, Web::new("b").await);
-    let rig = Rig::new(wanted([a.member(), b.member()])).await;
+    let rig = Fixture::new(wanted([a.member(), b.member()])).await;
     let mut stream = TcpStream::connect(rig.address(0)).await.unwrap();
     for expected in ["a 1 GET /x?y 0\n", "b 1 GET /x?y 0\n", "a 1 GET /x?y 0\n", "b 1 GET /x?y 0\n"] {
         let (head, body) = exchange(&mut stream, "GET /x?y HTTP/1.1\r\nhost: a\r\n\r\n").await;
@@ -119,7 +119,7 @@ async fn each_request_of_a_connection_goes_to_the_next_member_over_kept_connecti
 #[tokio::test]
 async fn the_client_is_forwarded_when_asked_for() {
     let a = Web::new("a").await;
-    let mut rig = Rig::new(wanted([a.member()])).await;
+    let mut rig = Fixture::new(wanted([a.member()])).await;
     assert_eq!(get(&rig).await.1, "a 1 GET / 0\n");
     let headers = InsertHeaders { x_forwarded_for: true, x_forwarded_port: true, x_forwarded_proto: true };
     rig.change(|config| config.listeners[0].insert_headers = headers).await;
@@ -138,7 +138,7 @@ async fn the_client_is_forwarded_when_asked_for() {
 #[tokio::test]
 async fn bodies_stream_both_ways() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
-    let rig = Rig::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
+    let rig = Fixture::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
     let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
     client.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n").await.unwrap();
     let (mut served, _) = soon(member.accept()).await.unwrap();
@@ -168,7 +168,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
 #[tokio::test]
 async fn a_change_of_protocol_passes_and_then_bytes_do() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
-    let rig = Rig::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
+    let rig = Fixture::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
     let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
     client
         .write_all(b"GET /chat HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\nearly")
@@ -197,7 +197,7 @@ async fn a_change_of_protocol_passes_and_then_bytes_do() {
 async fn the_next_member_gets_a_request_that_one_refuses() {
     let a = Web::new("a").await;
     let dead = MemberConfig::new("dead", nobody().await);
-    let mut rig = Rig::new(wanted([dead, a.member()])).await;
+    let mut rig = Fixture::new(wanted([dead, a.member()])).await;
     for _ in 0..3 {
         assert!(get(&rig).await.1.starts_with("a "));
     }
@@ -212,7 +212,7 @@ async fn the_next_member_gets_a_request_that_one_refuses() {
 #[tokio::test]
 async fn a_kept_connection_that_the_member_has_closed_is_replaced() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
-    let rig = Rig::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
+    let rig = Fixture::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
     let serving = tokio::spawn(async move {
         for _ in 0..3 {
             let (mut stream, _) = member.accept().await.unwrap();
@@ -232,7 +232,7 @@ async fn a_kept_connection_that_the_member_has_closed_is_replaced() {
 async fn what_a_kept_connection_loses_is_asked_again_only_where_that_is_harmless() {
     for (method, status) in [("GET", "200"), ("POST", "502")] {
         let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
-        let rig = Rig::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
+        let rig = Fixture::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
         let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
         let request = format!("{method} / HTTP/1.1\r\nhost: a\r\n\r\n");
         let ok = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -265,7 +265,7 @@ async fn silence_and_nonsense_of_members_are_answered_for_them() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
     let mut config = wanted([MemberConfig::new("m", member.local_addr().unwrap())]);
     config.listeners[0].timeouts.member_data = Duration::from_millis(200);
-    let rig = Rig::new(config).await;
+    let rig = Fixture::new(config).await;
     let (answer, (mut served, _)) = tokio::join!(get(&rig), async { member.accept().await.unwrap() });
     assert!(answer.0.starts_with("HTTP/1.1 504 "), "{}", answer.0);
     read_until(&mut served, "\r\n\r\n").await;
@@ -284,7 +284,7 @@ async fn clients_that_wait_too_long_are_shown_out_and_those_that_wait_for_an_ans
     let a = Web::new("a").await;
     let mut config = wanted([a.member()]);
     config.listeners[0].timeouts.client_data = Duration::from_millis(300);
-    let rig = Rig::new(config).await;
+    let rig = Fixture::new(config).await;
     // Between two requests.
     let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
     exchange(&mut client, "GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
@@ -313,7 +313,7 @@ async fn clients_that_wait_too_long_are_shown_out_and_those_that_wait_for_an_ans
 #[tokio::test]
 async fn what_is_no_request_is_refused_and_counted() {
     let a = Web::new("a").await;
-    let rig = Rig::new(wanted([a.member()])).await;
+    let rig = Fixture::new(wanted([a.member()])).await;
     for (request, status) in [("nonsense\r\n\r\n", "400"), ("CONNECT b:1 HTTP/1.1\r\nhost: b:1\r\n\r\n", "501")] {
         let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
         client.write_all(request.as_bytes()).await.unwrap();
@@ -328,7 +328,7 @@ async fn members_of_proxy_pools_are_sent_the_header_first() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
     let mut config = wanted([MemberConfig::new("m", member.local_addr().unwrap())]);
     config.listeners[0].pool.as_mut().unwrap().protocol = PoolProtocol::Proxy;
-    let rig = Rig::new(config).await;
+    let rig = Fixture::new(config).await;
     let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let (mut served, _) = soon(member.accept()).await.unwrap();
@@ -341,7 +341,7 @@ async fn members_of_proxy_pools_are_sent_the_header_first() {
 #[tokio::test]
 async fn a_removed_listener_lets_a_request_end_and_keeps_no_idle_client() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
-    let mut rig = Rig::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
+    let mut rig = Fixture::new(wanted([MemberConfig::new("m", member.local_addr().unwrap())])).await;
     let mut client = TcpStream::connect(rig.address(0)).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let (mut served, _) = soon(member.accept()).await.unwrap();
@@ -365,8 +365,8 @@ async fn tls_ends_at_the_balancer() {
     config.listeners[0].protocol = ListenerProtocol::TerminatedHttps;
     config.listeners[0].insert_headers.x_forwarded_proto = true;
     config.listeners[0].tls = Some(certificate());
-    let mut rig = Rig::new(config).await;
-    let connect = async |rig: &Rig| {
+    let mut rig = Fixture::new(config).await;
+    let connect = async |rig: &Fixture| {
         let stream = TcpStream::connect(rig.address(0)).await.unwrap();
         let name = "balancer.test".try_into().unwrap();
         crate::dataplane::tls::unverified().unwrap().connect(name, stream).await.unwrap()
@@ -397,7 +397,7 @@ async fn tls_passes_through_https_listeners_untouched() {
     let mut wanted = listener("l", pool([echo.member()]));
     wanted.protocol = ListenerProtocol::Https;
     wanted.pool.as_mut().unwrap().protocol = PoolProtocol::Https;
-    let rig = Rig::new(balancer([wanted])).await;
+    let rig = Fixture::new(balancer([wanted])).await;
     let mut client = rig.connect().await;
     assert_eq!(client.name().await, "a");
     assert!(client.echoes().await);

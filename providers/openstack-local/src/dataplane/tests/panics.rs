@@ -14,16 +14,16 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::rig::{Client, VIP, listener, pool, soon};
+use super::fixture::{Client, VIP, listener, pool, soon};
 use crate::dataplane::{
-    front::{Ends, Front, Settings},
+    frontend::{Endpoints, Frontend, Settings},
     tcp,
     workers::Workers,
 };
 
-pub(super) fn front(connection_limit: Option<u32>) -> Front {
+pub(super) fn front(connection_limit: Option<u32>) -> Frontend {
     let stop = CancellationToken::new();
-    let front = Front::new("listener-7".into(), settings(connection_limit), stop.clone(), stop, TaskTracker::new());
+    let front = Frontend::new("listener-7".into(), settings(connection_limit), stop.clone(), stop, TaskTracker::new());
     front.tasks.close();
     front
 }
@@ -40,8 +40,8 @@ const BROKEN: Option<u32> = Some(100);
 /// Answers `ok` to whoever says `x`; panics over anything else.
 fn serve(
     mut client: TcpStream,
-    _ends: Ends,
-    _front: Arc<Front>,
+    _ends: Endpoints,
+    _front: Arc<Frontend>,
     settings: Arc<Settings>,
 ) -> impl Future<Output = ()> + Send + 'static {
     assert!(settings.config.connection_limit != BROKEN, "broken before the connection");

@@ -8,13 +8,15 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::rig::{Client, Echo, NODE, Rig, VIP, balancer, binary_header, listener, nobody, pool, soon, text_header};
+use super::fixture::{
+    Client, Echo, Fixture, NODE, VIP, balancer, binary_header, listener, nobody, pool, soon, text_header,
+};
 use crate::dataplane::{Algorithm, ListenErrorKind, ListenerProtocol, ListenerState, Persistence, PoolProtocol};
 
 #[tokio::test]
 async fn connections_go_to_members_in_turn_and_are_counted() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
-    let rig = Rig::tcp(&[&a, &b]).await;
+    let rig = Fixture::tcp(&[&a, &b]).await;
     assert_eq!(rig.names(4).await, "abab");
     rig.counted(|report| report.listeners[0].counters.active_connections == 0).await;
     let mut client = rig.connect().await;
@@ -31,7 +33,7 @@ async fn connections_go_to_members_in_turn_and_are_counted() {
 #[tokio::test]
 async fn a_large_message_passes_both_ways_though_the_reader_comes_late() {
     let a = Echo::new("a").await;
-    let rig = Rig::tcp(&[&a]).await;
+    let rig = Fixture::tcp(&[&a]).await;
     let mut client = rig.connect().await;
     client.name().await;
     let sent: Vec<u8> = (0..32_000_000_u32).map(|number| number.to_be_bytes()[number as usize % 4]).collect();
@@ -54,7 +56,7 @@ async fn a_large_message_passes_both_ways_though_the_reader_comes_late() {
 async fn the_end_of_one_side_leaves_the_other_way_open() {
     let member = TcpListener::bind(SocketAddr::new(NODE, 0)).await.unwrap();
     let address = member.local_addr().unwrap();
-    let rig = Rig::new(balancer([listener("l", pool([crate::dataplane::MemberConfig::new("m", address)]))])).await;
+    let rig = Fixture::new(balancer([listener("l", pool([crate::dataplane::MemberConfig::new("m", address)]))])).await;
     let mut client = rig.connect().await;
     let (mut served, _) = soon(member.accept()).await.unwrap();
     client.0.write_all(b"question").await.unwrap();
@@ -73,11 +75,11 @@ async fn the_end_of_one_side_leaves_the_other_way_open() {
 async fn the_next_member_takes_what_one_refuses() {
     let (b, dead) = (Echo::new("b").await, nobody().await);
     let dead = crate::dataplane::MemberConfig::new("dead", dead);
-    let rig = Rig::new(balancer([listener("l", pool([dead.clone(), b.member()]))])).await;
+    let rig = Fixture::new(balancer([listener("l", pool([dead.clone(), b.member()]))])).await;
     assert_eq!(rig.names(4).await, "bbbb");
     assert_eq!(rig.report().listeners[0].counters.request_errors, 0);
 
-    let rig = Rig::new(balancer([listener("l", pool([dead]))])).await;
+    let rig = Fixture::new(balancer([listener("l", pool([dead]))])).await;
     rig.connect().await.closed().await;
     rig.counted(|report| report.listeners[0].counters.request_errors == 1).await;
 }
@@ -96,7 +98,7 @@ async fn a_member_that_does_not_answer_costs_only_the_time_to_connect() {
     let b = Echo::new("b").await;
     let mut wanted = listener("l", pool([crate::dataplane::MemberConfig::new("deaf", address), b.member()]));
     wanted.timeouts.member_connect = Duration::from_millis(100);
-    let rig = Rig::new(balancer([wanted])).await;
+    let rig = Fixture::new(balancer([wanted])).await;
     let begin = Instant::now();
     assert_eq!(rig.names(1).await, "b");
     assert!(begin.elapsed() >= Duration::from_millis(100));
@@ -113,7 +115,7 @@ async fn silence_ends_a_connection_and_talk_keeps_it() {
         } else {
             wanted.timeouts.member_data = limit;
         }
-        let rig = Rig::new(balancer([wanted])).await;
+        let rig = Fixture::new(balancer([wanted])).await;
         let mut client = rig.connect().await;
         client.name().await;
         let talk = Instant::now();
@@ -133,7 +135,7 @@ async fn connections_over_the_limit_wait_in_the_queue_until_one_ends() {
     let a = Echo::new("a").await;
     let mut wanted = listener("l", pool([a.member()]));
     wanted.connection_limit = Some(2);
-    let mut rig = Rig::new(balancer([wanted])).await;
+    let mut rig = Fixture::new(balancer([wanted])).await;
     let (mut one, mut two) = (rig.connect().await, rig.connect().await);
     one.name().await;
     two.name().await;
@@ -162,7 +164,7 @@ async fn only_allowed_clients_get_in() {
     let a = Echo::new("a").await;
     let mut wanted = listener("l", pool([a.member()]));
     wanted.allowed_cidrs = vec!["10.0.0.0/8".parse().unwrap()];
-    let mut rig = Rig::new(balancer([wanted])).await;
+    let mut rig = Fixture::new(balancer([wanted])).await;
     if let Ok(mut client) = Client::connect(rig.address(0)).await {
         client.closed().await;
     }
@@ -178,7 +180,7 @@ async fn a_client_keeps_its_member_by_its_address() {
     let members = [Echo::new("a").await, Echo::new("b").await, Echo::new("c").await];
     let mut wanted = pool(members.iter().map(Echo::member));
     wanted.persistence = Some(Persistence::SourceIp);
-    let rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let rig = Fixture::new(balancer([listener("l", wanted)])).await;
     let names = rig.names(6).await;
     assert!(["aaaaaa", "bbbbbb", "cccccc"].contains(&&*names), "{names}");
 }
@@ -188,7 +190,7 @@ async fn the_least_busy_member_gets_the_next_connection() {
     let (a, b) = (Echo::new("a").await, Echo::new("b").await);
     let mut wanted = pool([a.member(), b.member()]);
     wanted.algorithm = Algorithm::LeastConnections;
-    let rig = Rig::new(balancer([listener("l", wanted)])).await;
+    let rig = Fixture::new(balancer([listener("l", wanted)])).await;
     let mut held = Vec::new();
     for _ in 0..4 {
         let mut client = rig.connect().await;
@@ -220,8 +222,8 @@ async fn a_listener_that_cannot_listen_says_why_and_stops_no_other() {
     sctp.protocol = ListenerProtocol::Sctp;
     let mut udp_pool = listener("udp-pool", pool([a.member()]));
     udp_pool.pool.as_mut().unwrap().protocol = PoolProtocol::Udp;
-    let mut rig = Rig::new(balancer([in_use, sctp, udp_pool, listener("fine", pool([a.member()]))])).await;
-    let kind = |rig: &Rig, index: usize| match &rig.report().listeners[index].state {
+    let mut rig = Fixture::new(balancer([in_use, sctp, udp_pool, listener("fine", pool([a.member()]))])).await;
+    let kind = |rig: &Fixture, index: usize| match &rig.report().listeners[index].state {
         ListenerState::Failed(error) => Some(error.kind),
         ListenerState::Listening(_) => None,
     };
@@ -237,6 +239,6 @@ async fn a_listener_that_cannot_listen_says_why_and_stops_no_other() {
 
     let mut config = balancer([listener("l", pool([a.member()]))]);
     config.vip = "192.0.2.1".parse().unwrap();
-    let rig = Rig::new(config).await;
+    let rig = Fixture::new(config).await;
     assert_eq!(kind(&rig, 0), Some(ListenErrorKind::AddressNotLocal));
 }

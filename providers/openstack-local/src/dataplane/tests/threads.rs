@@ -9,17 +9,17 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    fixture::{Client, VIP, soon},
     panics::front,
-    rig::{Client, VIP, soon},
 };
 use crate::dataplane::{
-    front::{Ends, Front, Settings},
+    frontend::{Endpoints, Frontend, Settings},
     tcp,
     workers::Workers,
 };
 
 /// Tells the client the thread, and stays until the client goes.
-async fn serve(mut client: TcpStream, _ends: Ends, _front: Arc<Front>, _settings: Arc<Settings>) {
+async fn serve(mut client: TcpStream, _ends: Endpoints, _front: Arc<Frontend>, _settings: Arc<Settings>) {
     let name = thread::current().name().unwrap().to_owned();
     client.write_all(format!("{name}\n").as_bytes()).await.unwrap();
     let _ = client.read_u8().await;

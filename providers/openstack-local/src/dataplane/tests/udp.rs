@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use tokio::net::UdpSocket;
 
-use super::rig::{Namer, Rig, ask, client, monitor, nobody, udp};
+use super::fixture::{Fixture, Namer, ask, client, monitor, nobody, udp};
 use crate::dataplane::{
     Algorithm, MemberConfig,
     MemberState::{Error, Online},
@@ -14,7 +14,7 @@ use crate::dataplane::{
 #[tokio::test]
 async fn a_client_stays_with_its_member_and_the_next_client_gets_the_next() {
     let (a, b) = (Namer::new("a").await, Namer::new("b").await);
-    let rig = Rig::new(udp(&[&a, &b])).await;
+    let rig = Fixture::new(udp(&[&a, &b])).await;
     let (one, two) = (client(&rig).await, client(&rig).await);
     assert_eq!([ask(&one, "1").await, ask(&two, "2").await], ["a1", "b2"]);
     for _ in 0..5 {
@@ -35,7 +35,7 @@ async fn a_client_stays_with_its_member_and_the_next_client_gets_the_next() {
 #[tokio::test]
 async fn the_largest_datagram_passes() {
     let a = Namer::new("a").await;
-    let rig = Rig::new(udp(&[&a])).await;
+    let rig = Fixture::new(udp(&[&a])).await;
     let large = "x".repeat(65_507 - 1);
     assert_eq!(ask(&client(&rig).await, &large).await, format!("a{large}"));
 }
@@ -45,7 +45,7 @@ async fn persistence_is_by_address_whatever_the_port() {
     let members = [Namer::new("a").await, Namer::new("b").await, Namer::new("c").await];
     let mut config = udp(&[&members[0], &members[1], &members[2]]);
     config.listeners[0].pool.as_mut().unwrap().persistence = Some(Persistence::SourceIp);
-    let rig = Rig::new(config).await;
+    let rig = Fixture::new(config).await;
     let first = ask(&client(&rig).await, "").await;
     for _ in 0..5 {
         assert_eq!(ask(&client(&rig).await, "").await, first);
@@ -57,7 +57,7 @@ async fn a_silent_flow_is_forgotten() {
     let (a, b) = (Namer::new("a").await, Namer::new("b").await);
     let mut config = udp(&[&a, &b]);
     config.listeners[0].timeouts.client_data = Duration::from_millis(100);
-    let rig = Rig::new(config).await;
+    let rig = Fixture::new(config).await;
     let one = client(&rig).await;
     assert_eq!(ask(&one, "").await, "a");
     rig.counted(|report| report.listeners[0].counters.active_connections == 0).await;
@@ -67,7 +67,7 @@ async fn a_silent_flow_is_forgotten() {
 #[tokio::test]
 async fn a_flow_leaves_a_member_that_is_removed_but_not_one_of_weight_zero() {
     let (a, b) = (Namer::new("a").await, Namer::new("b").await);
-    let mut rig = Rig::new(udp(&[&a, &b])).await;
+    let mut rig = Fixture::new(udp(&[&a, &b])).await;
     let one = client(&rig).await;
     assert_eq!(ask(&one, "").await, "a");
     rig.change_pool(|pool| pool.members[0].weight = 0).await;
@@ -80,7 +80,7 @@ async fn a_flow_leaves_a_member_that_is_removed_but_not_one_of_weight_zero() {
 #[tokio::test]
 async fn a_flow_leaves_a_member_whose_port_is_closed() {
     let (a, b) = (Namer::new("a").await, Namer::new("b").await);
-    let rig = Rig::new(udp(&[&a, &b])).await;
+    let rig = Fixture::new(udp(&[&a, &b])).await;
     let one = client(&rig).await;
     assert_eq!(ask(&one, "").await, "a");
     a.end().await;
@@ -96,7 +96,7 @@ async fn checks_take_a_member_out_whose_port_is_closed() {
     let pool = config.listeners[0].pool.as_mut().unwrap();
     pool.monitor = Some(check);
     pool.algorithm = Algorithm::SourceIpPort;
-    let rig = Rig::new(config).await;
+    let rig = Fixture::new(config).await;
     rig.states(&[Online, Online]).await;
     let place = a.end().await;
     rig.states(&[Error, Online]).await;
@@ -127,7 +127,7 @@ async fn strangers_and_flows_over_the_limit_are_not_answered() {
     let mut config = udp(&[&a]);
     config.listeners[0].connection_limit = Some(1);
     config.listeners[0].allowed_cidrs = vec!["10.0.0.0/8".parse().unwrap()];
-    let mut rig = Rig::new(config).await;
+    let mut rig = Fixture::new(config).await;
     let stranger = client(&rig).await;
     sent_until(&stranger, rig.counted(|report| report.listeners[0].counters.refused_connections >= 1)).await;
     assert!(a.heard.lock().is_empty());
@@ -145,7 +145,7 @@ async fn strangers_and_flows_over_the_limit_are_not_answered() {
 
 #[tokio::test]
 async fn nobody_behind_the_balancer_is_counted_and_harmless() {
-    let mut rig = Rig::new(udp(&[])).await;
+    let mut rig = Fixture::new(udp(&[])).await;
     let one = client(&rig).await;
     sent_until(&one, rig.counted(|report| report.listeners[0].counters.request_errors >= 1)).await;
     rig.change_pool(|pool| pool.members = vec![MemberConfig::new("m", "127.8.0.1:9".parse().unwrap())]).await;
@@ -158,7 +158,7 @@ async fn nobody_behind_the_balancer_is_counted_and_harmless() {
 #[tokio::test]
 async fn a_removed_listener_frees_its_port_at_once() {
     let a = Namer::new("a").await;
-    let mut rig = Rig::new(udp(&[&a])).await;
+    let mut rig = Fixture::new(udp(&[&a])).await;
     assert_eq!(ask(&client(&rig).await, "").await, "a");
     let place = rig.address(0);
     rig.change(|config| config.listeners.clear()).await;

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 
-struct World {
+struct Fixture {
     cloud: Asked,
     admin: String,
     demo: String,
@@ -11,7 +11,7 @@ struct World {
     project: String,
 }
 
-impl World {
+impl Fixture {
     async fn new() -> Self {
         let cloud = cloud();
         let (admin, demo) = (cloud.token("admin").await, cloud.token("demo").await);
@@ -55,7 +55,7 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn an_application_credential_makes_tokens_by_id_and_by_name() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let answer = world.credential(json!({"name": "ccm", "description": "d"})).await;
     assert_eq!(answer.status, 201, "{}", answer.body);
     let made = &answer.body["application_credential"];
@@ -87,7 +87,7 @@ async fn an_application_credential_makes_tokens_by_id_and_by_name() {
 
 #[tokio::test(start_paused = true)]
 async fn the_secret_is_told_once_and_never_kept() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let answer = world.credential(json!({"name": "ccm", "secret": "swordfish"})).await;
     let made = &answer.body["application_credential"];
     assert_eq!(made["secret"], "swordfish");
@@ -106,7 +106,7 @@ async fn the_secret_is_told_once_and_never_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_credential_ends_with_its_time_its_deletion_and_its_user() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let end = world.cloud.local.cloud().clock.now() + jiff::SignedDuration::from_mins(10);
     let end = end.strftime("%Y-%m-%dT%H:%M:%S.000000").to_string();
     let answer = world.credential(json!({"name": "short", "expires_at": end})).await;
@@ -136,7 +136,7 @@ async fn a_credential_ends_with_its_time_its_deletion_and_its_user() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restricted_credential_makes_no_more_of_its_kind() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     for (unrestricted, status) in [(false, 403), (true, 201)] {
         let name = format!("unrestricted {unrestricted}");
         let answer = world.credential(json!({"name": name, "unrestricted": unrestricted})).await;
@@ -155,7 +155,7 @@ async fn a_restricted_credential_makes_no_more_of_its_kind() {
 
 #[tokio::test(start_paused = true)]
 async fn credentials_that_cannot_be_are_refused() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     assert_eq!(world.credential(json!({"name": "taken"})).await.status, 201);
     for (what, body, status) in [
         ("name taken", json!({"name": "taken"}), 409),
@@ -178,7 +178,7 @@ async fn credentials_that_cannot_be_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trust_makes_tokens_for_the_trustee() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     for impersonation in [true, false] {
         let answer = world.trust(json!({"impersonation": impersonation})).await;
         assert_eq!(answer.status, 201, "{}", answer.body);
@@ -211,7 +211,7 @@ async fn a_trust_makes_tokens_for_the_trustee() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trust_ends_when_used_up_or_out_of_time() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     let id = |answer: Answer| answer.body["trust"]["id"].as_str().unwrap().to_owned();
     let used = id(world.trust(json!({"remaining_uses": 2})).await);
     for status in [201, 201, 404] {
@@ -226,7 +226,7 @@ async fn a_trust_ends_when_used_up_or_out_of_time() {
 
 #[tokio::test(start_paused = true)]
 async fn trusts_that_cannot_be_are_refused() {
-    let world = World::new().await;
+    let world = Fixture::new().await;
     for (what, more, status) in [
         ("role of others", json!({"roles": [{"name": "admin"}]}), 400),
         ("no role", json!({"roles": []}), 403),

@@ -1,13 +1,13 @@
 use super::*;
 
-fn first_address(state: &mut State, cx: &Cx, network: &str) -> String {
+fn first_address(state: &mut CloudState, cx: &Cx, network: &str) -> String {
     let request = PortCreate { network_id: network.into(), ..Default::default() };
     ports::create(state, cx, request).unwrap().fixed_ips[0].ip_address.to_string()
 }
 
 #[test]
 fn a_subnet_gets_its_gateway_and_pools_from_its_range() {
-    let (mut state, cx) = (State::default(), cx("p"));
+    let (mut state, cx) = (CloudState::default(), cx("p"));
     let id = network(&mut state, &cx, "n", false);
     for (cidr, gateway, start, end) in [
         ("10.0.0.0/24", "10.0.0.1", "10.0.0.2", "10.0.0.254"),
@@ -24,7 +24,7 @@ fn a_subnet_gets_its_gateway_and_pools_from_its_range() {
 
 #[test]
 fn a_gateway_in_the_middle_splits_the_pool_and_none_leaves_it_whole() {
-    let (mut state, cx) = (State::default(), cx("p"));
+    let (mut state, cx) = (CloudState::default(), cx("p"));
     let id = network(&mut state, &cx, "n", false);
     let middle =
         SubnetCreate { gateway_ip: Some(Some("10.0.0.9".parse().unwrap())), ..subnet_request(&id, "10.0.0.0/28") };
@@ -38,7 +38,7 @@ fn a_gateway_in_the_middle_splits_the_pool_and_none_leaves_it_whole() {
 
 #[test]
 fn ranges_that_make_no_subnet_are_refused() {
-    let (mut state, cx) = (State::default(), cx("p"));
+    let (mut state, cx) = (CloudState::default(), cx("p"));
     let id = network(&mut state, &cx, "n", false);
     subnet(&mut state, &cx, &id, "10.0.0.0/24");
     let pool = |start: &str, end: &str| {
@@ -92,7 +92,7 @@ fn a_port_has_an_address_of_each_ip_version() {
 
 #[test]
 fn hosts_on_a_slaac_subnet_have_the_address_that_they_make_up() {
-    let (mut state, cx) = (State::default(), cx("p"));
+    let (mut state, cx) = (CloudState::default(), cx("p"));
     let id = network(&mut state, &cx, "n", false);
     let slaac = Some("slaac".to_owned());
     let request =
@@ -105,7 +105,7 @@ fn hosts_on_a_slaac_subnet_have_the_address_that_they_make_up() {
 
 #[test]
 fn a_range_without_a_free_address_gives_a_conflict() {
-    let (mut state, cx) = (State::default(), cx("p"));
+    let (mut state, cx) = (CloudState::default(), cx("p"));
     let id = network(&mut state, &cx, "n", false);
     subnet(&mut state, &cx, &id, "10.0.0.0/30");
     assert_eq!(first_address(&mut state, &cx, &id), "10.0.0.2");
@@ -116,7 +116,7 @@ fn a_range_without_a_free_address_gives_a_conflict() {
 #[test]
 fn addresses_asked_for_must_be_on_the_network_and_free() {
     let mut world = world();
-    let ask = |world: &mut World, address: &str, subnet: Option<&str>| {
+    let ask = |world: &mut Fixture, address: &str, subnet: Option<&str>| {
         let fixed = FixedIpRequest { ip_address: Some(address.parse().unwrap()), subnet_id: subnet.map(str::to_owned) };
         let request =
             PortCreate { network_id: world.inside.clone(), fixed_ips: Some(vec![fixed]), ..Default::default() };

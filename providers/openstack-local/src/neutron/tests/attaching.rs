@@ -1,6 +1,6 @@
 use super::*;
 
-fn update(world: &mut World, id: &str, request: PortUpdate) -> Result<Port, ApiError> {
+fn update(world: &mut Fixture, id: &str, request: PortUpdate) -> Result<Port, ApiError> {
     ports::update(&mut world.state, &world.cx, id, request)
 }
 
@@ -120,7 +120,7 @@ fn rows_are_read_as_they_were_written() {
     floating_ips::update(&mut world.state, &world.cx, &floating.id, attach).unwrap();
     let trunk = TrunkCreate { port_id: port.id, ..Default::default() };
     trunks::create(&mut world.state, &world.cx, trunk).unwrap();
-    let mut read = State::default();
+    let mut read = CloudState::default();
     world.state.neutron.each_touched(&mut |table, key, row| {
         assert!(read.neutron.load(table, &row.unwrap()).unwrap(), "{table} {key}");
     });

@@ -1,6 +1,6 @@
 use super::*;
 
-fn update(world: &mut World, id: &str, request: FloatingIpUpdate) -> Result<FloatingIp, ApiError> {
+fn update(world: &mut Fixture, id: &str, request: FloatingIpUpdate) -> Result<FloatingIp, ApiError> {
     floating_ips::update(&mut world.state, &world.cx, id, request)
 }
 
@@ -60,7 +60,7 @@ fn what_a_floating_ip_needs_stays() {
     let (port, floating) = (world.port(), world.floating());
     update(&mut world, &floating.id, FloatingIpUpdate::attach(&port.id)).unwrap();
     let interface = InterfaceRequest { subnet_id: Some(world.subnet.clone()), port_id: None };
-    let World { state, cx, router, .. } = &mut world;
+    let Fixture { state, cx, router, .. } = &mut world;
     let removed = router_interfaces::remove(state, cx, router, &interface);
     assert_eq!(refused(removed), (409, "RouterInterfaceInUseByFloatingIP".into()));
     let none = RouterUpdate { external_gateway_info: Some(None), ..Default::default() };

@@ -1,6 +1,6 @@
 use super::*;
 
-fn group(world: &mut World, name: &str) -> SecurityGroup {
+fn group(world: &mut Fixture, name: &str) -> SecurityGroup {
     let request = SecurityGroupCreate { name: Some(name.into()), ..Default::default() };
     security_groups::create(&mut world.state, &world.cx, request).unwrap()
 }
@@ -62,7 +62,7 @@ fn a_group_in_use_stays_and_takes_its_rules_along() {
 fn rules_are_made_together_or_not_at_all_and_never_twice() {
     let mut world = world();
     let group = group(&mut world, "g").id;
-    let World { state, cx, .. } = &mut world;
+    let Fixture { state, cx, .. } = &mut world;
     let both = vec![ingress(&group, "tcp", 80), ingress(&group, "TCP", 81)];
     let made = security_group_rules::create(state, cx, both).unwrap();
     assert_eq!((made.len(), made[1].protocol.as_deref()), (2, Some("tcp")));

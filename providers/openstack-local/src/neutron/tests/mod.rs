@@ -8,7 +8,7 @@ mod routing;
 use openstack_api::neutron::*;
 
 use super::*;
-use crate::state::{ApiError, Cx, State};
+use crate::state::{ApiError, CloudState, Cx};
 
 fn cx(project: &str) -> Cx {
     Cx { now: "2026-01-01T00:00:00Z".parse().unwrap(), project: project.into(), user: "u".into(), admin: false }
@@ -25,8 +25,8 @@ fn refused<T: std::fmt::Debug>(result: Result<T, ApiError>) -> (u16, String) {
 }
 
 /// A network inside with a subnet, a network outside with a subnet, and a router between the two.
-struct World {
-    state: State,
+struct Fixture {
+    state: CloudState,
     cx: Cx,
     inside: String,
     subnet: String,
@@ -34,7 +34,7 @@ struct World {
     router: String,
 }
 
-fn network(state: &mut State, cx: &Cx, name: &str, external: bool) -> String {
+fn network(state: &mut CloudState, cx: &Cx, name: &str, external: bool) -> String {
     let request = NetworkCreate { name: Some(name.into()), external: external.then_some(true), ..Default::default() };
     networks::create(state, cx, request).unwrap().id
 }
@@ -44,12 +44,12 @@ fn subnet_request(network: &str, cidr: &str) -> SubnetCreate {
     SubnetCreate { network_id: network.into(), ip_version, cidr: Some(cidr.into()), ..Default::default() }
 }
 
-fn subnet(state: &mut State, cx: &Cx, network: &str, cidr: &str) -> String {
+fn subnet(state: &mut CloudState, cx: &Cx, network: &str, cidr: &str) -> String {
     subnets::create(state, cx, subnet_request(network, cidr)).unwrap().id
 }
 
-fn world() -> World {
-    let (mut state, cx) = (State::default(), cx("p"));
+fn world() -> Fixture {
+    let (mut state, cx) = (CloudState::default(), cx("p"));
     let inside = network(&mut state, &cx, "inside", false);
     let subnet_id = subnet(&mut state, &cx, &inside, "10.0.0.0/24");
     let outside = network(&mut state, &admin(), "outside", true);
@@ -59,10 +59,10 @@ fn world() -> World {
     let router = routers::create(&mut state, &cx, request).unwrap().id;
     let interface = InterfaceRequest { subnet_id: Some(subnet_id.clone()), port_id: None };
     router_interfaces::add(&mut state, &cx, &router, &interface).unwrap();
-    World { state, cx, inside, subnet: subnet_id, outside, router }
+    Fixture { state, cx, inside, subnet: subnet_id, outside, router }
 }
 
-impl World {
+impl Fixture {
     fn port(&mut self) -> Port {
         let request = PortCreate { network_id: self.inside.clone(), ..Default::default() };
         ports::create(&mut self.state, &self.cx, request).unwrap()

@@ -46,7 +46,7 @@ fn a_port_can_be_an_interface_and_is_then_in_use() {
 #[test]
 fn routes_are_added_and_removed_as_sets() {
     let mut world = world();
-    let World { state, cx, router, .. } = &mut world;
+    let Fixture { state, cx, router, .. } = &mut world;
     let one = route("10.8.0.0/24", "10.0.0.9");
     let two = route("10.8.0.0/24", "10.0.0.8");
     assert_eq!(extra_routes::add(state, cx, router, vec![one.clone()]).unwrap().routes, [one.clone()]);
@@ -62,7 +62,7 @@ fn routes_are_added_and_removed_as_sets() {
 #[test]
 fn routes_that_lead_nowhere_are_refused_and_change_nothing() {
     let mut world = world();
-    let World { state, cx, router, .. } = &mut world;
+    let Fixture { state, cx, router, .. } = &mut world;
     for (name, asked, kind) in [
         ("not connected", route("10.8.0.0/24", "10.7.0.9"), "InvalidRoutes"),
         ("own address", route("10.8.0.0/24", "10.0.0.1"), "InvalidRoutes"),
@@ -87,7 +87,7 @@ fn a_next_hop_outside_is_connected_through_the_gateway() {
 #[test]
 fn thirty_routes_are_the_most_unless_the_operator_set_another_number() {
     let mut world = world();
-    let World { state, cx, router, .. } = &mut world;
+    let Fixture { state, cx, router, .. } = &mut world;
     extra_routes::add(state, cx, router, many(30)).unwrap();
     let more = extra_routes::add(state, cx, router, vec![route("10.9.0.0/24", "10.0.0.9")]);
     assert_eq!(refused(more), (400, "RoutesExhausted".into()));
@@ -100,7 +100,7 @@ fn thirty_routes_are_the_most_unless_the_operator_set_another_number() {
 fn an_interface_that_a_route_needs_stays() {
     let mut world = world();
     let interface = InterfaceRequest { subnet_id: Some(world.subnet.clone()), port_id: None };
-    let World { state, cx, router, .. } = &mut world;
+    let Fixture { state, cx, router, .. } = &mut world;
     extra_routes::add(state, cx, router, many(1)).unwrap();
     let removed = router_interfaces::remove(state, cx, router, &interface);
     assert_eq!(refused(removed), (409, "RouterInterfaceInUseByRoute".into()));
@@ -118,7 +118,7 @@ fn the_gateway_is_an_external_network_and_can_be_taken_away() {
         ..Default::default()
     };
     let inside = gateway(&world.inside);
-    let World { state, cx, router, .. } = &mut world;
+    let Fixture { state, cx, router, .. } = &mut world;
     assert_eq!(refused(routers::update(state, cx, router, inside)), (400, "BadRequest".into()));
     let before = routers::get(state, cx, router).unwrap().external_gateway_info.clone().unwrap();
     assert_eq!(before.external_fixed_ips[0].ip_address.to_string(), "203.0.113.2");

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     dataplane::{self, DataPlane},
-    octavia::{carry, wanted},
+    octavia::{dataplane_config, dataplane_sync},
     server::{self, Cloud as Server, LocalCloud},
 };
 
@@ -31,7 +31,7 @@ fn rows_at_rest_say_what_is_wanted() {
     cloud.rest();
     let wanted = |cloud: &Cloud| {
         let row = cloud.state.octavia.load_balancers.get(&web.lb).unwrap();
-        wanted::balancer(&cloud.state, &cloud.cx, row).unwrap()
+        dataplane_config::load_balancer(&cloud.state, &cloud.cx, row).unwrap()
     };
     let config = wanted(&cloud);
     assert!(config.vip.is_loopback());
@@ -61,7 +61,7 @@ fn only_loopback_addresses_are_carried() {
     cloud.commit();
     let lb = id(&cloud.post_lb(json!({"vip_subnet_id": subnet})).unwrap());
     let row = cloud.state.octavia.load_balancers.get(&lb).unwrap();
-    assert_eq!(wanted::balancer(&cloud.state, &cloud.cx, row), None);
+    assert_eq!(dataplane_config::load_balancer(&cloud.state, &cloud.cx, row), None);
 }
 
 /// Answers each connection with a letter, until it is dropped.
@@ -95,7 +95,7 @@ async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     }
 }
 
-async fn seen<T>(server: &Arc<Server>, read: impl FnOnce(&State, &Cx) -> Result<T, ApiError>) -> T {
+async fn seen<T>(server: &Arc<Server>, read: impl FnOnce(&CloudState, &Cx) -> Result<T, ApiError>) -> T {
     let cx = cx(server);
     server.store.read(|state| read(state, &cx)).await.expect("it is there")
 }
@@ -112,7 +112,7 @@ async fn traffic_flows_as_the_rows_say() {
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let (carried, by, until_stop) = (server.clone(), plane.clone(), stop.clone());
-    tasks.spawn(async move { carry::run(&carried, Some(&by), until_stop).await });
+    tasks.spawn(async move { dataplane_sync::run(&carried, Some(&by), until_stop).await });
 
     let ((first, _one), (second, two)) = (backend(b'a').await, backend(b'b').await);
     let port = free_port().unwrap();
@@ -122,7 +122,7 @@ async fn traffic_flows_as_the_rows_say() {
         "healthmonitor": {"type": "TCP", "delay": 1, "timeout": 1, "max_retries": 1, "max_retries_down": 1},
     }}]});
     let now = cx(&server);
-    let make = |state: &mut State| {
+    let make = |state: &mut CloudState| {
         let subnet = network(state, "web", false, "127.83.7.0/24");
         let body = set(body, json!({"vip_subnet_id": subnet, "vip_address": "127.83.7.9"}));
         let create = schema::read(wrap("loadbalancer", body), "loadbalancer", schema::LOAD_BALANCER_CREATE, 30)?;

@@ -26,7 +26,7 @@ impl Http {
     async fn new(settings: server::Settings) -> Self {
         let asked = Asked::new(settings);
         let token = asked.token("admin").await;
-        let make = |state: &mut State| Ok(network(state, "web", true, "127.1.0.0/24"));
+        let make = |state: &mut CloudState| Ok(network(state, "web", true, "127.1.0.0/24"));
         let subnet = asked.local.cloud().store.change(make).await.expect("made");
         Self { asked, token, subnet }
     }
@@ -204,7 +204,7 @@ async fn the_rest_of_the_catalogue_is_there() {
     let http = Http::new(at_once()).await;
     let names = http.names("/providers?sort_key=name").await;
     assert_eq!(names, ["amphora", "octavia", "ovn"]);
-    let add = |state: &mut State| {
+    let add = |state: &mut CloudState| {
         crate::octavia::put_availability_zone(state, "az1", true);
         Ok(crate::octavia::put_flavor(state, "small", "amphora", true))
     };

@@ -12,10 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{listeners, load_balancers, members, monitors, pools, schema, settings::Settings, settle};
+use super::{finish_due, listeners, load_balancers, members, monitors, pools, schema, settings::Settings};
 use crate::{
     neutron::{networks, router_interfaces, routers, subnets},
-    state::{ApiError, Cx, State},
+    state::{ApiError, CloudState, Cx},
 };
 
 const PROJECT: &str = "e3cd678b11784734bc366148aa37580e";
@@ -24,7 +24,7 @@ const PENDING: SignedDuration = SignedDuration::from_millis(500);
 
 /// A cloud with a subnet for addresses.
 struct Cloud {
-    state: State,
+    state: CloudState,
     cx: Cx,
     /// Subnet 127.1.0.0/24.
     subnet: String,
@@ -33,7 +33,7 @@ struct Cloud {
 impl Cloud {
     fn new() -> Self {
         let cx = Cx { now: Timestamp::UNIX_EPOCH, project: PROJECT.into(), user: "u".into(), admin: false };
-        let mut state = State::default();
+        let mut state = CloudState::default();
         let subnet = network(&mut state, "web", false, "127.1.0.0/24");
         let mut cloud = Self { state, cx, subnet };
         cloud.commit();
@@ -54,8 +54,8 @@ impl Cloud {
     }
 
     /// Does one request as the store does: what fails leaves nothing behind.
-    fn run<T>(&mut self, request: impl FnOnce(&mut State, &Cx) -> Result<T, ApiError>) -> Result<T, ApiError> {
-        settle(&mut self.state, self.cx.now);
+    fn run<T>(&mut self, request: impl FnOnce(&mut CloudState, &Cx) -> Result<T, ApiError>) -> Result<T, ApiError> {
+        finish_due(&mut self.state, self.cx.now);
         let result = request(&mut self.state, &self.cx);
         for part in self.state.parts_mut() {
             if result.is_ok() { part.commit() } else { part.undo() }
@@ -77,7 +77,7 @@ impl Cloud {
     /// Lets everything that is under way end.
     fn rest(&mut self) {
         self.cx.now += PENDING;
-        settle(&mut self.state, self.cx.now);
+        finish_due(&mut self.state, self.cx.now);
     }
 
     fn minor(&self) -> u8 {
@@ -172,7 +172,7 @@ impl Cloud {
 }
 
 /// Makes a network with one subnet, and returns the subnet's identifier.
-fn network(state: &mut State, name: &str, external: bool, cidr: &str) -> String {
+fn network(state: &mut CloudState, name: &str, external: bool, cidr: &str) -> String {
     let cx = Cx { now: Timestamp::UNIX_EPOCH, project: PROJECT.into(), user: "u".into(), admin: true };
     let request = serde_json::from_value(json!({"name": name, "router:external": external})).expect("a network");
     let network_id = networks::create(state, &cx, request).expect("created").id;

@@ -18,11 +18,11 @@ fn a_new_load_balancer_is_pending_with_all_that_is_below_it_and_then_active() {
     let web = Web { lb: id(&lb), listener: id(&lb["listeners"][0]), pool: id(&lb["pools"][0]) };
 
     cloud.cx.now += PENDING - SignedDuration::from_millis(1);
-    assert_eq!(settle(&mut cloud.state, cloud.cx.now), Some(Timestamp::UNIX_EPOCH + PENDING), "not yet");
+    assert_eq!(finish_due(&mut cloud.state, cloud.cx.now), Some(Timestamp::UNIX_EPOCH + PENDING), "not yet");
     assert_eq!(states(&mut cloud, &web), ["PENDING_CREATE"; 3]);
     cloud.cx.now += SignedDuration::from_millis(1);
     assert_eq!(states(&mut cloud, &web), ["ACTIVE"; 3]);
-    assert_eq!(settle(&mut cloud.state, cloud.cx.now), None);
+    assert_eq!(finish_due(&mut cloud.state, cloud.cx.now), None);
     assert_eq!(cloud.lb(&web.lb)["operating_status"], "ONLINE");
     assert_eq!(cloud.lb(&web.lb)["updated_at"], Value::Null);
 }

@@ -88,7 +88,7 @@ pub fn list(query: &Query, rules: &Rules<'_>, mut rows: Vec<Value>) -> Result<Va
     filter::check(query, rules)?;
     let order = order(query, rules)?;
     rows.sort_by(|a, b| compare(a, b, &order));
-    let asked = page::Asked::read(query, rules)?;
+    let asked = page::PageRequest::read(query, rules)?;
     let (rows, links) = page::cut(query, rules, &asked, rows, |row| filter::passes(query, rules, row))?;
     let rows = rows.into_iter().map(|row| show(query, rules, row)).collect();
     let mut body = Map::new();

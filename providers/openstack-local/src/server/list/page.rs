@@ -6,14 +6,14 @@ use super::{Query, Rules, Style};
 use crate::state::ApiError;
 
 /// The asked page.
-pub(super) struct Asked<'q> {
+pub(super) struct PageRequest<'q> {
     /// Most rows; `None`: all.
     limit: Option<usize>,
     marker: Option<&'q str>,
     reverse: bool,
 }
 
-impl<'q> Asked<'q> {
+impl<'q> PageRequest<'q> {
     pub(super) fn read(query: &'q Query, rules: &Rules<'_>) -> Result<Self, ApiError> {
         if rules.style == Style::Keystone {
             return Ok(Self { limit: None, marker: None, reverse: false });
@@ -41,7 +41,7 @@ type Page = (Vec<Value>, Option<(String, Value)>);
 pub(super) fn cut(
     query: &Query,
     rules: &Rules<'_>,
-    asked: &Asked<'_>,
+    asked: &PageRequest<'_>,
     mut rows: Vec<Value>,
     passes: impl Fn(&Value) -> bool,
 ) -> Result<Page, ApiError> {
@@ -68,7 +68,13 @@ pub(super) fn cut(
     Ok((rows, links))
 }
 
-fn links(query: &Query, rules: &Rules<'_>, asked: &Asked<'_>, rows: &[Value], full: bool) -> Option<(String, Value)> {
+fn links(
+    query: &Query,
+    rules: &Rules<'_>,
+    asked: &PageRequest<'_>,
+    rows: &[Value],
+    full: bool,
+) -> Option<(String, Value)> {
     let id = |row: Option<&Value>| row.and_then(|row| row["id"].as_str()).map(str::to_owned);
     let limit = asked.limit.unwrap_or_default();
     // Backwards there is always a next page: the one that was come from.

@@ -74,7 +74,7 @@ fn missing(
 }
 
 /// Adds a service's version to an address that has none.
-pub(super) fn versioned(service: Service, endpoint: &Url) -> Url {
+pub(super) fn with_version(service: Service, endpoint: &Url) -> Url {
     let (root, version) = split(endpoint);
     let tail: &[&str] = match service {
         Service::LoadBalancer => &["lbaas"],

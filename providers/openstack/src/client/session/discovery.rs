@@ -14,7 +14,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
 
 use super::{Session, catalog};
-use crate::client::{Call, Fault, OsError, Service, SessionError, send::shown};
+use crate::client::{Call, ErrorCause, OpenStackError, Service, SessionError, send::display_url};
 
 /// A microversion of Nova, such as 2.69.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,36 +53,36 @@ impl fmt::Display for OctaviaVersion {
 
 /// Versions that were asked for, each once for an address.
 #[derive(Default)]
-pub(super) struct Known {
-    compute: Once<Compute>,
-    octavia: Once<OctaviaVersion>,
+pub(super) struct DiscoveredVersions {
+    compute: DiscoverOnce<Compute>,
+    octavia: DiscoverOnce<OctaviaVersion>,
 }
 
 /// Something that is asked for once, by one request for all who need it.
-struct Once<T> {
+struct DiscoverOnce<T> {
     known: Mutex<Option<(Url, Arc<T>)>>,
-    asking: AsyncMutex<()>,
+    request_lock: AsyncMutex<()>,
 }
 
-impl<T> Default for Once<T> {
+impl<T> Default for DiscoverOnce<T> {
     fn default() -> Self {
-        Self { known: Mutex::new(None), asking: AsyncMutex::default() }
+        Self { known: Mutex::new(None), request_lock: AsyncMutex::default() }
     }
 }
 
-impl<T> Once<T> {
+impl<T> DiscoverOnce<T> {
     fn known(&self, endpoint: &Url) -> Option<Arc<T>> {
         self.known.lock().as_ref().filter(|(at, _)| at == endpoint).map(|(_, value)| value.clone())
     }
 
-    async fn get<F>(&self, endpoint: &Url, ask: impl FnOnce() -> F) -> Result<Arc<T>, OsError>
+    async fn get<F>(&self, endpoint: &Url, ask: impl FnOnce() -> F) -> Result<Arc<T>, OpenStackError>
     where
-        F: Future<Output = Result<T, OsError>>,
+        F: Future<Output = Result<T, OpenStackError>>,
     {
         if let Some(known) = self.known(endpoint) {
             return Ok(known);
         }
-        let _asking = self.asking.lock().await;
+        let _asking = self.request_lock.lock().await;
         if let Some(known) = self.known(endpoint) {
             return Ok(known);
         }
@@ -143,7 +143,7 @@ impl Session {
     ///
     /// # Errors
     /// Nova does not say which ones it has.
-    pub async fn microversion(&self) -> Result<Microversion, OsError> {
+    pub async fn microversion(&self) -> Result<Microversion, OpenStackError> {
         let endpoint = self.endpoint(Service::Compute).await?;
         Ok(self.compute(&endpoint).await?.version)
     }
@@ -152,24 +152,27 @@ impl Session {
     ///
     /// # Errors
     /// Octavia does not say which ones it has.
-    pub async fn octavia(&self) -> Result<OctaviaVersion, OsError> {
+    pub async fn octavia(&self) -> Result<OctaviaVersion, OpenStackError> {
         let endpoint = self.endpoint(Service::LoadBalancer).await?;
         let ask = || async {
             let asked = with_slash(&catalog::split(&endpoint).0);
             let versions = self.document(Call::VersionList, &asked).await?;
             let newest = versions.iter().filter_map(Version::number).max();
             newest.map(|(major, minor)| OctaviaVersion(major, minor)).ok_or_else(|| {
-                let words = format!("{} lists no version", shown(&asked));
-                OsError::new(Call::VersionList, Fault::Session(Arc::new(SessionError::Version(words.into()))))
+                let words = format!("{} lists no version", display_url(&asked));
+                OpenStackError::new(
+                    Call::VersionList,
+                    ErrorCause::Session(Arc::new(SessionError::Version(words.into()))),
+                )
             })
         };
         Ok(*self.versions.octavia.get(&endpoint, ask).await?)
     }
 
-    pub(super) async fn compute(&self, endpoint: &Url) -> Result<Arc<Compute>, OsError> {
+    pub(super) async fn compute(&self, endpoint: &Url) -> Result<Arc<Compute>, OpenStackError> {
         let ask = || async {
             let (root, version) = catalog::split(endpoint);
-            let base = catalog::versioned(Service::Compute, endpoint);
+            let base = catalog::with_version(Service::Compute, endpoint);
             let mut asked = with_slash(&root);
             if let Some(segment) = version.as_ref().and_then(|segments| segments.first())
                 && let Ok(mut segments) = asked.path_segments_mut()
@@ -182,26 +185,27 @@ impl Session {
             let found = versions.iter().find(|v| v.id == own).or_else(|| versions.iter().find(|v| v.id == "v2.1"));
             let Some(found) = found else {
                 let there: Vec<&str> = versions.iter().map(|v| v.id.as_str()).collect();
-                let words = format!("{} has no v2.1, only {}", shown(&asked), there.join(", "));
-                return Err(OsError::new(
+                let words = format!("{} has no v2.1, only {}", display_url(&asked), there.join(", "));
+                return Err(OpenStackError::new(
                     Call::ComputeVersionGet,
-                    Fault::Session(Arc::new(SessionError::Version(words.into()))),
+                    ErrorCause::Session(Arc::new(SessionError::Version(words.into()))),
                 ));
             };
-            Ok(Compute { base, version: chosen(found) })
+            Ok(Compute { base, version: choose_microversion(found) })
         };
         self.versions.compute.get(endpoint, ask).await
     }
 
-    async fn document(&self, call: Call, url: &Url) -> Result<Vec<Version>, OsError> {
-        let response = self.ask(call, Method::GET, url, Bytes::new(), &[]).await?;
-        let target: Arc<str> = format!("GET {}", shown(url)).into();
-        Document::read(response.body()).map_err(|words| OsError::doubt(call, &target, response.status(), words))
+    async fn document(&self, call: Call, url: &Url) -> Result<Vec<Version>, OpenStackError> {
+        let response = self.send_unauthenticated(call, Method::GET, url, Bytes::new(), &[]).await?;
+        let target: Arc<str> = format!("GET {}", display_url(url)).into();
+        Document::read(response.body())
+            .map_err(|words| OpenStackError::unreliable(call, &target, response.status(), words))
     }
 }
 
 /// Chooses the microversion: the lowest that shows what is needed, so that newer releases change nothing.
-fn chosen(version: &Version) -> Microversion {
+fn choose_microversion(version: &Version) -> Microversion {
     let newest = Microversion::read(version.version.as_deref()).unwrap_or(Microversion::BASE);
     let oldest = Microversion::read(version.min_version.as_deref()).unwrap_or(Microversion::BASE);
     let wanted = [Microversion::DOWN_CELLS, Microversion::FLAVORS, Microversion::BASE];
@@ -222,7 +226,7 @@ pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
     let mut found = root.clone();
     match link.filter(|link| link.host_str() == root.host_str() && catalog::split(link).1.is_some()) {
         Some(link) => found.set_path(link.path()),
-        None => found = catalog::versioned(Service::Identity, root),
+        None => found = catalog::with_version(Service::Identity, root),
     }
     Ok(found)
 }

@@ -12,19 +12,19 @@ use parking_lot::Mutex;
 use tokio::{sync::Mutex as AsyncMutex, time::Instant};
 use url::Url;
 
-use self::discovery::Known;
+use self::discovery::DiscoveredVersions;
 pub use self::discovery::{Microversion, OctaviaVersion};
-use super::{Call, Fault, OsError, Service, SessionError, Transport, metrics::ApiMetrics};
+use super::{Call, ErrorCause, OpenStackError, Service, SessionError, Transport, metrics::ApiMetrics};
 use crate::config::{Auth, Cloud, Interface};
 
-/// First pause after Keystone did not give a token; doubles to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// First pause after Keystone did not give a token; doubles to [`MAX_BACKOFF`].
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest pause; also after credentials were refused, since many wrong attempts lock a user out.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// How long a service that refuses fresh tokens gets no other ones.
-const REFUSED: Duration = Duration::from_secs(10);
+const REJECTED_TOKEN_BACKOFF: Duration = Duration::from_secs(10);
 /// A token is renewed when less than this, or a tenth of its life, is left.
-const MARGIN: Duration = Duration::from_secs(300);
+const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(300);
 
 /// Where credentials come from. Asked for each token, so that changed ones are used without a restart.
 pub trait Credentials: Send + Sync + 'static {
@@ -35,7 +35,7 @@ pub trait Credentials: Send + Sync + 'static {
     fn read(&self) -> Result<Auth, Box<str>>;
 
     /// Returns a number that changes when the credentials may have changed: a pause after a refusal ends then.
-    fn stamp(&self) -> u64 {
+    fn file_version(&self) -> u64 {
         0
     }
 }
@@ -53,23 +53,23 @@ pub struct Session {
     metrics: ApiMetrics,
     region: Box<str>,
     interface: Interface,
-    signed: Mutex<Option<Arc<Signed>>>,
+    scoped_token: Mutex<Option<Arc<ScopedToken>>>,
     /// Held while a token is asked for: one request for all who need it.
-    renewal: AsyncMutex<Renewal>,
+    renewal: AsyncMutex<TokenRenewal>,
     /// When services refused a fresh token.
-    refusals: Mutex<BTreeMap<Service, Instant>>,
-    versions: Known,
+    token_rejections: Mutex<BTreeMap<Service, Instant>>,
+    versions: DiscoveredVersions,
 }
 
 #[derive(Default)]
-struct Renewal {
+struct TokenRenewal {
     generation: u64,
-    failure: Option<Failure>,
+    failure: Option<AuthFailure>,
     /// Address of Keystone that was found below an address without a version.
     found: Option<(Url, Url)>,
 }
 
-struct Failure {
+struct AuthFailure {
     error: Arc<SessionError>,
     pause: Duration,
     until: Instant,
@@ -77,7 +77,7 @@ struct Failure {
 }
 
 /// A token with its catalog.
-pub(super) struct Signed {
+pub(super) struct ScopedToken {
     token: HeaderValue,
     generation: u64,
     renew_at: Instant,
@@ -86,7 +86,7 @@ pub(super) struct Signed {
     endpoints: BTreeMap<Service, Result<Url, Arc<SessionError>>>,
 }
 
-impl Signed {
+impl ScopedToken {
     pub(super) fn token(&self) -> &HeaderValue {
         &self.token
     }
@@ -105,10 +105,10 @@ impl Session {
             metrics,
             region: cloud.region.clone(),
             interface: cloud.interface,
-            signed: Mutex::default(),
+            scoped_token: Mutex::default(),
             renewal: AsyncMutex::default(),
-            refusals: Mutex::default(),
-            versions: Known::default(),
+            token_rejections: Mutex::default(),
+            versions: DiscoveredVersions::default(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Session {
     ///
     /// # Errors
     /// Keystone's answer, or why there is none.
-    pub async fn sign_in(&self) -> Result<(), OsError> {
+    pub async fn authenticate(&self) -> Result<(), OpenStackError> {
         self.current().await.map(drop)
     }
 
@@ -124,15 +124,15 @@ impl Session {
     ///
     /// # Errors
     /// The catalog does not have it; the message says what it has.
-    pub async fn endpoint(&self, service: Service) -> Result<Url, OsError> {
+    pub async fn endpoint(&self, service: Service) -> Result<Url, OpenStackError> {
         let call = Call::TokenCreate;
         let signed = self.current().await?;
-        signed.endpoint(service).map_err(|error| OsError::new(call, Fault::Session(error)))
+        signed.endpoint(service).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))
     }
 
     /// Returns the token: the one there is unless it is about to expire.
-    pub(super) async fn current(&self) -> Result<Arc<Signed>, OsError> {
-        let signed = self.signed.lock().clone();
+    pub(super) async fn current(&self) -> Result<Arc<ScopedToken>, OpenStackError> {
+        let signed = self.scoped_token.lock().clone();
         let now = Instant::now();
         match signed {
             Some(signed) if now < signed.renew_at => Ok(signed),
@@ -148,16 +148,20 @@ impl Session {
             old => {
                 let renewal = self.renewal.lock().await;
                 let renewed = self.renew(renewal, old.map(|old| old.generation)).await;
-                renewed.map_err(|error| OsError::new(Call::TokenCreate, Fault::Session(error)))
+                renewed.map_err(|error| OpenStackError::new(Call::TokenCreate, ErrorCause::Session(error)))
             }
         }
     }
 
     /// Returns another token than this one, which a service refused.
-    pub(super) async fn renewed(&self, old: &Signed, service: Service) -> Result<Arc<Signed>, OsError> {
-        let failed = |error| OsError::new(Call::TokenCreate, Fault::Session(error));
-        let refused = self.refusals.lock().get(&service).copied();
-        if refused.is_some_and(|at| at.elapsed() < REFUSED) {
+    pub(super) async fn renew_rejected(
+        &self,
+        old: &ScopedToken,
+        service: Service,
+    ) -> Result<Arc<ScopedToken>, OpenStackError> {
+        let failed = |error| OpenStackError::new(Call::TokenCreate, ErrorCause::Session(error));
+        let refused = self.token_rejections.lock().get(&service).copied();
+        if refused.is_some_and(|at| at.elapsed() < REJECTED_TOKEN_BACKOFF) {
             let words = format!("the {service} service does not accept tokens that were just issued");
             let url = shown_or_none(old.endpoints.get(&service));
             return Err(failed(Arc::new(SessionError::Denied { url, message: words.into() })));
@@ -167,55 +171,60 @@ impl Session {
     }
 
     /// Notes that a service refused a token that had just been issued.
-    pub(super) fn refused(&self, service: Service) {
-        self.refusals.lock().insert(service, Instant::now());
+    pub(super) fn record_rejection(&self, service: Service) {
+        self.token_rejections.lock().insert(service, Instant::now());
     }
 
     /// Asks for a token unless there is another one than of this generation.
     async fn renew(
         &self,
-        mut renewal: tokio::sync::MutexGuard<'_, Renewal>,
+        mut renewal: tokio::sync::MutexGuard<'_, TokenRenewal>,
         generation: Option<u64>,
-    ) -> Result<Arc<Signed>, Arc<SessionError>> {
-        if let Some(signed) = self.signed.lock().clone().filter(|signed| Some(signed.generation) != generation) {
+    ) -> Result<Arc<ScopedToken>, Arc<SessionError>> {
+        if let Some(signed) = self.scoped_token.lock().clone().filter(|signed| Some(signed.generation) != generation) {
             return Ok(signed);
         }
-        let stamp = self.credentials.stamp();
+        let stamp = self.credentials.file_version();
         let failure = renewal.failure.as_ref();
         if let Some(failure) = failure.filter(|failure| Instant::now() < failure.until && failure.stamp == stamp) {
             return Err(failure.error.clone());
         }
-        match self.authenticate(&mut renewal).await {
+        match self.request_token(&mut renewal).await {
             Ok(signed) => {
                 renewal.failure = None;
                 let signed = Arc::new(signed);
-                *self.signed.lock() = Some(signed.clone());
+                *self.scoped_token.lock() = Some(signed.clone());
                 Ok(signed)
             }
             Err(error) => {
-                let pause = renewal.failure.as_ref().map_or(FIRST_PAUSE, |failure| failure.pause * 2);
+                let pause = renewal.failure.as_ref().map_or(INITIAL_BACKOFF, |failure| failure.pause * 2);
                 let (pause, error) = (error.pause(pause), Arc::new(error));
                 let until = Instant::now() + pause;
-                renewal.failure = Some(Failure { error: error.clone(), pause, until, stamp });
+                renewal.failure = Some(AuthFailure { error: error.clone(), pause, until, stamp });
                 Err(error)
             }
         }
     }
 
     /// Returns where a request goes, with the headers that choose a version.
-    pub(super) async fn way(&self, call: Call, signed: &Signed) -> Result<(Url, HeaderMap), OsError> {
-        let endpoint = signed.endpoint(call.service()).map_err(|error| OsError::new(call, Fault::Session(error)))?;
+    pub(super) async fn endpoint_for(
+        &self,
+        call: Call,
+        signed: &ScopedToken,
+    ) -> Result<(Url, HeaderMap), OpenStackError> {
+        let endpoint =
+            signed.endpoint(call.service()).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))?;
         match call.service() {
             Service::Compute => {
-                let compute = self.compute(&endpoint).await.map_err(|error| OsError { call, ..error })?;
+                let compute = self.compute(&endpoint).await.map_err(|error| OpenStackError { call, ..error })?;
                 Ok((compute.base.clone(), compute.headers()))
             }
-            service => Ok((catalog::versioned(service, &endpoint), HeaderMap::new())),
+            service => Ok((catalog::with_version(service, &endpoint), HeaderMap::new())),
         }
     }
 }
 
-impl Signed {
+impl ScopedToken {
     fn endpoint(&self, service: Service) -> Result<Url, Arc<SessionError>> {
         match self.endpoints.get(&service) {
             Some(endpoint) => endpoint.clone(),
@@ -228,17 +237,15 @@ impl SessionError {
     /// How long not to ask again, after a pause that grows.
     fn pause(&self, pause: Duration) -> Duration {
         match self {
-            Self::Unavailable { retry_after: Some(after), .. } => {
-                (*after).clamp(pause.min(LONGEST_PAUSE), LONGEST_PAUSE)
-            }
-            Self::Denied { .. } => LONGEST_PAUSE,
-            _ => pause.min(LONGEST_PAUSE),
+            Self::Unavailable { retry_after: Some(after), .. } => (*after).clamp(pause.min(MAX_BACKOFF), MAX_BACKOFF),
+            Self::Denied { .. } => MAX_BACKOFF,
+            _ => pause.min(MAX_BACKOFF),
         }
     }
 }
 
 fn shown_or_none(endpoint: Option<&Result<Url, Arc<SessionError>>>) -> Box<str> {
-    endpoint.and_then(|endpoint| endpoint.as_ref().ok()).map(super::send::shown).unwrap_or_default().into()
+    endpoint.and_then(|endpoint| endpoint.as_ref().ok()).map(super::send::display_url).unwrap_or_default().into()
 }
 
 impl std::fmt::Debug for Session {

@@ -10,17 +10,17 @@ use openstack_api::keystone::{SUBJECT_TOKEN, Token};
 use tokio::time::Instant;
 use url::Url;
 
-use super::{MARGIN, Renewal, Session, Signed, catalog, discovery, keystone};
+use super::{RENEW_BEFORE_EXPIRY, ScopedToken, Session, TokenRenewal, catalog, discovery, keystone};
 use crate::{
-    client::{Call, Fault, OsError, Service, SessionError, body, send::shown},
+    client::{Call, ErrorCause, OpenStackError, Service, SessionError, body, send::display_url},
     config::{Auth, Scope},
 };
 
 /// Life of a token whose end cannot be read.
-const UNKNOWN_LIFE: Duration = Duration::from_secs(600);
+const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 
 impl Session {
-    pub(super) async fn authenticate(&self, renewal: &mut Renewal) -> Result<Signed, SessionError> {
+    pub(super) async fn request_token(&self, renewal: &mut TokenRenewal) -> Result<ScopedToken, SessionError> {
         let auth = self.credentials.read().map_err(SessionError::Credentials)?;
         let base = self.keystone(&auth, renewal).await?;
         let mut url = base;
@@ -31,11 +31,11 @@ impl Session {
         let body = body.map_err(|error| unavailable(&url, &error.to_string()))?;
         let secrets = keystone::secrets(&auth);
         let response = self
-            .ask(Call::TokenCreate, Method::POST, &url, body, &secrets)
+            .send_unauthenticated(Call::TokenCreate, Method::POST, &url, body, &secrets)
             .await
-            .map_err(|error| unable(&url, &error))?;
+            .map_err(|error| auth_error(&url, &error))?;
         let token = response.headers().get(SUBJECT_TOKEN).cloned();
-        let read = body::open::<Token>(response.body(), Call::TokenCreate.key());
+        let read = body::unwrap_envelope::<Token>(response.body(), Call::TokenCreate.key());
         // Without the parser's own words, which repeat parts of the answer.
         let (Some(mut header), Ok(read)) = (token, read) else {
             let words = "the answer is no token of Keystone v3 (X-Subject-Token and {\"token\": …})";
@@ -46,92 +46,97 @@ impl Session {
         Ok(self.signed(header, &read.value, renewal.generation))
     }
 
-    fn signed(&self, token: HeaderValue, read: &Token, generation: u64) -> Signed {
+    fn signed(&self, token: HeaderValue, read: &Token, generation: u64) -> ScopedToken {
         // By the clock of Keystone alone: ours may be wrong.
         let issued = read.issued_at.parse().unwrap_or_else(|_| Timestamp::now());
         let end: Option<Timestamp> = read.expires_at.parse().ok();
-        let life = end.and_then(|end| Duration::try_from(end.duration_since(issued)).ok()).unwrap_or(UNKNOWN_LIFE);
+        let life =
+            end.and_then(|end| Duration::try_from(end.duration_since(issued)).ok()).unwrap_or(DEFAULT_TOKEN_LIFETIME);
         let now = Instant::now();
         let endpoints = Service::ALL.map(|service| {
             let found =
                 catalog::find(read.catalog.as_deref().unwrap_or_default(), service, &self.region, self.interface);
             (service, found.map_err(Arc::new))
         });
-        Signed {
+        ScopedToken {
             token,
             generation,
-            renew_at: now + life.saturating_sub(MARGIN.min(life / 10)),
+            renew_at: now + life.saturating_sub(RENEW_BEFORE_EXPIRY.min(life / 10)),
             expires_at: now + life,
             endpoints: endpoints.into_iter().collect(),
         }
     }
 
     /// Returns Keystone's address with its version, asking for that once where the configured address has none.
-    async fn keystone(&self, auth: &Auth, renewal: &mut Renewal) -> Result<Url, SessionError> {
+    async fn keystone(&self, auth: &Auth, renewal: &mut TokenRenewal) -> Result<Url, SessionError> {
         let (root, version) = catalog::split(&auth.url);
         if version.is_some() {
             return Ok(auth.url.clone());
         }
         if matches!(auth.scope, Scope::Trust(_)) {
-            return Ok(catalog::versioned(Service::Identity, &root));
+            return Ok(catalog::with_version(Service::Identity, &root));
         }
         if let Some((_, found)) = renewal.found.as_ref().filter(|(asked, _)| *asked == auth.url) {
             return Ok(found.clone());
         }
         let asked = discovery::with_slash(&root);
-        let response = self.ask(Call::IdentityVersionList, Method::GET, &asked, Bytes::new(), &[]).await;
-        let response = response.map_err(|error| unable(&asked, &error))?;
+        let response =
+            self.send_unauthenticated(Call::IdentityVersionList, Method::GET, &asked, Bytes::new(), &[]).await;
+        let response = response.map_err(|error| auth_error(&asked, &error))?;
         let found = discovery::identity(&root, response.body()).map_err(|words| unavailable(&asked, &words))?;
         renewal.found = Some((auth.url.clone(), found.clone()));
         Ok(found)
     }
 
     /// Sends a request without a token, in whose body these secrets are. Status 300 is how Keystone lists its versions.
-    pub(super) async fn ask(
+    pub(super) async fn send_unauthenticated(
         &self,
         call: Call,
         method: Method,
         url: &Url,
         body: Bytes,
         secrets: &[&str],
-    ) -> Result<http::Response<Bytes>, OsError> {
-        let target: Arc<str> = format!("{method} {}", shown(url)).into();
+    ) -> Result<http::Response<Bytes>, OpenStackError> {
+        let target: Arc<str> = format!("{method} {}", display_url(url)).into();
         let mut request = http::Request::builder().method(method).uri(url.as_str());
         request = request.header(header::ACCEPT, "application/json");
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(body);
-        let request = request.map_err(|error| OsError::new(call, Fault::Input(error.to_string().into())))?;
+        let request =
+            request.map_err(|error| OpenStackError::new(call, ErrorCause::Input(error.to_string().into())))?;
         let began = Instant::now();
         let sent = self.transport.send(request).await;
         let good = |status: StatusCode| status.is_success() || status == StatusCode::MULTIPLE_CHOICES;
-        self.metrics.attempt(call, began, !sent.as_ref().is_ok_and(|response| good(response.status())));
+        self.metrics.record_attempt(call, began, !sent.as_ref().is_ok_and(|response| good(response.status())));
         match sent {
             Ok(response) if good(response.status()) => Ok(response),
             Ok(response) => {
                 let headers: &HeaderMap = response.headers();
-                Err(OsError::refused(call, &target, response.status(), headers, response.body(), secrets))
+                Err(OpenStackError::from_response(call, &target, response.status(), headers, response.body(), secrets))
             }
-            Err(error) => Err(OsError { call, target, fault: Fault::Unanswered(Arc::new(error)) }),
+            Err(error) => Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) }),
         }
     }
 }
 
 /// Reads why Keystone gave no token.
-fn unable(url: &Url, error: &OsError) -> SessionError {
-    let url: Box<str> = shown(url).into();
-    match &error.fault {
-        Fault::Answer(answer) if matches!(answer.status.as_u16(), 400 | 401 | 403) => {
+fn auth_error(url: &Url, error: &OpenStackError) -> SessionError {
+    let url: Box<str> = display_url(url).into();
+    match &error.cause {
+        ErrorCause::Response(answer) if matches!(answer.status.as_u16(), 400 | 401 | 403) => {
             let message = format!("{} ({} {})", answer.message, answer.status.as_u16(), answer.kind);
             SessionError::Denied { url, message: message.into() }
         }
-        Fault::Unanswered(lost) => SessionError::Unavailable { url, message: chain(lost).into(), retry_after: None },
-        Fault::Answer(answer) => {
+        ErrorCause::NoResponse(lost) => {
+            SessionError::Unavailable { url, message: chain(lost).into(), retry_after: None }
+        }
+        ErrorCause::Response(answer) => {
             let message = format!("{} ({} {})", answer.message, answer.status.as_u16(), answer.kind);
             SessionError::Unavailable { url, message: message.into(), retry_after: answer.retry_after }
         }
-        Fault::Doubt(doubt) => {
+        ErrorCause::UnreliableResponse(doubt) => {
             let message = format!("{} (status {})", doubt.reason, doubt.status.as_u16());
             SessionError::Unavailable { url, message: message.into(), retry_after: doubt.retry_after }
         }
@@ -140,5 +145,5 @@ fn unable(url: &Url, error: &OsError) -> SessionError {
 }
 
 fn unavailable(url: &Url, words: &str) -> SessionError {
-    SessionError::Unavailable { url: shown(url).into(), message: words.into(), retry_after: None }
+    SessionError::Unavailable { url: display_url(url).into(), message: words.into(), retry_after: None }
 }

@@ -10,7 +10,7 @@ fn tokens(cloud: &LocalCloud) -> usize {
     cloud.cloud().journal.count("POST", "/identity/v3/auth/tokens")
 }
 
-async fn connect(cloud: &LocalCloud, auth: Auth) -> Result<Client, OsError> {
+async fn connect(cloud: &LocalCloud, auth: Auth) -> Result<Client, OpenStackError> {
     let mut settings = settings(cloud);
     settings.cloud.auth = auth;
     Client::connect(&settings, InProcess::new(cloud)).await
@@ -51,7 +51,7 @@ async fn a_token_that_cannot_be_renewed_yet_is_used_to_its_end() {
     assert_eq!(tokens(&cloud), 2, "one attempt, then a pause");
     tokio::time::advance(Duration::from_secs(201)).await;
     let error = networks(&client).await.unwrap_err();
-    assert_eq!(error.meaning(), Meaning::Transient);
+    assert_eq!(error.class(), ErrorClass::Transient);
     assert!(chain(&error).contains("authentication at http://cloud.test/identity/v3/auth/tokens"), "{}", chain(&error));
 }
 
@@ -95,7 +95,7 @@ async fn wrong_credentials_are_told_and_not_tried_again_at_once() {
     settings.cloud.auth = wrong.clone();
     let client = Client::new(&settings, Arc::new(wrong), InProcess::new(&cloud));
     for _ in 0..5 {
-        let error = client.session().sign_in().await.unwrap_err();
+        let error = client.session().authenticate().await.unwrap_err();
         let text = chain(&error);
         assert!(text.contains("requires authentication") && text.contains("401"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
@@ -104,7 +104,7 @@ async fn wrong_credentials_are_told_and_not_tried_again_at_once() {
     }
     assert_eq!(tokens(&cloud), 1, "many wrong attempts lock a user out");
     tokio::time::advance(Duration::from_secs(31)).await;
-    client.session().sign_in().await.unwrap_err();
+    client.session().authenticate().await.unwrap_err();
     assert_eq!(tokens(&cloud), 2);
 }
 
@@ -116,7 +116,7 @@ impl Credentials for Rotated {
         Ok(self.0.lock().1.clone())
     }
 
-    fn stamp(&self) -> u64 {
+    fn file_version(&self) -> u64 {
         self.0.lock().0
     }
 }
@@ -129,7 +129,7 @@ async fn changed_credentials_are_tried_at_once() {
     *password = "old".into();
     let rotated = Arc::new(Rotated(Mutex::new((1, wrong))));
     let client = Client::new(&settings(&cloud), rotated.clone(), InProcess::new(&cloud));
-    client.session().sign_in().await.unwrap_err();
+    client.session().authenticate().await.unwrap_err();
     *rotated.0.lock() = (2, auth(&cloud, "demo"));
     networks(&client).await.expect("no pause and no restart");
 }
@@ -158,7 +158,7 @@ async fn tokens_are_exchanged_for_tokens_of_a_project() {
     let error = networks(&unscoped).await.unwrap_err();
     assert!(chain(&error).contains("the catalog has no public endpoint of network"), "{}", chain(&error));
     let error = connect(&cloud, user(own.identity.clone(), domain)).await.unwrap_err();
-    assert_eq!(error.meaning(), Meaning::Denied, "no role in the domain: {}", chain(&error));
+    assert_eq!(error.class(), ErrorClass::Denied, "no role in the domain: {}", chain(&error));
     let token = unscoped.session().current().await.unwrap().token().to_str().unwrap().to_owned();
     let scoped = connect(&cloud, user(Identity::Token(token.into()), own.scope.clone())).await.unwrap();
     networks(&scoped).await.unwrap();

@@ -41,7 +41,7 @@ async fn pages_without_end_are_an_error() {
     let cloud = Tiny::new(|_: &http::Request<Bytes>, before| Ok(page(&[1], Some(&format!("?marker={before}")))));
     let error = networks(&tiny(&cloud).await).await.unwrap_err();
     assert!(error.to_string().contains("more than 1000 pages"), "{error}");
-    assert_eq!((error.meaning(), cloud.requests()), (Meaning::Transient, 1000));
+    assert_eq!((error.class(), cloud.requests()), (ErrorClass::Transient, 1000));
     let cloud = Tiny::new(|_: &http::Request<Bytes>, _| Ok(page(&[1], Some("?marker=1"))));
     let error = networks(&tiny(&cloud).await).await.unwrap_err();
     assert!(error.to_string().contains("the next page is the same page"), "{error}");
@@ -55,7 +55,7 @@ async fn a_list_with_a_lost_page_is_no_list() {
         _ => Ok(answer(503, "busy")),
     });
     let error = networks(&tiny(&cloud).await).await.unwrap_err();
-    assert_eq!((error.meaning(), cloud.requests()), (Meaning::Transient, 5));
+    assert_eq!((error.class(), cloud.requests()), (ErrorClass::Transient, 5));
 }
 
 #[tokio::test(start_paused = true)]

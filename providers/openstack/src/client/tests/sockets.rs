@@ -10,7 +10,7 @@ async fn an_answer_may_be_so_long_and_no_longer() {
     let says = |length: usize| format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{}", "x".repeat(length));
     for (length, fits) in [(100_000, true), (100_001, false)] {
         let server = Server::start(None, String::leak(says(length))).await;
-        let answer = ask(&https(Tls::default()).with_longest(100_000), &server.url("http")).await;
+        let answer = ask(&https(Tls::default()).with_max_response_bytes(100_000), &server.url("http")).await;
         let seen = answer.map(|answer| answer.into_body().len()).map_err(|error| (error.maybe_sent, error.to_string()));
         let words = format!("the answer of http://{} is longer than 100000 bytes", server.address);
         assert_eq!(seen, if fits { Ok(length) } else { Err((true, words)) });

@@ -120,7 +120,7 @@ pub(super) const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnectio
 pub(super) fn https(tls: Tls) -> Https {
     let local = cloud();
     let cloud = Cloud { tls, request_timeout: Duration::from_millis(800), ..Cloud::new(auth(&local, "demo")) };
-    Https::new(&cloud, &[]).unwrap_or_else(|error| panic!("{}", chain(&error))).looking_always()
+    Https::new(&cloud, &[]).unwrap_or_else(|error| panic!("{}", chain(&error))).with_constant_checks()
 }
 
 fn trusting(folder: &Path, ca: &Ca) -> Tls {

@@ -9,7 +9,7 @@ fn get<'a>(path: &'a [&'a str]) -> Request<'a> {
 
 type Make = fn() -> Response<Bytes>;
 
-async fn failure(response: Make) -> OsError {
+async fn failure(response: Make) -> OpenStackError {
     let cloud = Tiny::new(move |_: &http::Request<Bytes>, _| Ok(response()));
     tiny(&cloud).await.get::<Value>(&op(), &get(&["networks", "x"])).await.unwrap_err()
 }
@@ -42,7 +42,7 @@ async fn only_the_services_own_words_say_that_something_is_not_there() {
     }
     let empty = failure(|| answer(200, "{}")).await;
     assert!(empty.to_string().contains("missing field `network`"), "{empty}");
-    assert_eq!(empty.meaning(), Meaning::Transient);
+    assert_eq!(empty.class(), ErrorClass::Transient);
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,133 +67,146 @@ async fn a_redirection_is_not_followed() {
         failure(|| Response::builder().status(302).header("location", "http://evil.test/").body(Bytes::new()).unwrap())
             .await;
     assert!(error.to_string().contains("redirection, which is not followed"), "{error}");
-    assert_eq!(error.meaning(), Meaning::Transient);
+    assert_eq!(error.class(), ErrorClass::Transient);
 }
 
 // length: one table
 #[test]
 fn each_services_refusals_have_their_meaning() {
-    let cases: [(Call, u16, &str, Meaning, &str); 19] = [
+    let cases: [(Call, u16, &str, ErrorClass, &str); 19] = [
         (
             Call::ServerGet,
             404,
             r#"{"itemNotFound":{"code":404,"message":"Instance x could not be found."}}"#,
-            Meaning::Absent,
+            ErrorClass::NotFound,
             "itemNotFound",
         ),
-        (Call::ServerGet, 403, r#"{"forbidden":{"code":403,"message":"Policy"}}"#, Meaning::Denied, "forbidden"),
-        (Call::ServerList, 400, r#"{"badRequest":{"code":400,"message":"marker"}}"#, Meaning::Invalid, "badRequest"),
+        (Call::ServerGet, 403, r#"{"forbidden":{"code":403,"message":"Policy"}}"#, ErrorClass::Denied, "forbidden"),
+        (Call::ServerList, 400, r#"{"badRequest":{"code":400,"message":"marker"}}"#, ErrorClass::Invalid, "badRequest"),
         (
             Call::ServerList,
             413,
             r#"{"overLimit":{"code":413,"message":"m","retryAfter":"2"}}"#,
-            Meaning::Throttled,
+            ErrorClass::Throttled,
             "overLimit",
         ),
-        (Call::ServerList, 500, r#"{"computeFault":{"code":500,"message":"m"}}"#, Meaning::Transient, "computeFault"),
+        (
+            Call::ServerList,
+            500,
+            r#"{"computeFault":{"code":500,"message":"m"}}"#,
+            ErrorClass::Transient,
+            "computeFault",
+        ),
         (
             Call::PortUpdate,
             404,
             r#"{"NeutronError":{"type":"PortNotFound","message":"m","detail":""}}"#,
-            Meaning::Absent,
+            ErrorClass::NotFound,
             "PortNotFound",
         ),
         (
             Call::PortUpdate,
             412,
             r#"{"NeutronError":{"type":"RevisionNumberConstraintFailed","message":"m","detail":""}}"#,
-            Meaning::Changed,
+            ErrorClass::Changed,
             "RevisionNumberConstraintFailed",
         ),
         (
             Call::FloatingIpCreate,
             409,
             r#"{"NeutronError":{"type":"OverQuota","message":"m","detail":""}}"#,
-            Meaning::Quota,
+            ErrorClass::Quota,
             "OverQuota",
         ),
         (
             Call::RouterAddRoutes,
             400,
             r#"{"NeutronError":{"type":"RoutesExhausted","message":"m","detail":""}}"#,
-            Meaning::Quota,
+            ErrorClass::Quota,
             "RoutesExhausted",
         ),
         (
             Call::PortUpdate,
             400,
             r#"{"NeutronError":{"type":"AllowedAddressPairExhausted","message":"m","detail":""}}"#,
-            Meaning::Quota,
+            ErrorClass::Quota,
             "AllowedAddressPairExhausted",
         ),
         (
             Call::SecurityGroupDelete,
             409,
             r#"{"NeutronError":{"type":"SecurityGroupInUse","message":"m","detail":""}}"#,
-            Meaning::Conflict,
+            ErrorClass::Conflict,
             "SecurityGroupInUse",
         ),
         (
             Call::LoadBalancerGet,
             404,
             r#"{"faultcode":"Client","faultstring":"Load Balancer x not found.","debuginfo":null}"#,
-            Meaning::Absent,
+            ErrorClass::NotFound,
             "Client",
         ),
         (
             Call::ListenerCreate,
             409,
             r#"{"faultcode":"Client","faultstring":"Load Balancer x is immutable and cannot be updated.","debuginfo":null}"#,
-            Meaning::Immutable,
+            ErrorClass::Immutable,
             "Client",
         ),
         (
             Call::LoadBalancerDelete,
             409,
             r#"{"faultcode":"Client","faultstring":"Invalid state PENDING_UPDATE of loadbalancer resource x","debuginfo":null}"#,
-            Meaning::Immutable,
+            ErrorClass::Immutable,
             "Client",
         ),
         (
             Call::ListenerCreate,
             409,
             r#"{"faultcode":"Client","faultstring":"Another Listener on this Load Balancer is already using protocol_port 80","debuginfo":null}"#,
-            Meaning::Conflict,
+            ErrorClass::Conflict,
             "Client",
         ),
         (
             Call::LoadBalancerCreate,
             403,
             r#"{"faultcode":"Client","faultstring":"Quota has been met for resources: Load Balancer","debuginfo":null}"#,
-            Meaning::Quota,
+            ErrorClass::Quota,
             "Client",
         ),
         (
             Call::LoadBalancerCreate,
             403,
             r#"{"faultcode":"Client","faultstring":"Policy does not allow this request to be performed.","debuginfo":null}"#,
-            Meaning::Denied,
+            ErrorClass::Denied,
             "Client",
         ),
         (
             Call::PoolCreate,
             501,
             r#"{"faultcode":"Client","faultstring":"Provider 'ovn' does not support a requested option: x","debuginfo":null}"#,
-            Meaning::Unsupported,
+            ErrorClass::Unsupported,
             "Client",
         ),
         (
             Call::TokenCreate,
             401,
             r#"{"error":{"code":401,"message":"m","title":"Unauthorized"}}"#,
-            Meaning::Denied,
+            ErrorClass::Denied,
             "Unauthorized",
         ),
     ];
     for (call, code, body, meaning, kind) in cases {
         let status = StatusCode::from_u16(code).unwrap();
-        let error = OsError::refused(call, &"GET /x".into(), status, &http::HeaderMap::new(), body.as_bytes(), &[]);
-        assert_eq!((error.meaning(), error.kind()), (meaning, kind), "{body}");
+        let error = OpenStackError::from_response(
+            call,
+            &"GET /x".into(),
+            status,
+            &http::HeaderMap::new(),
+            body.as_bytes(),
+            &[],
+        );
+        assert_eq!((error.class(), error.kind()), (meaning, kind), "{body}");
     }
 }
 
@@ -203,7 +216,7 @@ fn each_meaning_has_its_kind_its_reason_and_its_wait() {
         let status = StatusCode::from_u16(code).unwrap();
         let headers = [("retry-after", "7"), ("x-openstack-request-id", "req-1")];
         let headers = headers.map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).into_iter().collect();
-        CloudError::from(OsError::refused(call, &"GET /x".into(), status, &headers, body.as_bytes(), &[]))
+        CloudError::from(OpenStackError::from_response(call, &"GET /x".into(), status, &headers, body.as_bytes(), &[]))
     };
     let neutron = |kind: &str| format!(r#"{{"NeutronError":{{"type":"{kind}","message":"m","detail":""}}}}"#);
     let error = cloud(Call::PortCreate, 409, &neutron("OverQuota"));
@@ -234,7 +247,7 @@ async fn reads_are_sent_again_and_changes_only_when_they_were_surely_not_made() 
     assert_eq!(client.count(Call::SecurityGroupCreate), 3);
     cloud.cloud().faults.add(few(status(500, None)));
     let error = create(&client, &op()).await.unwrap_err();
-    assert_eq!((error.meaning(), client.count(Call::SecurityGroupCreate)), (Meaning::Transient, 4));
+    assert_eq!((error.class(), client.count(Call::SecurityGroupCreate)), (ErrorClass::Transient, 4));
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,7 +282,7 @@ async fn what_the_budget_keeps_back_is_not_sent() {
         create(&client, &op()).await.unwrap();
     }
     let error = create(&client, &op()).await.unwrap_err();
-    assert_eq!(error.turn_after(), Some(Duration::from_secs(10)));
+    assert_eq!(error.rate_limit_delay(), Some(Duration::from_secs(10)));
     let error = CloudError::from(error);
     assert_eq!((error.kind(), error.reason()), (ErrorKind::Throttled, Some(reason::BUDGET)));
     assert_eq!((error.retry_after(), client.count(Call::SecurityGroupCreate)), (Some(Duration::from_secs(10)), 2));
@@ -290,7 +303,7 @@ async fn no_more_requests_than_allowed_are_on_their_way() {
         "two at once, two after them, and two that waited too long"
     );
     assert!(began.elapsed() <= Duration::from_secs(3), "{:?}", began.elapsed());
-    assert!(asked.iter().filter_map(|result| result.as_ref().err()).all(|error| error.turn_after().is_some()));
+    assert!(asked.iter().filter_map(|result| result.as_ref().err()).all(|error| error.rate_limit_delay().is_some()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,12 +335,12 @@ async fn several_objects_are_made_in_one_request() {
         json!({"security_group_id": group["id"], "direction": "ingress", "protocol": "tcp",
         "ethertype": "IPv4", "port_range_min": port, "port_range_max": port})
     };
-    let request = Request::new(Call::SecurityGroupRulesCreate, &["security-group-rules"]).because("ports");
+    let request = Request::new(Call::SecurityGroupRulesCreate, &["security-group-rules"]).with_detail("ports");
     let names: [Box<str>; 2] = ["a".into(), "b".into()];
     let made: Vec<Value> = client.post_batch(&op(), &request, &names, &[rule(1), rule(2)]).await.unwrap();
     assert_eq!((made.len(), client.count(Call::SecurityGroupRulesCreate)), (2, 1));
     let error = client.post_batch::<Value>(&op(), &request, &names, &[rule(3), rule(1)]).await.unwrap_err();
-    assert_eq!(error.meaning(), Meaning::Conflict, "{error}");
+    assert_eq!(error.class(), ErrorClass::Conflict, "{error}");
 }
 
 #[tokio::test(start_paused = true)]

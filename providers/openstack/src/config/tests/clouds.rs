@@ -32,13 +32,13 @@ fn cloud_conf_wins_and_the_rest_is_taken() {
         password: yaml\n      project_name: tenant\n    region_name: region\n";
     let (_folder, environment) = folder(&[("clouds.yaml", yaml)]);
     let text = "[Global]\nuse-clouds\nauth-url=https://own/v3\ntrust-id=trust\npassword=own\n[LoadBalancer]\nmax-shared-lb=4\n";
-    let raw = raw(text, &environment, &mut Report::default());
+    let raw = raw(text, &environment, &mut ValidationReport::default());
     let global = &raw.global;
     assert_eq!((&*global.auth_url.value, &*global.trust_id.value), ("https://own/v3", "trust"));
     assert_eq!(global.password.value.0.expose(), "own");
     assert_eq!((&*global.user_id.value, &*global.username.value), ("uid", "uname"));
     assert_eq!((&*global.tenant_name.value, &*global.region.value), ("tenant", "region"));
-    assert_eq!(raw.balancers.max_shared.value, Some(4));
+    assert_eq!(raw.load_balancer.max_shared.value, Some(4));
 }
 
 /// Upstream loses what cloud.conf says when the cloud is named.
@@ -121,16 +121,16 @@ fn rotated_credentials_are_read_anew() {
     let (folder, environment) = folder(&[("clouds.yaml", ONE)]);
     let file = folder.path().join("cloud.conf");
     std::fs::write(&file, "[Global]\nuse-clouds\n").unwrap();
-    let reloaded = Reloaded::new(&file, environment);
+    let reloaded = ReloadingCredentials::new(&file, environment);
     let password = |auth: Auth| match auth.identity {
         Identity::Password { password, .. } => password.expose().to_owned(),
         other => panic!("{other:?}"),
     };
     assert_eq!(password(reloaded.read().unwrap()), "yaml-pass");
-    let before = reloaded.stamp();
-    assert_eq!(reloaded.stamp(), before);
+    let before = reloaded.file_version();
+    assert_eq!(reloaded.file_version(), before);
     std::fs::write(folder.path().join("clouds.yaml"), ONE.replace("yaml-pass", "a-new-password")).unwrap();
-    assert_ne!(reloaded.stamp(), before);
+    assert_ne!(reloaded.file_version(), before);
     assert_eq!(password(reloaded.read().unwrap()), "a-new-password");
     std::fs::write(&file, "[Global]\nuse-clouds = what\n").unwrap();
     let error = reloaded.read().unwrap_err();

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{InvalidInput, LabelRequirement},
+    provider::{FieldError, LabelRequirement},
 };
 
 pub(super) use self::table::*;
@@ -20,13 +20,13 @@ pub struct Annotation {
     /// The key after [`PREFIX`], or a whole key.
     pub name: &'static str,
     /// What is written there.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// What holds without it.
     pub default: &'static str,
     /// What it does.
     pub effect: &'static str,
     /// Which of its changes reach a balancer that is there.
-    pub live: &'static str,
+    pub applies_to_existing: &'static str,
 }
 
 impl Annotation {
@@ -43,7 +43,7 @@ pub fn keys() -> impl Iterator<Item = Box<str>> {
 
 /// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// Any text. One that is there and empty is a value too: it takes the place of what is configured.
     Text,
     /// `true` or `false`; with anything else the default holds.
@@ -53,13 +53,13 @@ pub enum Kind {
 }
 
 /// The annotations of one Service, read one by one; what is wrong gathers.
-pub(super) struct Reader<'a> {
+pub(super) struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
-    mistakes: Vec<InvalidInput>,
+    mistakes: Vec<FieldError>,
     ignored: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> AnnotationReader<'a> {
     pub(super) fn new(service: &'a ServiceView) -> Self {
         Self { annotations: &service.annotations, mistakes: Vec::new(), ignored: Vec::new() }
     }
@@ -105,22 +105,22 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes a mistake in an annotation.
-    pub(super) fn wrong(&mut self, annotation: &Annotation, message: impl Into<Box<str>>) {
-        self.mistakes.push(InvalidInput::new(annotation.key(), message));
+    pub(super) fn invalid_value(&mut self, annotation: &Annotation, message: impl Into<Box<str>>) {
+        self.mistakes.push(FieldError::new(annotation.key(), message));
     }
 
     /// Notes a mistake anywhere.
-    pub(super) fn mistake(&mut self, field: &str, message: impl Into<Box<str>>) {
-        self.mistakes.push(InvalidInput::new(field, message));
+    pub(super) fn add_error(&mut self, field: &str, message: impl Into<Box<str>>) {
+        self.mistakes.push(FieldError::new(field, message));
     }
 
     /// Notes mistakes.
-    pub(super) fn mistakes(&mut self, mistakes: impl IntoIterator<Item = InvalidInput>) {
+    pub(super) fn add_errors(&mut self, mistakes: impl IntoIterator<Item = FieldError>) {
         self.mistakes.extend(mistakes);
     }
 
     /// Returns all mistakes, and what was not understood and left out.
-    pub(super) fn finish(self) -> (Vec<InvalidInput>, Vec<String>) {
+    pub(super) fn finish(self) -> (Vec<FieldError>, Vec<String>) {
         (self.mistakes, self.ignored)
     }
 }

@@ -1,19 +1,19 @@
 //! The table of annotations: name, kind, default, effect.
 
-use super::{Annotation, Kind};
+use super::{Annotation, ValueKind};
 
-const fn row(name: &'static str, kind: Kind, default: &'static str, effect: &'static str) -> Annotation {
-    Annotation { name, kind, default, effect, live: "yes" }
+const fn row(name: &'static str, kind: ValueKind, default: &'static str, effect: &'static str) -> Annotation {
+    Annotation { name, kind, default, effect, applies_to_existing: "yes" }
 }
 
 impl Annotation {
     const fn live(mut self, live: &'static str) -> Self {
-        self.live = live;
+        self.applies_to_existing = live;
         self
     }
 }
 
-use Kind::{Bool, Integer, Text};
+use ValueKind::{Bool, Integer, Text};
 
 macro_rules! annotations {
     ($($name:ident = $row:expr;)*) => {

@@ -15,7 +15,7 @@ fn numbers_that_are_none_leave_the_default() {
         let key = CONNECTION_LIMIT.key();
         let given: Vec<_> = given.iter().map(|text| (&*key, *text)).collect();
         let service = service(&given);
-        let mut reader = Reader::new(&service);
+        let mut reader = AnnotationReader::new(&service);
         assert_eq!(reader.integer(&CONNECTION_LIMIT, 1), wanted, "{given:?}");
         assert_eq!(reader.finish().1.len(), notes, "{given:?}");
     }
@@ -35,7 +35,7 @@ fn truths_are_true_and_false_alone() {
         let key = MONITOR.key();
         let given: Vec<_> = given.iter().map(|text| (&*key, *text)).collect();
         let service = service(&given);
-        let mut reader = Reader::new(&service);
+        let mut reader = AnnotationReader::new(&service);
         assert_eq!(reader.boolean(&MONITOR, default), wanted, "{given:?}");
         assert_eq!(reader.finish().1.len(), notes, "{given:?}");
     }
@@ -56,9 +56,9 @@ fn a_text_that_is_there_wins_even_when_it_is_empty() {
     ];
     for (given, default, wanted) in cases {
         let named = service(given);
-        assert_eq!(Reader::new(&named).text(&CLASS, default), wanted, "{given:?}");
+        assert_eq!(AnnotationReader::new(&named).text(&CLASS, default), wanted, "{given:?}");
         let unnamed = ServiceView { name: "".into(), namespace: "".into(), ..named };
-        assert_eq!(Reader::new(&unnamed).text(&CLASS, default), wanted, "{given:?}");
+        assert_eq!(AnnotationReader::new(&unnamed).text(&CLASS, default), wanted, "{given:?}");
     }
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use openstack_api::octavia::{Listener, ListenerUpdate, Patch};
 
-use super::Side;
+use super::PlanInput;
 use crate::lb::{
     body::FORWARDED_FOR,
-    model::{ListenerProtocol, Timeouts, WantedListener},
+    model::{DesiredListener, ListenerProtocol, Timeouts},
 };
 
 /// Timeouts where Octavia shows none.
@@ -16,13 +16,13 @@ const DEFAULTS: Timeouts = Timeouts { client_data: 50_000, member_connect: 5_000
 
 /// Returns what to change of a listener, and in which points it differs.
 pub(super) fn differences(
-    side: &Side<'_>,
-    wanted: &WantedListener,
+    side: &PlanInput<'_>,
+    wanted: &DesiredListener,
     seen: &Listener,
 ) -> Option<(ListenerUpdate, Vec<&'static str>)> {
     let (mut update, mut why) = (ListenerUpdate::default(), Vec::new());
     if side.features.tags {
-        let tags = side.standing.tagged(&seen.tags);
+        let tags = side.ownership.tagged(&seen.tags);
         if tags != seen.tags {
             update.tags = Patch::Set(tags);
             why.push("tags");
@@ -32,7 +32,7 @@ pub(super) fn differences(
         update.connection_limit = Patch::Set(wanted.connection_limit.into());
         why.push("connection limit");
     }
-    headers(wanted, seen, &mut update, &mut why);
+    update_insert_headers(wanted, seen, &mut update, &mut why);
     if wanted.tls_container.is_some() && wanted.tls_container.as_deref() != seen.default_tls_container_ref.as_deref() {
         update.default_tls_container_ref =
             wanted.tls_container.as_deref().map_or(Patch::Keep, |to| Patch::Set(to.into()));
@@ -42,7 +42,7 @@ pub(super) fn differences(
         set_timeouts(timeouts, seen, &mut update, &mut why);
     }
     if let Some(allowed) = &wanted.allowed
-        && !allows(seen, allowed)
+        && !has_allowed_cidrs(seen, allowed)
     {
         update.allowed_cidrs = Patch::Set(allowed.iter().map(ToString::to_string).collect());
         why.push("source ranges");
@@ -51,7 +51,12 @@ pub(super) fn differences(
 }
 
 /// Other headers stay.
-fn headers(wanted: &WantedListener, seen: &Listener, update: &mut ListenerUpdate, why: &mut Vec<&'static str>) {
+fn update_insert_headers(
+    wanted: &DesiredListener,
+    seen: &Listener,
+    update: &mut ListenerUpdate,
+    why: &mut Vec<&'static str>,
+) {
     let speaks_http = matches!(wanted.protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps);
     let is_on = seen.insert_headers.get(FORWARDED_FOR).is_some_and(|value| value == "true");
     if !speaks_http || is_on == wanted.forwarded_for {
@@ -93,7 +98,7 @@ fn set_timeouts(wanted: &Timeouts, seen: &Listener, update: &mut ListenerUpdate,
 }
 
 /// Tells whether a listener admits exactly these networks. One that has no list, or an empty one, admits everybody.
-fn allows(seen: &Listener, wanted: &[IpNet]) -> bool {
+fn has_allowed_cidrs(seen: &Listener, wanted: &[IpNet]) -> bool {
     let open = || wanted.iter().any(|network| network.prefix_len() == 0) && wanted.len() == 1;
     match seen.allowed_cidrs.as_deref() {
         None | Some([]) => open(),

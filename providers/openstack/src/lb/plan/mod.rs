@@ -2,10 +2,10 @@
 //! out. Of the steps only the first is carried out before the plan is made anew, because Octavia takes one change at a time
 //! and what it answers belongs to the picture.
 
-pub mod floating;
+mod action;
+pub mod floating_ip;
 mod listeners;
 mod pools;
-mod step;
 
 use std::collections::BTreeSet;
 
@@ -14,28 +14,28 @@ use openstack_api::octavia::{
     HealthMonitorUpdate, Listener, ListenerUpdate, LoadBalancerUpdate, Patch, Pool, PoolUpdate,
 };
 
-pub use self::step::{Change, Step};
+pub use self::action::{ActionKind, PlannedAction};
 use super::{
     body,
     features::Features,
-    model::{Group, Wanted, WantedListener, transport},
+    members::DesiredMember,
+    model::{DesiredListener, DesiredLoadBalancer, SecurityGroupSpec, transport},
     names,
-    nodes::WantedMember,
-    ownership::Standing,
-    seen::Seen,
+    ownership::ServiceOwnership,
+    seen::ObservedLoadBalancer,
 };
 
 /// Both sides of a comparison.
 #[derive(Clone, Copy, Debug)]
-pub struct Side<'a> {
+pub struct PlanInput<'a> {
     /// What there is.
-    pub seen: &'a Seen,
+    pub observed: &'a ObservedLoadBalancer,
     /// How the Service stands to it.
-    pub standing: &'a Standing,
+    pub ownership: &'a ServiceOwnership,
     /// What the cloud can do.
     pub features: Features,
     /// Whether members are changed one by one.
-    pub serial: bool,
+    pub serial_api_calls: bool,
     /// Name after which children are called: the Service's, on shared balancers too.
     pub name: &'a str,
     /// Subnet of new members.
@@ -44,31 +44,31 @@ pub struct Side<'a> {
     pub exact_subnet: Option<&'a str>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> PlanInput<'a> {
     /// Returns the listener that serves a port.
-    pub fn listener_of(&self, wanted: &WantedListener) -> Option<&'a Listener> {
+    pub fn listener_of(&self, wanted: &DesiredListener) -> Option<&'a Listener> {
         let key = (wanted.protocol.as_str(), wanted.port);
-        let mut mine = self.seen.listeners.iter().filter(|listener| self.standing.is_mine(listener));
+        let mut mine = self.observed.listeners.iter().filter(|listener| self.ownership.owns_listener(listener));
         mine.find(|listener| (listener.protocol.as_str(), listener.protocol_port) == key)
     }
 
     /// Returns the listener that serves a port as yet, although it may be one that has to be replaced.
-    fn serving(&self, wanted: &WantedListener) -> Option<&'a Listener> {
-        let mut mine = self.seen.listeners.iter().filter(|listener| self.standing.is_mine(listener));
+    fn current_listener(&self, wanted: &DesiredListener) -> Option<&'a Listener> {
+        let mut mine = self.observed.listeners.iter().filter(|listener| self.ownership.owns_listener(listener));
         mine.find(|listener| has_port_of(listener, wanted))
     }
 
     /// Returns what the group of nodes has to admit for the ports that are served as yet.
-    pub fn group_of_served(&self, wanted: &Wanted) -> Option<Group> {
+    pub fn current_security_group(&self, wanted: &DesiredLoadBalancer) -> Option<SecurityGroupSpec> {
         let is_served = |(protocol, port): &(&str, u16)| {
-            let leads_there = |listener: &&WantedListener| {
+            let leads_there = |listener: &&DesiredListener| {
                 let transport = transport(listener.protocol.as_str());
                 transport.eq_ignore_ascii_case(protocol) && listener.pool.node_port == Some(*port)
             };
-            wanted.listeners.iter().filter(leads_there).any(|listener| self.serving(listener).is_some())
+            wanted.listeners.iter().filter(leads_there).any(|listener| self.current_listener(listener).is_some())
         };
-        let group = wanted.group.as_ref()?;
-        Some(Group { ports: group.ports.iter().copied().filter(is_served).collect(), ..group.clone() })
+        let group = wanted.security_group.as_ref()?;
+        Some(SecurityGroupSpec { ports: group.ports.iter().copied().filter(is_served).collect(), ..group.clone() })
     }
 }
 
@@ -77,44 +77,48 @@ impl<'a> Side<'a> {
 /// # Errors
 /// The balancer cannot be shared in this way: too many Services, an internal one, a port that is taken.
 pub fn plan(
-    side: &Side<'_>,
-    wanted: &Wanted,
-    members: &[Vec<WantedMember>],
+    side: &PlanInput<'_>,
+    wanted: &DesiredLoadBalancer,
+    members: &[Vec<DesiredMember>],
     most: usize,
-) -> Result<Vec<Step>, CloudError> {
-    sharing(side, wanted, most)?;
+) -> Result<Vec<PlannedAction>, CloudError> {
+    check_sharing(side, wanted, most)?;
     for listener in &wanted.listeners {
-        conflict(side, listener)?;
+        check_port_conflict(side, listener)?;
     }
     let mut steps = Vec::new();
-    if side.standing.former.is_none() {
+    if side.ownership.former_names.is_none() {
         steps.extend(own_tag(side));
     }
     steps.extend(renamed_children(side));
-    let (in_the_way, others): (Vec<_>, Vec<_>) = surplus(side, wanted).partition(|seen| {
+    let (in_the_way, others): (Vec<_>, Vec<_>) = unwanted_listeners(side, wanted).partition(|seen| {
         let mut missing = wanted.listeners.iter().filter(|wanted| side.listener_of(wanted).is_none());
         missing.any(|wanted| has_port_of(seen, wanted))
     });
     // Octavia has room for one listener on a port: the old one goes first.
     for listener in in_the_way {
-        steps.extend(removal(side.seen, listener, "another protocol is wanted on its port"));
+        steps.extend(delete_listener(side.observed, listener, "another protocol is wanted on its port"));
     }
     for (listener, members) in wanted.listeners.iter().zip(members) {
         steps.extend(one_listener(side, listener, members));
     }
     for listener in others {
-        steps.extend(removal(side.seen, listener, "no port wants it"));
+        steps.extend(delete_listener(side.observed, listener, "no port wants it"));
     }
-    steps.extend(orphans(side));
-    if side.standing.former.is_some() {
+    steps.extend(unused_pools(side));
+    if side.ownership.former_names.is_some() {
         steps.extend(own_tag(side));
     }
     Ok(steps)
 }
 
 /// Plans the members of what is there and nothing else, whatever else is to become of it.
-pub fn membership(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]) -> Vec<Step> {
-    let one = |(wanted, members, pool): (&WantedListener, &Vec<WantedMember>, &Pool)| {
+pub fn plan_members_only(
+    side: &PlanInput<'_>,
+    wanted: &DesiredLoadBalancer,
+    members: &[Vec<DesiredMember>],
+) -> Vec<PlannedAction> {
+    let one = |(wanted, members, pool): (&DesiredListener, &Vec<DesiredMember>, &Pool)| {
         pools::plan_members(side, wanted, members, Some(pool))
     };
     pools_there(side, wanted, members).flat_map(one).collect()
@@ -122,16 +126,20 @@ pub fn membership(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>
 
 /// Plans the members of what is there for a Service that is invalid: they are to be like those that serve, because port, check
 /// and subnet may be read wrongly.
-pub fn following(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]) -> Vec<Step> {
-    let one = |(wanted, members, pool): (&WantedListener, &Vec<WantedMember>, &Pool)| {
-        let Some(first) = side.seen.members.get(&pool.id).and_then(|seen| seen.first()) else { return Vec::new() };
-        let like = |member: &WantedMember| WantedMember {
+pub fn following(
+    side: &PlanInput<'_>,
+    wanted: &DesiredLoadBalancer,
+    members: &[Vec<DesiredMember>],
+) -> Vec<PlannedAction> {
+    let one = |(wanted, members, pool): (&DesiredListener, &Vec<DesiredMember>, &Pool)| {
+        let Some(first) = side.observed.members.get(&pool.id).and_then(|seen| seen.first()) else { return Vec::new() };
+        let like = |member: &DesiredMember| DesiredMember {
             port: first.port,
             monitor_port: first.monitor_port,
             ..member.clone()
         };
         let members: Vec<_> = members.iter().map(like).collect();
-        let side = Side { subnet: first.subnet.as_deref().or(side.subnet), exact_subnet: None, ..*side };
+        let side = PlanInput { subnet: first.subnet.as_deref().or(side.subnet), exact_subnet: None, ..*side };
         pools::plan_members(&side, wanted, &members, Some(pool))
     };
     pools_there(side, wanted, members).flat_map(one).collect()
@@ -140,50 +148,58 @@ pub fn following(side: &Side<'_>, wanted: &Wanted, members: &[Vec<WantedMember>]
 /// Returns the pools that are there, each with the listener that it serves and the members that it is to have. Without a node
 /// port there is no telling what the members should be: those that serve stay.
 fn pools_there<'a>(
-    side: &'a Side<'_>,
-    wanted: &'a Wanted,
-    members: &'a [Vec<WantedMember>],
-) -> impl Iterator<Item = (&'a WantedListener, &'a Vec<WantedMember>, &'a Pool)> {
-    let there = |(wanted, members): (&'a WantedListener, &'a Vec<WantedMember>)| {
-        let pool = side.serving(wanted).and_then(|listener| side.seen.pool_of(listener))?;
+    side: &'a PlanInput<'_>,
+    wanted: &'a DesiredLoadBalancer,
+    members: &'a [Vec<DesiredMember>],
+) -> impl Iterator<Item = (&'a DesiredListener, &'a Vec<DesiredMember>, &'a Pool)> {
+    let there = |(wanted, members): (&'a DesiredListener, &'a Vec<DesiredMember>)| {
+        let pool = side.current_listener(wanted).and_then(|listener| side.observed.pool_of(listener))?;
         wanted.pool.node_port.is_some().then_some((wanted, members, pool))
     };
     wanted.listeners.iter().zip(members).filter_map(there)
 }
 
 /// Plans to take a Service's listeners off a balancer that stays.
-pub fn withdrawal(seen: &Seen, standing: &Standing, tags: bool) -> Vec<Step> {
-    let mine = seen.listeners.iter().filter(|listener| standing.is_mine(listener));
-    let mut steps: Vec<_> = mine.flat_map(|listener| removal(seen, listener, "its Service is gone")).collect();
-    let left: Vec<String> = seen.balancer.tags.iter().filter(|tag| !standing.is_own_tag(tag)).cloned().collect();
-    if tags && left.len() != seen.balancer.tags.len() {
+pub fn plan_removal_from_shared(
+    seen: &ObservedLoadBalancer,
+    standing: &ServiceOwnership,
+    tags: bool,
+) -> Vec<PlannedAction> {
+    let mine = seen.listeners.iter().filter(|listener| standing.owns_listener(listener));
+    let mut steps: Vec<_> = mine.flat_map(|listener| delete_listener(seen, listener, "its Service is gone")).collect();
+    let left: Vec<String> = seen.load_balancer.tags.iter().filter(|tag| !standing.is_own_tag(tag)).cloned().collect();
+    if tags && left.len() != seen.load_balancer.tags.len() {
         let update = LoadBalancerUpdate { tags: Patch::Set(left), ..LoadBalancerUpdate::default() };
-        steps.push(Step::new(Change::Balancer(update), &*seen.balancer.name, "the Service of a tag is gone"));
+        steps.push(PlannedAction::new(
+            ActionKind::UpdateLoadBalancer(update),
+            &*seen.load_balancer.name,
+            "the Service of a tag is gone",
+        ));
     }
     steps
 }
 
 /// Plans to take everything off a balancer that is to be deleted.
-pub fn clearance(seen: &Seen) -> Vec<Step> {
+pub fn plan_clear(seen: &ObservedLoadBalancer) -> Vec<PlannedAction> {
     let mut steps = Vec::new();
     for pool in &seen.pools {
         if let Some(monitor) = &pool.monitor.healthmonitor_id {
-            let change = Change::DeleteMonitor(monitor.clone());
-            steps.push(Step::new(change, &**monitor, "its load balancer is to be deleted"));
+            let change = ActionKind::DeleteMonitor(monitor.clone());
+            steps.push(PlannedAction::new(change, &**monitor, "its load balancer is to be deleted"));
         }
-        let change = Change::DeletePool(pool.id.clone());
-        steps.push(Step::new(change, &*pool.name, "its load balancer is to be deleted"));
+        let change = ActionKind::DeletePool(pool.id.clone());
+        steps.push(PlannedAction::new(change, &*pool.name, "its load balancer is to be deleted"));
     }
     for listener in &seen.listeners {
-        let change = Change::DeleteListener(listener.id.clone());
-        steps.push(Step::new(change, &*listener.name, "its load balancer is to be deleted"));
+        let change = ActionKind::DeleteListener(listener.id.clone());
+        steps.push(PlannedAction::new(change, &*listener.name, "its load balancer is to be deleted"));
     }
     steps
 }
 
 /// Checks that the balancer may be used.
-fn sharing(side: &Side<'_>, wanted: &Wanted, most: usize) -> Result<(), CloudError> {
-    let (balancer, standing) = (&side.seen.balancer, side.standing);
+fn check_sharing(side: &PlanInput<'_>, wanted: &DesiredLoadBalancer, most: usize) -> Result<(), CloudError> {
+    let (balancer, standing) = (&side.observed.load_balancer, side.ownership);
     if standing.owner {
         return Ok(());
     }
@@ -195,7 +211,8 @@ fn sharing(side: &Side<'_>, wanted: &Wanted, most: usize) -> Result<(), CloudErr
     if wanted.internal {
         return refuse(format!("internal Service cannot share load balancer {id}"));
     }
-    let (others, listed) = (standing.others(balancer).count(), balancer.tags.iter().any(|t| standing.is_own_tag(t)));
+    let (others, listed) =
+        (standing.other_service_tags(balancer).count(), balancer.tags.iter().any(|t| standing.is_own_tag(t)));
     if !listed && others + 1 > most {
         return refuse(format!("load balancer {id} already has {others} Services, and max-shared-lb is {most}"));
     }
@@ -203,16 +220,16 @@ fn sharing(side: &Side<'_>, wanted: &Wanted, most: usize) -> Result<(), CloudErr
 }
 
 /// Tells whether a listener is on the port of a wanted one. Octavia counts by transport: HTTP is on TCP's ports.
-fn has_port_of(seen: &Listener, wanted: &WantedListener) -> bool {
+fn has_port_of(seen: &Listener, wanted: &DesiredListener) -> bool {
     let place = (transport(seen.protocol.as_str()), seen.protocol_port);
     place == (transport(wanted.protocol.as_str()), wanted.port)
 }
 
 /// Checks that a port is not another's.
-pub fn conflict(side: &Side<'_>, wanted: &WantedListener) -> Result<(), CloudError> {
-    match side.seen.listeners.iter().find(|seen| has_port_of(seen, wanted)) {
-        Some(seen) if !side.standing.is_mine(seen) => {
-            let (port, id) = (wanted.label(), &side.seen.balancer.id);
+pub fn check_port_conflict(side: &PlanInput<'_>, wanted: &DesiredListener) -> Result<(), CloudError> {
+    match side.observed.listeners.iter().find(|seen| has_port_of(seen, wanted)) {
+        Some(seen) if !side.ownership.owns_listener(seen) => {
+            let (port, id) = (wanted.label(), &side.observed.load_balancer.id);
             let message = format!("the listener port {port} already exists on load balancer {id}");
             Err(CloudError::new(ErrorKind::Conflict, message))
         }
@@ -221,8 +238,8 @@ pub fn conflict(side: &Side<'_>, wanted: &WantedListener) -> Result<(), CloudErr
 }
 
 /// Puts the Service's tag on the balancer, and its new name if the cluster was renamed.
-fn own_tag(side: &Side<'_>) -> Option<Step> {
-    let (balancer, standing) = (&side.seen.balancer, side.standing);
+fn own_tag(side: &PlanInput<'_>) -> Option<PlannedAction> {
+    let (balancer, standing) = (&side.observed.load_balancer, side.ownership);
     let mut update = LoadBalancerUpdate::default();
     let mut why = Vec::new();
     let tags = standing.tagged(&balancer.tags);
@@ -230,45 +247,46 @@ fn own_tag(side: &Side<'_>) -> Option<Step> {
         update.tags = Patch::Set(tags);
         why.push("the Service's tag is missing");
     }
-    if let Some(former) = &standing.former
+    if let Some(former) = &standing.former_names
         && *former.name == *balancer.name
     {
         update.name = Patch::Set(standing.name.to_string());
         why.push("the cluster was renamed");
     }
-    (!why.is_empty()).then(|| Step::new(Change::Balancer(update), &*balancer.name, why.join(", ")))
+    (!why.is_empty())
+        .then(|| PlannedAction::new(ActionKind::UpdateLoadBalancer(update), &*balancer.name, why.join(", ")))
 }
 
 /// Gives listeners of this Service, their pools and monitors the new name of the cluster, and on its own balancer those of
 /// others too. Tags of listeners are compared with the rest of them.
-fn renamed_children(side: &Side<'_>) -> Vec<Step> {
-    let standing = side.standing;
-    let goes_along = |listener: &&Listener| standing.is_mine(listener) || standing.renames_all();
+fn renamed_children(side: &PlanInput<'_>) -> Vec<PlannedAction> {
+    let standing = side.ownership;
+    let goes_along = |listener: &&Listener| standing.owns_listener(listener) || standing.renames_all();
     let why = "the cluster was renamed";
     let mut steps = Vec::new();
-    for listener in side.seen.listeners.iter().filter(goes_along) {
-        let pool = side.seen.pool_of(listener);
-        if let Some(monitor) = pool.and_then(|pool| side.seen.monitor_of(pool))
+    for listener in side.observed.listeners.iter().filter(goes_along) {
+        let pool = side.observed.pool_of(listener);
+        if let Some(monitor) = pool.and_then(|pool| side.observed.monitor_of(pool))
             && let Some(name) = standing.renamed(&monitor.name)
         {
             let update = HealthMonitorUpdate { name: Patch::Set(name.into()), ..HealthMonitorUpdate::default() };
-            let change = Change::UpdateMonitor(monitor.id.clone(), Box::new(update));
-            steps.push(Step::new(change, &*monitor.name, why));
+            let change = ActionKind::UpdateMonitor(monitor.id.clone(), Box::new(update));
+            steps.push(PlannedAction::new(change, &*monitor.name, why));
         }
         if let Some(pool) = pool
             && let Some(name) = standing.renamed(&pool.name)
         {
             let update = PoolUpdate { name: Patch::Set(name.into()), ..PoolUpdate::default() };
-            steps.push(Step::new(Change::UpdatePool(pool.id.clone(), Box::new(update)), &*pool.name, why));
+            steps.push(PlannedAction::new(ActionKind::UpdatePool(pool.id.clone(), Box::new(update)), &*pool.name, why));
         }
         steps.extend(renamed_listener(side, listener, why));
     }
     steps
 }
 
-fn renamed_listener(side: &Side<'_>, listener: &Listener, why: &str) -> Option<Step> {
-    let standing = side.standing;
-    let mine = standing.is_mine(listener);
+fn renamed_listener(side: &PlanInput<'_>, listener: &Listener, why: &str) -> Option<PlannedAction> {
+    let standing = side.ownership;
+    let mine = standing.owns_listener(listener);
     let tags = if mine { standing.tagged(&listener.tags) } else { standing.retagged(&listener.tags) };
     let name = standing.renamed(&listener.name);
     // Of others the tags alone may be left to do.
@@ -280,55 +298,63 @@ fn renamed_listener(side: &Side<'_>, listener: &Listener, why: &str) -> Option<S
         tags: if side.features.tags { Patch::Set(tags) } else { Patch::Keep },
         ..ListenerUpdate::default()
     };
-    Some(Step::new(Change::UpdateListener(listener.id.clone(), Box::new(update)), &*listener.name, why))
+    Some(PlannedAction::new(ActionKind::UpdateListener(listener.id.clone(), Box::new(update)), &*listener.name, why))
 }
 
-fn one_listener(side: &Side<'_>, wanted: &WantedListener, members: &[WantedMember]) -> Vec<Step> {
+fn one_listener(side: &PlanInput<'_>, wanted: &DesiredListener, members: &[DesiredMember]) -> Vec<PlannedAction> {
     let mut steps = Vec::new();
     let seen = side.listener_of(wanted);
     match seen {
         None => {
             let body = Box::new(body::listener(wanted, side.name, side.features));
             let name = names::listener(wanted.index, side.name);
-            steps.push(Step::new(Change::CreateListener(body), name, format!("port {} has none", wanted.label())));
+            steps.push(PlannedAction::new(
+                ActionKind::CreateListener(body),
+                name,
+                format!("port {} has none", wanted.label()),
+            ));
         }
         Some(seen) => {
             if let Some((update, why)) = listeners::differences(side, wanted, seen) {
-                let change = Change::UpdateListener(seen.id.clone(), Box::new(update));
-                steps.push(Step::new(change, &*seen.name, format!("differs: {}", why.join(", "))));
+                let change = ActionKind::UpdateListener(seen.id.clone(), Box::new(update));
+                steps.push(PlannedAction::new(change, &*seen.name, format!("differs: {}", why.join(", "))));
             }
         }
     }
-    let pool = seen.and_then(|listener| side.seen.pool_of(listener));
+    let pool = seen.and_then(|listener| side.observed.pool_of(listener));
     steps.extend(pools::plan(side, wanted, members, pool));
     steps
 }
 
 /// Returns listeners of this Service that no port wants.
-fn surplus<'a>(side: &'a Side<'a>, wanted: &'a Wanted) -> impl Iterator<Item = &'a Listener> {
+fn unwanted_listeners<'a>(
+    side: &'a PlanInput<'a>,
+    wanted: &'a DesiredLoadBalancer,
+) -> impl Iterator<Item = &'a Listener> {
     let used: BTreeSet<&str> =
         wanted.listeners.iter().filter_map(|wanted| side.listener_of(wanted)).map(|seen| &*seen.id).collect();
-    let mine = side.seen.listeners.iter().filter(|listener| side.standing.is_mine(listener));
+    let mine = side.observed.listeners.iter().filter(|listener| side.ownership.owns_listener(listener));
     mine.filter(move |listener| !used.contains(&*listener.id))
 }
 
 /// Takes a listener away: its pool first, since a pool without its listener is hard to find again.
-fn removal(seen: &Seen, listener: &Listener, why: &str) -> Vec<Step> {
+fn delete_listener(seen: &ObservedLoadBalancer, listener: &Listener, why: &str) -> Vec<PlannedAction> {
     let pool = seen.pool_of(listener).filter(|pool| pool.listeners.iter().all(|of| of.id == listener.id));
-    let pool = pool.map(|pool| Step::new(Change::DeletePool(pool.id.clone()), &*pool.name, why));
-    let listener = Step::new(Change::DeleteListener(listener.id.clone()), &*listener.name, why);
+    let pool = pool.map(|pool| PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, why));
+    let listener = PlannedAction::new(ActionKind::DeleteListener(listener.id.clone()), &*listener.name, why);
     pool.into_iter().chain([listener]).collect()
 }
 
 /// Takes away pools that are called as this Service's and serve no listener.
-fn orphans<'a>(side: &'a Side<'a>) -> impl Iterator<Item = Step> + 'a {
+fn unused_pools<'a>(side: &'a PlanInput<'a>) -> impl Iterator<Item = PlannedAction> + 'a {
     let is_used = |pool: &Pool| {
         let by = |listener: &Listener| listener.default_pool_id.as_deref() == Some(&*pool.id);
-        !pool.listeners.is_empty() || side.seen.listeners.iter().any(by)
+        !pool.listeners.is_empty() || side.observed.listeners.iter().any(by)
     };
     let orphaned =
-        side.seen.pools.iter().filter(move |pool| names::is_pool_of(&pool.name, side.name) && !is_used(pool));
-    orphaned.map(|pool| Step::new(Change::DeletePool(pool.id.clone()), &*pool.name, "it serves no listener"))
+        side.observed.pools.iter().filter(move |pool| names::is_pool_of(&pool.name, side.name) && !is_used(pool));
+    orphaned
+        .map(|pool| PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, "it serves no listener"))
 }
 
 #[cfg(test)]

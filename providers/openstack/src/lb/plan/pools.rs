@@ -7,24 +7,24 @@ use openstack_api::octavia::{
     PoolUpdate, SessionPersistence,
 };
 
-use super::{Change, Side, Step};
+use super::{ActionKind, PlanInput, PlannedAction};
 use crate::lb::{
     body,
-    model::{WantedListener, WantedPool},
+    members::DesiredMember,
+    model::{DesiredListener, DesiredPool},
     names,
-    nodes::WantedMember,
-    seen::SeenMember,
+    seen::ObservedMember,
 };
 
 /// Returns what to change of a pool, and in which points it differs.
-pub(super) fn differences(wanted: &WantedPool, seen: &Pool) -> Option<(PoolUpdate, Vec<&'static str>)> {
+pub(super) fn differences(wanted: &DesiredPool, seen: &Pool) -> Option<(PoolUpdate, Vec<&'static str>)> {
     let (mut update, mut why) = (PoolUpdate::default(), Vec::new());
     if *wanted.method != *seen.lb_algorithm.as_str() {
         update.lb_algorithm = Patch::Set(LbAlgorithm::from(&*wanted.method));
         why.push("algorithm");
     }
     let by_source = seen.session_persistence.as_ref().map(|found| found.kind == PersistenceType::SourceIp);
-    match (wanted.sticky, by_source) {
+    match (wanted.session_persistence, by_source) {
         (true, Some(true)) | (false, None) => {}
         (true, _) => {
             update.session_persistence = Patch::Set(SessionPersistence::SOURCE_IP);
@@ -40,29 +40,33 @@ pub(super) fn differences(wanted: &WantedPool, seen: &Pool) -> Option<(PoolUpdat
 
 /// Plans a listener's pool with members and monitor. Nothing of it may be there.
 pub(super) fn plan(
-    side: &Side<'_>,
-    wanted: &WantedListener,
-    members: &[WantedMember],
+    side: &PlanInput<'_>,
+    wanted: &DesiredListener,
+    members: &[DesiredMember],
     seen: Option<&Pool>,
-) -> Vec<Step> {
+) -> Vec<PlannedAction> {
     let mut steps = Vec::new();
     let fits = |pool: &&Pool| pool.protocol.as_str() == wanted.pool.protocol.as_str();
     let kept = seen.filter(fits);
     let name = names::pool(wanted.index, side.name);
     if let (Some(pool), None) = (seen, kept) {
         let why = format!("its protocol is {} and not {}", pool.protocol, wanted.pool.protocol.as_str());
-        steps.push(Step::new(Change::DeletePool(pool.id.clone()), &*pool.name, why));
+        steps.push(PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, why));
     }
     match kept {
         None => {
             let listener = side.listener_of(wanted).map(|listener| listener.id.clone());
             let body = Box::new(body::pool(wanted, side.name));
-            steps.push(Step::new(Change::CreatePool(listener, body), name, "it is not there"));
+            steps.push(PlannedAction::new(ActionKind::CreatePool(listener, body), name, "it is not there"));
         }
         Some(pool) => {
             if let Some((update, why)) = differences(&wanted.pool, pool) {
                 let why = format!("differs: {}", why.join(", "));
-                steps.push(Step::new(Change::UpdatePool(pool.id.clone(), Box::new(update)), &*pool.name, why));
+                steps.push(PlannedAction::new(
+                    ActionKind::UpdatePool(pool.id.clone(), Box::new(update)),
+                    &*pool.name,
+                    why,
+                ));
             }
         }
     }
@@ -73,64 +77,70 @@ pub(super) fn plan(
 
 /// Plans the members of a pool.
 pub(super) fn plan_members(
-    side: &Side<'_>,
-    wanted: &WantedListener,
-    members: &[WantedMember],
+    side: &PlanInput<'_>,
+    wanted: &DesiredListener,
+    members: &[DesiredMember],
     pool: Option<&Pool>,
-) -> Vec<Step> {
-    let seen: &[SeenMember] = pool.and_then(|pool| side.seen.members.get(&pool.id)).map_or(&[], |members| members);
-    let view = View::new(side, members, seen);
+) -> Vec<PlannedAction> {
+    let seen: &[ObservedMember] =
+        pool.and_then(|pool| side.observed.members.get(&pool.id)).map_or(&[], |members| members);
+    let view = MemberDiff::new(side, members, seen);
     let object = pool.map_or_else(|| names::pool(wanted.index, side.name), |pool| (&*pool.name).into());
-    let Some(why) = view.why() else { return Vec::new() };
+    let Some(why) = view.reason() else { return Vec::new() };
     let id = pool.map(|pool| pool.id.clone());
-    if side.serial {
-        return view.one_by_one(side, id.as_deref()).into_iter().map(|c| Step::new(c, object.clone(), &*why)).collect();
+    if side.serial_api_calls {
+        return view
+            .single_changes(side, id.as_deref())
+            .into_iter()
+            .map(|c| PlannedAction::new(c, object.clone(), &*why))
+            .collect();
     }
-    vec![Step::new(Change::SetMembers(id, view.list(side)), object, why)]
+    vec![PlannedAction::new(ActionKind::SetMembers(id, view.list(side)), object, why)]
 }
 
 /// How the members of a pool differ.
-struct View<'a> {
-    wanted: &'a [WantedMember],
-    seen: BTreeMap<(&'a str, u16), &'a SeenMember>,
+struct MemberDiff<'a> {
+    desired: &'a [DesiredMember],
+    observed: BTreeMap<(&'a str, u16), &'a ObservedMember>,
     keys: Vec<Box<str>>,
     missing: usize,
     surplus: usize,
     changed: usize,
     /// Those in another subnet, which cannot be changed.
-    strayed: BTreeSet<(Box<str>, u16)>,
+    in_wrong_subnet: BTreeSet<(Box<str>, u16)>,
 }
 
-impl<'a> View<'a> {
-    fn new(side: &Side<'_>, wanted: &'a [WantedMember], seen: &'a [SeenMember]) -> Self {
-        let seen: BTreeMap<_, _> = seen.iter().map(|member| (member.key(), member)).collect();
-        let keys: Vec<Box<str>> = wanted.iter().map(|member| member.address.to_string().into()).collect();
-        let there: BTreeSet<(&str, u16)> = keys.iter().zip(wanted).map(|(key, member)| (&**key, member.port)).collect();
-        let surplus = seen.keys().filter(|key| !there.contains(*key)).count();
-        let (mut missing, mut changed, mut strayed) = (0, 0, BTreeSet::new());
-        for (key, member) in keys.iter().zip(wanted) {
-            match seen.get(&(&**key, member.port)) {
+impl<'a> MemberDiff<'a> {
+    fn new(side: &PlanInput<'_>, desired: &'a [DesiredMember], seen: &'a [ObservedMember]) -> Self {
+        let observed: BTreeMap<_, _> = seen.iter().map(|member| (member.key(), member)).collect();
+        let keys: Vec<Box<str>> = desired.iter().map(|member| member.address.to_string().into()).collect();
+        let there: BTreeSet<(&str, u16)> =
+            keys.iter().zip(desired).map(|(key, member)| (&**key, member.port)).collect();
+        let surplus = observed.keys().filter(|key| !there.contains(*key)).count();
+        let (mut missing, mut changed, mut in_wrong_subnet) = (0, 0, BTreeSet::new());
+        for (key, member) in keys.iter().zip(desired) {
+            match observed.get(&(&**key, member.port)) {
                 None => missing += 1,
                 Some(found) => {
                     let elsewhere = side.exact_subnet.is_some() && found.subnet.as_deref() != side.exact_subnet;
                     // Upstream names no subnet for members that it makes one by one, and they serve.
-                    let astray = elsewhere && !(side.serial && found.subnet.is_none());
+                    let astray = elsewhere && !(side.serial_api_calls && found.subnet.is_none());
                     if astray {
-                        strayed.insert((key.clone(), member.port));
+                        in_wrong_subnet.insert((key.clone(), member.port));
                     }
                     changed += usize::from(found.weight != 1 || found.monitor_port != member.monitor_port);
                 }
             }
         }
-        Self { wanted, seen, keys, missing, surplus, changed, strayed }
+        Self { desired, observed, keys, missing, surplus, changed, in_wrong_subnet }
     }
 
-    fn why(&self) -> Option<String> {
+    fn reason(&self) -> Option<String> {
         let counts = [
             (self.missing, "missing"),
             (self.surplus, "surplus"),
             (self.changed, "changed"),
-            (self.strayed.len(), "in another subnet"),
+            (self.in_wrong_subnet.len(), "in another subnet"),
         ];
         let parts: Vec<_> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
         (!parts.is_empty()).then(|| format!("members: {}", parts.join(", ")))
@@ -138,37 +148,37 @@ impl<'a> View<'a> {
 
     /// Returns those that are taken out so that they can be made again in their subnet: half of them at most, and none
     /// while others are missing, so that the rest can serve.
-    fn outcasts(&self) -> BTreeSet<&(Box<str>, u16)> {
-        let most = if self.missing > 0 { 0 } else { self.strayed.len().min(self.wanted.len().div_ceil(2)) };
-        self.strayed.iter().take(most).collect()
+    fn members_to_recreate(&self) -> BTreeSet<&(Box<str>, u16)> {
+        let most = if self.missing > 0 { 0 } else { self.in_wrong_subnet.len().min(self.desired.len().div_ceil(2)) };
+        self.in_wrong_subnet.iter().take(most).collect()
     }
 
     /// Returns the whole list of a batch.
-    fn list(&self, side: &Side<'_>) -> Vec<MemberCreate> {
-        let outcasts = self.outcasts();
-        let stays = |at: &usize| !outcasts.contains(&(self.keys[*at].clone(), self.wanted[*at].port));
+    fn list(&self, side: &PlanInput<'_>) -> Vec<MemberCreate> {
+        let outcasts = self.members_to_recreate();
+        let stays = |at: &usize| !outcasts.contains(&(self.keys[*at].clone(), self.desired[*at].port));
         let body = |at: usize| {
-            let member = &self.wanted[at];
-            let found = self.seen.get(&(&*self.keys[at], member.port));
+            let member = &self.desired[at];
+            let found = self.observed.get(&(&*self.keys[at], member.port));
             let subnet = found.map_or(side.subnet, |found| found.subnet.as_deref());
             MemberCreate {
                 weight: found.filter(|found| found.weight != 1).map(|_| 1),
                 ..body::member(member, subnet, false)
             }
         };
-        (0..self.wanted.len()).filter(stays).map(body).collect()
+        (0..self.desired.len()).filter(stays).map(body).collect()
     }
 
     /// Returns the changes of single members: those that are missing first, so that there is always somebody.
-    fn one_by_one(&self, side: &Side<'_>, pool: Option<&str>) -> Vec<Change> {
+    fn single_changes(&self, side: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
         let mut changes = Vec::new();
         let (mut updates, mut there) = (Vec::new(), BTreeSet::new());
-        for (key, member) in self.keys.iter().zip(self.wanted) {
+        for (key, member) in self.keys.iter().zip(self.desired) {
             there.insert((&**key, member.port));
-            match self.seen.get(&(&**key, member.port)) {
+            match self.observed.get(&(&**key, member.port)) {
                 None => {
                     let body = body::member(member, side.subnet, true);
-                    changes.push(Change::CreateMember(pool.map(Into::into), body));
+                    changes.push(ActionKind::CreateMember(pool.map(Into::into), body));
                 }
                 Some(found) if found.weight != 1 || found.monitor_port != member.monitor_port => {
                     let update = MemberUpdate {
@@ -182,21 +192,21 @@ impl<'a> View<'a> {
             }
         }
         let Some(pool) = pool else { return changes };
-        changes.extend(updates.into_iter().map(|(id, update)| Change::UpdateMember(pool.into(), id, update)));
-        let outcasts = self.outcasts();
+        changes.extend(updates.into_iter().map(|(id, update)| ActionKind::UpdateMember(pool.into(), id, update)));
+        let outcasts = self.members_to_recreate();
         let goes = |key: &(&str, u16)| !there.contains(key) || outcasts.contains(&(key.0.into(), key.1));
-        let gone = self.seen.iter().filter(|(key, _)| goes(key)).filter_map(|(_, found)| found.id.clone());
-        changes.extend(gone.map(|id| Change::DeleteMember(pool.into(), id)));
+        let gone = self.observed.iter().filter(|(key, _)| goes(key)).filter_map(|(_, found)| found.id.clone());
+        changes.extend(gone.map(|id| ActionKind::DeleteMember(pool.into(), id)));
         changes
     }
 }
 
 /// Plans the monitor of a pool.
-pub(super) fn plan_monitor(side: &Side<'_>, wanted: &WantedListener, pool: Option<&Pool>) -> Vec<Step> {
-    let seen = pool.and_then(|pool| side.seen.monitor_of(pool));
+pub(super) fn plan_monitor(side: &PlanInput<'_>, wanted: &DesiredListener, pool: Option<&Pool>) -> Vec<PlannedAction> {
+    let seen = pool.and_then(|pool| side.observed.monitor_of(pool));
     let Some(monitor) = &wanted.pool.monitor else {
         let gone = |seen: &HealthMonitor| {
-            Step::new(Change::DeleteMonitor(seen.id.clone()), &*seen.name, "members are not to be checked")
+            PlannedAction::new(ActionKind::DeleteMonitor(seen.id.clone()), &*seen.name, "members are not to be checked")
         };
         return seen.map(gone).into_iter().collect();
     };
@@ -204,13 +214,13 @@ pub(super) fn plan_monitor(side: &Side<'_>, wanted: &WantedListener, pool: Optio
     let kept = seen.filter(|seen| seen.kind.as_str() == monitor.kind.as_str());
     if let (Some(seen), None) = (seen, kept) {
         let why = format!("its type is {} and not {}", seen.kind, monitor.kind.as_str());
-        steps.push(Step::new(Change::DeleteMonitor(seen.id.clone()), &*seen.name, why));
+        steps.push(PlannedAction::new(ActionKind::DeleteMonitor(seen.id.clone()), &*seen.name, why));
     }
     let body = body::monitor(monitor, wanted.index, side.name);
     match kept {
         None => {
-            let change = Change::CreateMonitor(pool.map(|pool| pool.id.clone()), Box::new(body));
-            steps.push(Step::new(change, name, "it is not there"));
+            let change = ActionKind::CreateMonitor(pool.map(|pool| pool.id.clone()), Box::new(body));
+            steps.push(PlannedAction::new(change, name, "it is not there"));
         }
         Some(seen) => {
             let differs = |wanted: &Option<String>, seen: &Option<String>| wanted.is_some() && wanted != seen;
@@ -235,8 +245,8 @@ pub(super) fn plan_monitor(side: &Side<'_>, wanted: &WantedListener, pool: Optio
                     expected_codes: text(&body.expected_codes, &seen.expected_codes),
                     ..HealthMonitorUpdate::default()
                 };
-                let change = Change::UpdateMonitor(seen.id.clone(), Box::new(update));
-                steps.push(Step::new(change, &*seen.name, "it differs"));
+                let change = ActionKind::UpdateMonitor(seen.id.clone(), Box::new(update));
+                steps.push(PlannedAction::new(change, &*seen.name, "it differs"));
             }
         }
     }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::lb::{
-    features::Driver, interpret, model::OwnerName, ownership::standing, seen::SeenMember, settings::Settings,
+    features::Driver, model::ServiceKey, ownership::service_ownership, seen::ObservedMember,
+    settings::LoadBalancerSettings, spec,
 };
 
 const NAME: &str = "kube_service_c1_ns_web";
@@ -43,8 +44,8 @@ fn balancer(name: &str, tags: &[&str]) -> LoadBalancer {
 }
 
 /// A balancer of this Service with a listener for each port.
-fn seen(ports: &[(&str, &str, u16)]) -> Seen {
-    let mut seen = Seen::bare(balancer(NAME, &[NAME]));
+fn seen(ports: &[(&str, &str, u16)]) -> ObservedLoadBalancer {
+    let mut seen = ObservedLoadBalancer::new(balancer(NAME, &[NAME]));
     for (id, protocol, port) in ports {
         seen.listeners.push(listener(id, protocol, *port, &[NAME]));
         let of_pool = if matches!(*protocol, "TERMINATED_HTTPS") { "HTTP" } else { protocol };
@@ -54,12 +55,12 @@ fn seen(ports: &[(&str, &str, u16)]) -> Seen {
     seen
 }
 
-fn member(address: &str, port: u16) -> SeenMember {
+fn member(address: &str, port: u16) -> ObservedMember {
     let (id, subnet) = (Some(format!("m-{address}").into()), Some("subnet".into()));
-    SeenMember { id, address: address.into(), port, weight: 1, subnet, monitor_port: None }
+    ObservedMember { id, address: address.into(), port, weight: 1, subnet, monitor_port: None }
 }
 
-fn wanted_with(ports: &[u16], annotations: &[(&str, &str)], settings: &Settings) -> Wanted {
+fn wanted_with(ports: &[u16], annotations: &[(&str, &str)], settings: &LoadBalancerSettings) -> DesiredLoadBalancer {
     let ports = ports.iter().map(|port| ccm_core::k8s::ServicePort {
         name: format!("p{port}").into(),
         protocol: ccm_core::k8s::Protocol::Tcp,
@@ -72,15 +73,15 @@ fn wanted_with(ports: &[u16], annotations: &[(&str, &str)], settings: &Settings)
     let annotations: BTreeMap<_, _> = annotations.iter().map(|(k, v)| (key(k), (*v).into())).collect();
     let ports = ports.collect();
     let service = ServiceView { ports, annotations, uid: "uid".into(), ..ServiceView::named("ns", "web") };
-    *interpret::read(&service, settings, features(), "c1").wanted.unwrap()
+    *spec::parse(&service, settings, features(), "c1").desired.unwrap()
 }
 
-fn wanted(ports: &[u16], annotations: &[(&str, &str)]) -> Wanted {
-    wanted_with(ports, annotations, &Settings::default())
+fn wanted(ports: &[u16], annotations: &[(&str, &str)]) -> DesiredLoadBalancer {
+    wanted_with(ports, annotations, &LoadBalancerSettings::default())
 }
 
-fn backends(addresses: &[&str]) -> Vec<crate::lb::nodes::Backend> {
-    let backend = |address: &&str| crate::lb::nodes::Backend {
+fn backends(addresses: &[&str]) -> Vec<crate::lb::members::NodeBackend> {
+    let backend = |address: &&str| crate::lb::members::NodeBackend {
         node: format!("node-{address}").into(),
         address: address.parse().unwrap(),
         server: None,
@@ -89,8 +90,8 @@ fn backends(addresses: &[&str]) -> Vec<crate::lb::nodes::Backend> {
 }
 
 struct Case<'a> {
-    seen: &'a Seen,
-    wanted: &'a Wanted,
+    seen: &'a ObservedLoadBalancer,
+    wanted: &'a DesiredLoadBalancer,
     addresses: &'a [&'a str],
     serial: bool,
     exact: Option<&'a str>,
@@ -98,27 +99,27 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(seen: &'a Seen, wanted: &'a Wanted) -> Self {
+    fn new(seen: &'a ObservedLoadBalancer, wanted: &'a DesiredLoadBalancer) -> Self {
         Self { seen, wanted, addresses: &["10.0.0.11"], serial: false, exact: None, shown: true }
     }
 
-    fn side<T>(&self, then: impl FnOnce(&Side<'_>) -> T) -> T {
-        let standing = standing("c1", &self.wanted.owner, self.shown, &self.seen.balancer);
-        then(&Side {
-            seen: self.seen,
-            standing: &standing,
+    fn side<T>(&self, then: impl FnOnce(&PlanInput<'_>) -> T) -> T {
+        let standing = service_ownership("c1", &self.wanted.owner, self.shown, &self.seen.load_balancer);
+        then(&PlanInput {
+            observed: self.seen,
+            ownership: &standing,
             features: features(),
-            serial: self.serial,
+            serial_api_calls: self.serial,
             name: &self.wanted.name,
             subnet: self.exact.or(Some("subnet")),
             exact_subnet: self.exact,
         })
     }
 
-    fn plan(&self) -> Result<Vec<Step>, CloudError> {
+    fn plan(&self) -> Result<Vec<PlannedAction>, CloudError> {
         let backends = backends(self.addresses);
         let members: Vec<_> =
-            self.wanted.listeners.iter().map(|l| crate::lb::nodes::members(&l.pool, &backends)).collect();
+            self.wanted.listeners.iter().map(|l| crate::lb::members::members(&l.pool, &backends)).collect();
         self.side(|side| plan(side, self.wanted, &members, 2))
     }
 
@@ -127,45 +128,45 @@ impl<'a> Case<'a> {
     }
 }
 
-fn plan_of(seen: &Seen, wanted: &Wanted) -> Vec<String> {
+fn plan_of(seen: &ObservedLoadBalancer, wanted: &DesiredLoadBalancer) -> Vec<String> {
     Case::new(seen, wanted).steps()
 }
 
 /// Operation and object, in short.
-fn short(step: &Step) -> String {
-    let object = match &step.change {
-        Change::Balancer(_) => "lb".to_owned(),
-        Change::CreateListener(body) => format!("{}/{}", body.protocol.as_ref().unwrap(), body.protocol_port),
-        Change::UpdateListener(id, _)
-        | Change::DeleteListener(id)
-        | Change::UpdatePool(id, _)
-        | Change::DeletePool(id)
-        | Change::UpdateMonitor(id, _)
-        | Change::DeleteMonitor(id) => id.clone(),
-        Change::CreatePool(listener, body) => {
+fn short(step: &PlannedAction) -> String {
+    let object = match &step.kind {
+        ActionKind::UpdateLoadBalancer(_) => "lb".to_owned(),
+        ActionKind::CreateListener(body) => format!("{}/{}", body.protocol.as_ref().unwrap(), body.protocol_port),
+        ActionKind::UpdateListener(id, _)
+        | ActionKind::DeleteListener(id)
+        | ActionKind::UpdatePool(id, _)
+        | ActionKind::DeletePool(id)
+        | ActionKind::UpdateMonitor(id, _)
+        | ActionKind::DeleteMonitor(id) => id.clone(),
+        ActionKind::CreatePool(listener, body) => {
             format!("{} on {}", body.protocol.as_ref().unwrap(), listener.as_deref().unwrap_or("new"))
         }
-        Change::SetMembers(pool, members) => {
+        ActionKind::SetMembers(pool, members) => {
             let list: Vec<_> = members.iter().map(|m| format!("{}:{}", m.address, m.protocol_port)).collect();
             format!("{} {}", pool.as_deref().unwrap_or("new"), list.join(" "))
         }
-        Change::CreateMember(_, body) => body.address.clone(),
-        Change::UpdateMember(_, id, _) | Change::DeleteMember(_, id) => id.to_string(),
-        Change::CreateMonitor(pool, body) => {
+        ActionKind::CreateMember(_, body) => body.address.clone(),
+        ActionKind::UpdateMember(_, id, _) | ActionKind::DeleteMember(_, id) => id.to_string(),
+        ActionKind::CreateMonitor(pool, body) => {
             format!("{} on {}", body.kind.as_ref().unwrap(), pool.as_deref().unwrap_or("new"))
         }
     };
-    let call = step.change.call().name().trim_start_matches("loadbalancer_");
+    let call = step.kind.call().name().trim_start_matches("loadbalancer_");
     format!("{call} {object}")
 }
 
-fn body(step: &Step) -> Value {
-    match &step.change {
-        Change::Balancer(update) => serde_json::to_value(update),
-        Change::UpdateListener(_, update) => serde_json::to_value(update),
-        Change::UpdatePool(_, update) => serde_json::to_value(update),
-        Change::UpdateMonitor(_, update) => serde_json::to_value(update),
-        Change::SetMembers(_, members) => serde_json::to_value(members),
+fn body(step: &PlannedAction) -> Value {
+    match &step.kind {
+        ActionKind::UpdateLoadBalancer(update) => serde_json::to_value(update),
+        ActionKind::UpdateListener(_, update) => serde_json::to_value(update),
+        ActionKind::UpdatePool(_, update) => serde_json::to_value(update),
+        ActionKind::UpdateMonitor(_, update) => serde_json::to_value(update),
+        ActionKind::SetMembers(_, members) => serde_json::to_value(members),
         other => panic!("{other:?}"),
     }
     .unwrap()
@@ -204,13 +205,13 @@ fn listeners_that_no_port_wants_go_and_no_others() {
 fn a_port_of_somebody_else_is_a_conflict() {
     let shared = |tags: &[&str], protocol: &str, owner: bool| {
         let name = if owner { NAME } else { OTHER };
-        let mut seen = Seen::bare(balancer(name, &[OTHER]));
+        let mut seen = ObservedLoadBalancer::new(balancer(name, &[OTHER]));
         seen.listeners.push(listener("a", protocol, 9090, tags));
         seen
     };
     let conflicts = |tags: &[&str], owner: bool, protocol: &str, port: u16| {
         let (seen, wanted) = (shared(tags, protocol, owner), wanted(&[port], &[]));
-        let result = Case::new(&seen, &wanted).side(|side| conflict(side, &wanted.listeners[0]));
+        let result = Case::new(&seen, &wanted).side(|side| check_port_conflict(side, &wanted.listeners[0]));
         result.is_err_and(|error| error.to_string().contains("already exists"))
     };
     assert!(!conflicts(&[NAME], false, "TCP", 9090));
@@ -252,7 +253,7 @@ fn tags_and_headers_of_others_stay_on_a_listener() {
 
 #[test]
 fn each_difference_of_a_listener_is_one_change_of_it() {
-    let updates = |there: &Seen, annotations: &[(&str, &str)]| {
+    let updates = |there: &ObservedLoadBalancer, annotations: &[(&str, &str)]| {
         let steps = Case::new(there, &wanted(&[80], annotations)).plan().unwrap();
         steps.iter().map(body).collect::<Vec<_>>()
     };
@@ -268,7 +269,7 @@ fn each_difference_of_a_listener_is_one_change_of_it() {
     assert_eq!(plan_of(&other, &same), [""; 0]);
 }
 
-fn wanted_ranges(ranges: &[&str]) -> Wanted {
+fn wanted_ranges(ranges: &[&str]) -> DesiredLoadBalancer {
     let mut wanted = wanted(&[80], &[]);
     wanted.listeners[0].allowed =
         Some(ranges.iter().map(|range| range.parse::<ipnet::IpNet>().unwrap().trunc()).collect());
@@ -279,7 +280,7 @@ fn wanted_ranges(ranges: &[&str]) -> Wanted {
 fn affinity_and_algorithm_of_a_pool_are_repaired() {
     let mut there = seen(&[("a", "TCP", 80)]);
     let mut sticky = wanted(&[80], &[("lb-method", "SOURCE_IP")]);
-    sticky.listeners[0].pool.sticky = true;
+    sticky.listeners[0].pool.session_persistence = true;
     let steps = Case::new(&there, &sticky).plan().unwrap();
     let both = json!({"lb_algorithm": "SOURCE_IP", "session_persistence": {
         "type": "SOURCE_IP", "cookie_name": null, "persistence_timeout": null, "persistence_granularity": null}});
@@ -321,7 +322,7 @@ fn members_elsewhere_are_moved_half_at_a_time_and_only_to_a_named_subnet() {
     let (mut there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
     let members: Vec<_> = ["10.0.0.11", "10.0.0.12", "10.0.0.13"].map(|address| member(address, 30080)).into();
     there.members.insert("pool-a".into(), members);
-    fn case<'a>(there: &'a Seen, web: &'a Wanted, exact: Option<&'a str>) -> Case<'a> {
+    fn case<'a>(there: &'a ObservedLoadBalancer, web: &'a DesiredLoadBalancer, exact: Option<&'a str>) -> Case<'a> {
         let addresses = &["10.0.0.11", "10.0.0.12", "10.0.0.13"];
         Case { addresses, exact, ..Case::new(there, web) }
     }
@@ -329,9 +330,9 @@ fn members_elsewhere_are_moved_half_at_a_time_and_only_to_a_named_subnet() {
     let mut subnets = Vec::new();
     for _ in 0..6 {
         let steps = case(&there, &web, Some("new")).plan().unwrap();
-        let Some(Step { change: Change::SetMembers(_, members), .. }) = steps.first() else { break };
+        let Some(PlannedAction { kind: ActionKind::SetMembers(_, members), .. }) = steps.first() else { break };
         assert!(!members.is_empty(), "somebody always serves");
-        there.members.insert("pool-a".into(), members.iter().map(SeenMember::from).collect());
+        there.members.insert("pool-a".into(), members.iter().map(ObservedMember::from).collect());
         subnets.push(members.iter().filter(|member| member.subnet_id.as_deref() == Some("new")).count());
     }
     assert_eq!(subnets, [0, 2, 2, 3]);
@@ -350,7 +351,8 @@ fn serial_drivers_get_members_one_by_one() {
 #[test]
 fn members_that_upstream_made_one_by_one_without_a_subnet_stay() {
     let (mut there, web) = (seen(&[("a", "TCP", 80)]), wanted(&[80], &[]));
-    let steps = |there: &Seen, serial| Case { serial, exact: Some("new"), ..Case::new(there, &web) }.steps();
+    let steps =
+        |there: &ObservedLoadBalancer, serial| Case { serial, exact: Some("new"), ..Case::new(there, &web) }.steps();
     assert_eq!(steps(&there, true).len(), 1, "one in another subnet is moved");
     there.members.get_mut("pool-a").unwrap()[0].subnet = None;
     assert_eq!(steps(&there, true), [""; 0]);
@@ -384,7 +386,7 @@ fn monitors_are_made_changed_made_anew_and_deleted() {
 
 #[test]
 fn a_secondary_marks_the_balancer_before_it_puts_anything_on_it() {
-    let mut shared = Seen::bare(balancer(OTHER, &[OTHER, "team"]));
+    let mut shared = ObservedLoadBalancer::new(balancer(OTHER, &[OTHER, "team"]));
     shared.listeners.push(listener("o", "TCP", 443, &[OTHER]));
     let web = wanted(&[80], &[]);
     let steps = Case::new(&shared, &web).plan().unwrap();
@@ -396,19 +398,19 @@ fn a_secondary_marks_the_balancer_before_it_puts_anything_on_it() {
 #[test]
 fn a_balancer_is_shared_within_limits() {
     let third = "kube_service_c1_ns_third";
-    let refused = |tags: &[&str], settings: &Settings| {
-        let shared = Seen::bare(balancer(OTHER, tags));
+    let refused = |tags: &[&str], settings: &LoadBalancerSettings| {
+        let shared = ObservedLoadBalancer::new(balancer(OTHER, tags));
         Case::new(&shared, &wanted_with(&[80], &[], settings)).plan().map_err(|error| error.to_string())
     };
-    assert!(refused(&[OTHER], &Settings::default()).is_ok());
-    assert!(refused(&[OTHER, third], &Settings::default()).unwrap_err().contains("max-shared-lb is 2"));
-    assert!(refused(&[OTHER, third, NAME], &Settings::default()).is_ok(), "it is on it already");
-    let internal = Settings { internal: true, ..Settings::default() };
+    assert!(refused(&[OTHER], &LoadBalancerSettings::default()).is_ok());
+    assert!(refused(&[OTHER, third], &LoadBalancerSettings::default()).unwrap_err().contains("max-shared-lb is 2"));
+    assert!(refused(&[OTHER, third, NAME], &LoadBalancerSettings::default()).is_ok(), "it is on it already");
+    let internal = LoadBalancerSettings { internal: true, ..LoadBalancerSettings::default() };
     assert!(refused(&[OTHER], &internal).unwrap_err().contains("internal"));
-    let shared = Seen::bare(balancer(OTHER, &[OTHER]));
+    let shared = ObservedLoadBalancer::new(balancer(OTHER, &[OTHER]));
     let web = wanted(&[80], &[]);
     let error = Case::new(&shared, &web).side(|side| {
-        let side = Side { features: Features::of((2, 4), &Driver::parse("")), ..*side };
+        let side = PlanInput { features: Features::of((2, 4), &Driver::parse("")), ..*side };
         plan(&side, &web, &[Vec::new()], 2).unwrap_err()
     });
     assert!(error.to_string().contains("no tags"), "{error}");
@@ -428,7 +430,7 @@ fn pools_that_serve_nothing_go_if_they_are_called_as_ours() {
 fn a_renamed_cluster_takes_its_balancer_along() {
     let old = "kube_service_before_ns_web";
     let mut there = seen(&[("a", "TCP", 80)]);
-    there.balancer = balancer(old, &[old, "team"]);
+    there.load_balancer = balancer(old, &[old, "team"]);
     there.listeners[0].tags = vec![old.into(), "team".into()];
     (there.listeners[0].name, there.pools[0].name) = (format!("listener_0_{old}"), format!("pool_0_{old}"));
     let web = wanted(&[80], &[]);
@@ -448,11 +450,11 @@ fn a_renamed_cluster_takes_its_balancer_along() {
 #[test]
 fn a_service_that_goes_takes_its_part_and_nothing_else() {
     let mut shared = seen(&[("a", "TCP", 80)]);
-    shared.balancer = balancer(OTHER, &[OTHER, NAME]);
+    shared.load_balancer = balancer(OTHER, &[OTHER, NAME]);
     shared.listeners.push(listener("o", "TCP", 443, &[OTHER]));
-    let who = OwnerName { namespace: "ns".into(), name: "web".into(), uid: "uid".into() };
-    let standing = standing("c1", &who, true, &shared.balancer);
-    let steps = withdrawal(&shared, &standing, true);
+    let who = ServiceKey { namespace: "ns".into(), name: "web".into(), uid: "uid".into() };
+    let standing = service_ownership("c1", &who, true, &shared.load_balancer);
+    let steps = plan_removal_from_shared(&shared, &standing, true);
     assert_eq!(steps.iter().map(short).collect::<Vec<_>>(), ["pool_delete pool-a", "listener_delete a", "update lb"]);
     assert_eq!(body(&steps[2]), json!({"tags": [OTHER]}));
 }
@@ -462,8 +464,8 @@ fn members_alone_are_compared_when_only_nodes_changed() {
     let there = seen(&[("a", "TCP", 80)]);
     let web = wanted(&[80, 443], &[("connection-limit", "7")]);
     let members: Vec<_> =
-        web.listeners.iter().map(|l| crate::lb::nodes::members(&l.pool, &backends(&["10.0.0.12"]))).collect();
-    let steps = Case::new(&there, &web).side(|side| membership(side, &web, &members));
+        web.listeners.iter().map(|l| crate::lb::members::members(&l.pool, &backends(&["10.0.0.12"]))).collect();
+    let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &members));
     assert_eq!(steps.iter().map(short).collect::<Vec<_>>(), ["members_update pool-a 10.0.0.12:30080"]);
 }
 
@@ -473,8 +475,8 @@ fn members_follow_nodes_whatever_else_is_wanted_of_their_listener() {
     let there = seen(&[("a", "TCP", 80)]);
     for (annotation, value) in [("proxy-protocol", "true"), ("x-forwarded-for", "true"), ("lb-method", "SOURCE_IP")] {
         let web = wanted(&[80], &[(annotation, value)]);
-        let members = crate::lb::nodes::members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
-        let steps = Case::new(&there, &web).side(|side| membership(side, &web, &[members]));
+        let members = crate::lb::members::members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
+        let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &[members]));
         assert_eq!(
             steps.iter().map(short).collect::<Vec<_>>(),
             ["members_update pool-a 10.0.0.12:30080"],

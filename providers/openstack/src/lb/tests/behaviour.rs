@@ -2,22 +2,22 @@
 
 use std::num::NonZeroU16;
 
-use ccm_core::provider::{Claim, Depth, LoadBalancers as _, Progress};
+use ccm_core::provider::{LoadBalancers as _, Progress, ReadMode, ServiceInterpretation};
 
-use super::rig::{Rig, address, annotation, internal, node, reference, service, shown, with};
+use super::fixture::{Fixture, address, annotation, internal, node, reference, service, shown, with};
 
-fn protocols(rig: &Rig) -> Vec<String> {
+fn protocols(rig: &Fixture) -> Vec<String> {
     rig.listeners().iter().map(|listener| format!("{}/{}", listener.protocol, listener.protocol_port)).collect()
 }
 
-fn ends(rig: &Rig, port: u16) -> Vec<String> {
+fn ends(rig: &Fixture, port: u16) -> Vec<String> {
     rig.members(port).iter().map(|member| format!("{}:{}", member.address, member.protocol_port)).collect()
 }
 
 // Q04 A18
 #[tokio::test(start_paused = true)]
 async fn a_service_gets_a_balancer_under_upstreams_names() {
-    let rig = Rig::new(2).await;
+    let rig = Fixture::new(2).await;
     let web = rig.settle(&service("web", &[80, 443])).await;
     let lb = rig.the_lb();
     let name = "kube_service_c1_ns_web";
@@ -34,7 +34,7 @@ async fn a_service_gets_a_balancer_under_upstreams_names() {
     assert_eq!(annotation(&web, "load-balancer-id"), Some(&*lb.id));
     assert_eq!(annotation(&web, "load-balancer-address"), Some(&*shown(&web)));
     let digest = |service| match rig.balancers.interpret(service) {
-        Claim::Ours { digest, .. } => digest,
+        ServiceInterpretation::Valid { digest, .. } => digest,
         other => panic!("{other:?}"),
     };
     assert_eq!(digest(&web), digest(&service("web", &[80, 443])), "what is written changes nothing");
@@ -44,7 +44,7 @@ async fn a_service_gets_a_balancer_under_upstreams_names() {
 // Q03
 #[tokio::test(start_paused = true)]
 async fn ports_of_an_internal_service_come_and_go() {
-    let rig = Rig::new(2).await;
+    let rig = Fixture::new(2).await;
     let web = rig.settle(&internal(service("web", &[80, 443]))).await;
     assert_eq!((protocols(&rig).len(), rig.floating_ips().len()), (2, 0));
     assert_eq!(shown(&web), rig.the_lb().vip_address.unwrap());
@@ -62,7 +62,7 @@ async fn ports_of_an_internal_service_come_and_go() {
 // Q01
 #[tokio::test(start_paused = true)]
 async fn an_address_that_is_asked_for_is_used_and_left() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let request = openstack_api::neutron::FloatingIpCreate {
         floating_network_id: rig.net.external.clone(),
         ..Default::default()
@@ -82,7 +82,7 @@ async fn an_address_that_is_asked_for_is_used_and_left() {
 
 #[tokio::test(start_paused = true)]
 async fn an_address_of_somebody_else_is_an_error() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let first = rig.settle(&service("first", &[80])).await;
     let mut web = service("web", &[80]);
     web.load_balancer_ip = Some(shown(&first).into());
@@ -92,7 +92,7 @@ async fn an_address_of_somebody_else_is_an_error() {
 // Q02
 #[tokio::test(start_paused = true)]
 async fn a_protocol_switch_takes_the_old_listener_away_first() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let switched = rig.settle(&with(web, "x-forwarded-for", "true")).await;
     assert_eq!(protocols(&rig), ["HTTP/80"]);
@@ -111,7 +111,7 @@ async fn a_protocol_switch_takes_the_old_listener_away_first() {
 // Q11
 #[tokio::test(start_paused = true)]
 async fn what_was_never_there_is_deleted_at_once() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     assert_eq!(rig.delete(&service("web", &[80])).await.unwrap(), Progress::Done);
     let unknown = rig.balancers.update_backends(&rig.op(), &rig.spec(&service("web", &[80]))).await;
     assert_eq!(unknown.result.unwrap_err().kind(), ccm_core::provider::ErrorKind::NotFound);
@@ -119,7 +119,7 @@ async fn what_was_never_there_is_deleted_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_listener_gets_a_certificate_that_the_key_manager_has_and_no_other() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let put = |kind: &'static str| rig.local.put_secret(&rig.net.project, kind, kind, "PEM".into());
     let (certificate, key) = (put("certificate").await.unwrap(), put("private").await.unwrap());
     let parts = [("certificate", &*certificate), ("private_key", &*key)];
@@ -127,7 +127,7 @@ async fn a_listener_gets_a_certificate_that_the_key_manager_has_and_no_other() {
     let reference = |id: &str| format!("http://keys.test/v1/containers/{id}");
     let tls = |id: &str| with(service("web", &[443]), "default-tls-container-ref", &reference(id));
     let missing = "6a2a8ec6-2d2b-4b43-9b71-4e9b0a3f0e55";
-    let error = rig.ensure(&tls(missing), Depth::Verify).await.result.unwrap_err();
+    let error = rig.ensure(&tls(missing), ReadMode::Fresh).await.result.unwrap_err();
     assert!(error.to_string().contains(missing), "{error}");
     assert!(rig.lbs().is_empty());
     let web = rig.settle(&tls(&container)).await;
@@ -138,7 +138,7 @@ async fn a_listener_gets_a_certificate_that_the_key_manager_has_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn monitors_come_change_and_go() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let monitors = || {
         rig.peek(|state| {
             let of = state.octavia.monitors.iter().map(|row| (row.body.kind.to_string(), row.body.delay));
@@ -162,7 +162,7 @@ async fn monitors_come_change_and_go() {
 
 #[tokio::test(start_paused = true)]
 async fn an_internal_service_gives_its_floating_ip_back_and_gets_another() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let inside = rig.settle(&internal(web)).await;
     assert_eq!((rig.floating_ips().len(), shown(&inside)), (0, rig.the_lb().vip_address.unwrap()));
@@ -179,7 +179,7 @@ async fn an_internal_service_gives_its_floating_ip_back_and_gets_another() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_network_to_go_out_a_service_is_internal_with_a_warning() {
-    let rig = Rig::with(1, |settings, _| settings.placement.floating_network = "".into()).await;
+    let rig = Fixture::with(1, |settings, _| settings.networks.floating_network = "".into()).await;
     let found = rig.settle(&service("web", &[80])).await;
     assert_eq!(rig.floating_ips().len(), 1, "the external network is found");
     rig.remove(&found).await;
@@ -193,7 +193,7 @@ async fn without_a_network_to_go_out_a_service_is_internal_with_a_warning() {
 
 #[tokio::test(start_paused = true)]
 async fn the_vips_subnet_is_that_of_the_first_node_where_nobody_names_one() {
-    let rig = Rig::with(2, |settings, _| settings.placement.subnet = "".into()).await;
+    let rig = Fixture::with(2, |settings, _| settings.networks.subnet = "".into()).await;
     let web = rig.settle(&service("web", &[80])).await;
     assert_eq!(rig.the_lb().vip_subnet_id.as_deref(), Some(&*rig.net.subnet));
     assert_eq!(rig.members(80)[0].subnet_id.as_deref(), Some(&*rig.net.subnet));
@@ -202,7 +202,7 @@ async fn the_vips_subnet_is_that_of_the_first_node_where_nobody_names_one() {
 
 #[tokio::test(start_paused = true)]
 async fn serial_drivers_are_given_one_object_at_a_time() {
-    let mut rig = Rig::with(2, |settings, _| settings.serial = true).await;
+    let mut rig = Fixture::with(2, |settings, _| settings.serial_api_calls = true).await;
     let web = rig.settle(&with(service("web", &[80]), "enable-health-monitor", "true")).await;
     let requests = rig.requests();
     assert!(
@@ -222,7 +222,7 @@ async fn serial_drivers_are_given_one_object_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn ovn_is_served_within_its_means() {
     let driver = crate::lb::features::Driver::Ovn;
-    let rig = Rig::with(2, |settings, _| {
+    let rig = Fixture::with(2, |settings, _| {
         settings.driver = driver;
         settings.method = "SOURCE_IP_PORT".into();
         settings.monitor = true;
@@ -235,13 +235,13 @@ async fn ovn_is_served_within_its_means() {
     assert_eq!((rig.the_lb().provider.as_str(), ends(&rig, 80).len()), ("ovn", 2));
     assert_eq!(rig.plan(&web).await.unwrap(), [], "and at rest nothing is written");
     let ranges = with(service("web", &[80]), "x-forwarded-for", "true");
-    assert!(matches!(rig.balancers.interpret(&ranges), Claim::Refused(_)));
+    assert!(matches!(rig.balancers.interpret(&ranges), ServiceInterpretation::Invalid(_)));
     assert!(!rig.balancers.supports().source_ranges, "nobody would enforce them");
 }
 
 #[tokio::test(start_paused = true)]
 async fn drift_is_found_and_repaired() {
-    let rig = Rig::new(2).await;
+    let rig = Fixture::new(2).await;
     let web = rig.settle(&service("web", &[80])).await;
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     let id = rig.the_lb().id;
@@ -261,13 +261,13 @@ async fn drift_is_found_and_repaired() {
     assert_eq!(rig.the_lb().id, id);
 }
 
-fn octavia_settle(state: &mut openstack_local::state::State, cx: &openstack_local::state::Cx) {
-    openstack_local::octavia::settle(state, cx.now + jiff::SignedDuration::from_secs(5));
+fn octavia_settle(state: &mut openstack_local::state::CloudState, cx: &openstack_local::state::Cx) {
+    openstack_local::octavia::finish_due(state, cx.now + jiff::SignedDuration::from_secs(5));
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_cascade_everything_goes_one_by_one() {
-    let rig = Rig::with(1, |settings, _| settings.cascade_delete = false).await;
+    let rig = Fixture::with(1, |settings, _| settings.cascade_delete = false).await;
     let web = rig.settle(&with(service("web", &[80, 443]), "enable-health-monitor", "true")).await;
     rig.requests();
     rig.remove(&web).await;
@@ -278,7 +278,7 @@ async fn without_cascade_everything_goes_one_by_one() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_vanished_balancer_left_is_cleaned_up() {
-    let rig = Rig::with(1, |settings, _| settings.manage_security_groups = true).await;
+    let rig = Fixture::with(1, |settings, _| settings.manage_security_groups = true).await;
     let web = rig.settle(&service("web", &[80])).await;
     let id = rig.the_lb().id;
     rig.change(|state, cx| {
@@ -294,7 +294,7 @@ async fn what_a_vanished_balancer_left_is_cleaned_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_vanished_is_made_anew() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let id = rig.the_lb().id;
     rig.change(|state, cx| {
@@ -310,12 +310,12 @@ async fn a_balancer_that_vanished_is_made_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn what_upstream_made_is_taken_over_without_a_write() {
-    let rig = Rig::new(2).await;
+    let rig = Fixture::new(2).await;
     let web = rig.settle(&with(service("web", &[80, 443]), "enable-health-monitor", "true")).await;
     let rig = rig.restart().await;
     rig.requests();
     assert_eq!(rig.plan(&web).await.unwrap(), []);
-    let outcome = rig.ensure(&web, Depth::Verify).await;
+    let outcome = rig.ensure(&web, ReadMode::Fresh).await;
     assert!(matches!(outcome.result, Ok(Progress::Done)) && outcome.annotations.is_empty(), "{outcome:?}");
     let requests = rig.requests();
     assert!(requests.iter().all(|request| request.starts_with("GET")), "{requests:#?}");

@@ -2,13 +2,13 @@
 
 use ccm_core::k8s::ServiceView;
 
-use super::rig::{Rig, address, service};
+use super::fixture::{Fixture, address, service};
 
-async fn managed(nodes: usize) -> Rig {
-    Rig::with(nodes, |settings, _| settings.manage_security_groups = true).await
+async fn managed(nodes: usize) -> Fixture {
+    Fixture::with(nodes, |settings, _| settings.manage_security_groups = true).await
 }
 
-fn admits(rig: &Rig) -> Vec<(u16, String)> {
+fn admits(rig: &Fixture) -> Vec<(u16, String)> {
     let rules = rig.rules();
     let mut found: Vec<_> = rules
         .iter()
@@ -68,7 +68,7 @@ async fn a_group_goes_when_it_is_not_to_be_any_more() {
 
 #[tokio::test(start_paused = true)]
 async fn ovn_admits_clients() {
-    let rig = Rig::with(1, |settings, _| {
+    let rig = Fixture::with(1, |settings, _| {
         settings.manage_security_groups = true;
         settings.driver = crate::lb::features::Driver::Ovn;
         settings.method = "SOURCE_IP_PORT".into();

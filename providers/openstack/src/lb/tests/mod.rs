@@ -2,10 +2,10 @@
 
 mod behaviour;
 mod counts;
+mod fixture;
 mod groups;
 mod properties;
 mod renamed;
-mod rig;
 mod sharing;
 mod together;
 mod trouble;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ccm_core::k8s::{Protocol, ServiceView};
 use proptest::{collection::vec, prelude::*, sample::select};
 
-use super::rig::{Rig, internal, published, service, with};
+use super::fixture::{Fixture, internal, published, service, with};
 use ccm_testkit::suite::sized;
 
 /// What a Service may say, with the value.
@@ -22,20 +22,20 @@ const SAYINGS: [(&str, &str); 8] = [
 ];
 
 #[derive(Clone, Debug)]
-struct State {
+struct TestState {
     ports: Vec<u16>,
     udp: bool,
     sayings: Vec<(&'static str, &'static str)>,
     internal: bool,
 }
 
-fn state() -> impl Strategy<Value = State> {
+fn state() -> impl Strategy<Value = TestState> {
     let ports = proptest::sample::subsequence(vec![80, 443, 8443], 1..=3);
     (ports, any::<bool>(), vec(select(SAYINGS.to_vec()), 0..3), any::<bool>())
-        .prop_map(|(ports, udp, sayings, internal)| State { ports, udp, sayings, internal })
+        .prop_map(|(ports, udp, sayings, internal)| TestState { ports, udp, sayings, internal })
 }
 
-impl State {
+impl TestState {
     fn service(&self) -> ServiceView {
         let mut service = service("web", &self.ports);
         if self.udp {
@@ -49,7 +49,7 @@ impl State {
 }
 
 /// A Service that says what it shall, with what was published of it before.
-fn next(last: &ServiceView, state: &State) -> ServiceView {
+fn next(last: &ServiceView, state: &TestState) -> ServiceView {
     let mut service = ServiceView { status: last.status.clone(), ..state.service() };
     let written = last.annotations.iter().filter(|(key, _)| key.contains("/load-balancer-"));
     service.annotations.extend(written.map(|(key, value)| (key.clone(), value.clone())));
@@ -63,13 +63,13 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Everything there is of another Service.
-fn others(rig: &Rig) -> Vec<String> {
+fn others(rig: &Fixture) -> Vec<String> {
     rig.everything().into_iter().filter(|line| line.contains("_other") || line.contains("default_other")).collect()
 }
 
 /// Makes another Service's balancer, then brings this one from state to state. `None` where one cannot be had.
-async fn walk(groups: bool, states: &[State], turn: bool) -> Option<(Rig, ServiceView, Vec<String>)> {
-    let mut rig = Rig::with(3, |settings, _| settings.manage_security_groups = groups).await;
+async fn walk(groups: bool, states: &[TestState], turn: bool) -> Option<(Fixture, ServiceView, Vec<String>)> {
+    let mut rig = Fixture::with(3, |settings, _| settings.manage_security_groups = groups).await;
     rig.settle(&service("other", &[80])).await;
     let before = others(&rig);
     assert!(!before.is_empty());
@@ -82,7 +82,7 @@ async fn walk(groups: bool, states: &[State], turn: bool) -> Option<(Rig, Servic
         if turn {
             service.ports.reverse();
         }
-        let outcome = rig.ensure(&service, ccm_core::provider::Depth::Verify).await;
+        let outcome = rig.ensure(&service, ccm_core::provider::ReadMode::Fresh).await;
         // What cannot be served is refused at once, and what there is stays.
         if matches!(&outcome.result, Err(error) if error.kind() == ccm_core::provider::ErrorKind::InvalidInput) {
             return None;

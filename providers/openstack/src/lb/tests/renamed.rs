@@ -1,11 +1,11 @@
 //! Balancers under another cluster's name: of a cluster that was renamed, and of one whose Services were copied.
 
-use ccm_core::{k8s::LbStatus, provider::Depth};
+use ccm_core::{k8s::LbStatus, provider::ReadMode};
 
-use super::rig::{Rig, annotation, service, with};
+use super::fixture::{Fixture, annotation, service, with};
 
 /// Has everything of Octavia bear another name of the cluster.
-async fn under_another_name(rig: &Rig) {
+async fn under_another_name(rig: &Fixture) {
     fn old(text: &mut String) {
         *text = text.replace("kube_service_c1_", "kube_service_before_");
     }
@@ -31,14 +31,14 @@ async fn under_another_name(rig: &Rig) {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_was_copied_from_another_cluster_leaves_that_ones_balancer_as_it_is() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     under_another_name(&rig).await;
     let rig = rig.restart().await;
     let before = rig.everything();
     let mut copy = web.clone();
     copy.status = LbStatus::default();
-    let error = rig.ensure(&copy, Depth::Verify).await.result.unwrap_err();
+    let error = rig.ensure(&copy, ReadMode::Fresh).await.result.unwrap_err();
     assert!(error.to_string().contains("already exists"), "{error}");
     assert_eq!(rig.everything(), before);
     rig.remove(&copy).await;
@@ -48,7 +48,7 @@ async fn a_service_that_was_copied_from_another_cluster_leaves_that_ones_balance
 #[tokio::test(start_paused = true)]
 async fn services_that_share_a_balancer_keep_it_when_their_cluster_is_renamed() {
     // The order of tags means nothing.
-    let all = |rig: &Rig| {
+    let all = |rig: &Fixture| {
         let mut tags = rig.the_lb().tags;
         tags.sort();
         let lines = rig.everything().into_iter().filter(|line| !line.starts_with("lb "));
@@ -56,7 +56,7 @@ async fn services_that_share_a_balancer_keep_it_when_their_cluster_is_renamed() 
     };
     let checked = |service| with(service, "enable-health-monitor", "true");
     for owner_first in [true, false] {
-        let rig = Rig::new(1).await;
+        let rig = Fixture::new(1).await;
         let one = rig.settle(&checked(service("one", &[80]))).await;
         let id = annotation(&one, "load-balancer-id").unwrap().to_owned();
         let two = rig.settle(&checked(with(service("two", &[443]), "load-balancer-id", &id))).await;

@@ -1,27 +1,27 @@
 //! Several Services on one balancer.
 
-use ccm_core::{k8s::ServiceView, provider::Depth};
+use ccm_core::{k8s::ServiceView, provider::ReadMode};
 
-use super::rig::{Rig, annotation, service, shown, with};
+use super::fixture::{Fixture, annotation, service, shown, with};
 
 fn tag(name: &str) -> String {
     format!("kube_service_c1_ns_{name}")
 }
 
-fn tags(rig: &Rig) -> Vec<String> {
+fn tags(rig: &Fixture) -> Vec<String> {
     let mut tags = rig.the_lb().tags;
     tags.sort();
     tags
 }
 
-fn ports(rig: &Rig) -> Vec<u16> {
+fn ports(rig: &Fixture) -> Vec<u16> {
     rig.listeners().iter().map(|listener| listener.protocol_port).collect()
 }
 
 // Q05 Q06 Q07
 #[tokio::test(start_paused = true)]
 async fn a_second_service_comes_changes_and_goes() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
     let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
@@ -44,19 +44,19 @@ async fn a_second_service_comes_changes_and_goes() {
 // Q08
 #[tokio::test(start_paused = true)]
 async fn a_port_that_is_taken_leaves_everything_as_it_was() {
-    let rig = Rig::with(1, |settings, _| settings.max_shared = 3).await;
+    let rig = Fixture::with(1, |settings, _| settings.max_shared = 3).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
     let share = |name: &str, port: u16| with(service(name, &[port]), "load-balancer-id", &id);
     let two = rig.settle(&share("two", 443)).await;
     let before = rig.everything();
-    let error = rig.ensure(&share("four", 80), Depth::Verify).await.result.unwrap_err();
+    let error = rig.ensure(&share("four", 80), ReadMode::Fresh).await.result.unwrap_err();
     assert!(error.to_string().contains("already exists"), "{error}");
     assert_eq!(rig.everything(), before);
     rig.remove(&share("four", 80)).await;
     assert_eq!(rig.everything(), before);
     rig.settle(&share("three", 8080)).await;
-    let error = rig.ensure(&share("five", 8081), Depth::Verify).await.result.unwrap_err();
+    let error = rig.ensure(&share("five", 8081), ReadMode::Fresh).await.result.unwrap_err();
     assert!(error.to_string().contains("max-shared-lb"), "{error}");
     rig.remove(&two).await;
     assert_eq!(ports(&rig), [80, 8080]);
@@ -65,7 +65,7 @@ async fn a_port_that_is_taken_leaves_everything_as_it_was() {
 // Q09
 #[tokio::test(start_paused = true)]
 async fn a_balancer_outlives_the_service_that_it_was_made_for() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
     let third = rig.settle(&with(service("three", &[443]), "load-balancer-id", &id)).await;
@@ -79,7 +79,7 @@ async fn a_balancer_outlives_the_service_that_it_was_made_for() {
 // Q10
 #[tokio::test(start_paused = true)]
 async fn a_balancer_of_a_person_is_used_and_left() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let subnet = rig.net.subnet.clone();
     let (id, port) = rig
         .change(move |state, cx| {
@@ -96,7 +96,7 @@ async fn a_balancer_of_a_person_is_used_and_left() {
                 ..LoadBalancerCreate::default()
             };
             let made = openstack_local::octavia::load_balancers::create(state, cx, create).unwrap();
-            openstack_local::octavia::settle(state, cx.now + jiff::SignedDuration::from_secs(60));
+            openstack_local::octavia::finish_due(state, cx.now + jiff::SignedDuration::from_secs(60));
             (made.id, made.vip_port_id.unwrap())
         })
         .await;
@@ -112,7 +112,7 @@ async fn a_balancer_of_a_person_is_used_and_left() {
     .await;
     let before = rig.everything();
     let taken = with(service("taken", &[8080]), "load-balancer-id", &id);
-    assert!(rig.ensure(&taken, Depth::Verify).await.result.is_err(), "HTTP is on the same port");
+    assert!(rig.ensure(&taken, ReadMode::Fresh).await.result.is_err(), "HTTP is on the same port");
     let web = rig.settle(&with(service("web", &[80]), "load-balancer-id", &id)).await;
     assert_eq!((tags(&rig), ports(&rig)), (vec![tag("web")], vec![80, 8080]));
     assert_eq!(shown(&web), rig.floating_ips()[0].floating_ip_address.unwrap().to_string());
@@ -122,10 +122,10 @@ async fn a_balancer_of_a_person_is_used_and_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_is_to_be_shared_and_is_not_there_is_a_mistake() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let id = "6a2a8ec6-2d2b-4b43-9b71-4e9b0a3f0e55";
     let error =
-        rig.ensure(&with(service("web", &[80]), "load-balancer-id", id), Depth::Verify).await.result.unwrap_err();
+        rig.ensure(&with(service("web", &[80]), "load-balancer-id", id), ReadMode::Fresh).await.result.unwrap_err();
     assert!(error.to_string().contains("is not there"), "{error}");
     assert!(rig.lbs().is_empty());
 }
@@ -133,7 +133,7 @@ async fn a_balancer_that_is_to_be_shared_and_is_not_there_is_a_mistake() {
 /// The owner's tag was taken off by hand, and another Service is the last that the tags know of.
 #[tokio::test(start_paused = true)]
 async fn a_balancer_with_listeners_of_others_is_not_deleted_although_tags_say_nothing_of_them() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
     let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
@@ -146,7 +146,7 @@ async fn a_balancer_with_listeners_of_others_is_not_deleted_although_tags_say_no
 #[tokio::test(start_paused = true)]
 async fn what_is_owned_is_listed_and_deleted_on_proof() {
     use ccm_core::provider::{Inventory as _, Owner, Progress};
-    let rig = Rig::with(1, |settings, _| settings.manage_security_groups = true).await;
+    let rig = Fixture::with(1, |settings, _| settings.manage_security_groups = true).await;
     let web = rig.settle(&service("web", &[80])).await;
     let mut owned = rig.balancers.list_owned(&rig.op()).await.unwrap();
     owned.sort_by(|a, b| a.kind.cmp(&b.kind));
@@ -175,7 +175,7 @@ async fn what_is_owned_is_listed_and_deleted_on_proof() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_leaves_a_balancer_with_listeners_of_others_although_their_tags_are_gone() {
     use ccm_core::provider::{Inventory as _, OwnedObject, Owner};
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
     let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
@@ -196,7 +196,7 @@ async fn an_owner_leaves_a_balancer_with_listeners_of_others_although_their_tags
 #[tokio::test(start_paused = true)]
 async fn a_tag_that_another_wrote_meanwhile_stays() {
     use openstack_local::server::{Fault, FaultKind};
-    let rig = Rig::with(1, |settings, _| settings.max_shared = 3).await;
+    let rig = Fixture::with(1, |settings, _| settings.max_shared = 3).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
     rig.local
@@ -215,12 +215,12 @@ async fn a_tag_that_another_wrote_meanwhile_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn members_follow_the_nodes_also_while_a_change_is_refused() {
-    let mut rig = Rig::new(1).await;
+    let mut rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = annotation(&first, "load-balancer-id").unwrap().to_owned();
     let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
     let refused = ServiceView { ports: service("two", &[80, 443]).ports, ..second };
-    assert!(rig.ensure(&refused, Depth::Verify).await.result.is_err());
+    assert!(rig.ensure(&refused, ReadMode::Fresh).await.result.is_err());
     rig.add_node().await;
     rig.update(&refused).await.unwrap();
     assert_eq!(rig.members(443).len(), 2);

@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use ccm_core::{k8s::ServiceView, provider::Depth};
+use ccm_core::{k8s::ServiceView, provider::ReadMode};
 use futures::future::join_all;
 use openstack_local::server::{Fault, FaultKind};
 
-use super::rig::{Rig, service, with};
+use super::fixture::{Fixture, service, with};
 use crate::config::{Limits, Rate};
 
 /// A process that has just started and knows nothing, with Services of one port that were served before.
-async fn restarted(services: usize) -> (Rig, Vec<ServiceView>) {
-    let rig = Rig::new(2).await;
+async fn restarted(services: usize) -> (Fixture, Vec<ServiceView>) {
+    let rig = Fixture::new(2).await;
     let wanted: Vec<_> = (0..services).map(|n| service(&format!("web{n}"), &[80])).collect();
     let served = join_all(wanted.iter().map(|service| rig.settle(service))).await;
     (rig.restart().await, served)
 }
 
-async fn all_in_line(rig: &Rig, services: &[ServiceView]) {
+async fn all_in_line(rig: &Fixture, services: &[ServiceView]) {
     for service in services {
         assert_eq!(rig.plan(service).await.unwrap(), [], "{}", service.key());
     }
@@ -101,7 +101,7 @@ async fn a_floating_ip_is_not_taken_away_without_a_fresh_look() {
     })
     .await;
     let internal = with(services[4].clone(), "service.beta.kubernetes.io/openstack-internal-load-balancer", "true");
-    rig.ensure(&internal, Depth::Verify).await.result.unwrap();
+    rig.ensure(&internal, ReadMode::Fresh).await.result.unwrap();
     let floating = rig.floating_ips();
     assert_eq!((floating.len(), floating.iter().filter(|ip| ip.port_id.is_none()).count()), (5, 1));
 }
@@ -124,7 +124,7 @@ async fn small_budgets_delay_a_restart_and_do_not_make_it_dearer() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_taken_away_without_a_fresh_look() {
-    let rig = Rig::new(2).await;
+    let rig = Fixture::new(2).await;
     let wanted = ["a", "b", "c", "d", "e"].map(|name| service(name, &[80, 443]));
     let served = join_all(wanted.iter().map(|service| rig.settle(service))).await;
     let rig = rig.restart().await;
@@ -140,7 +140,7 @@ async fn nothing_is_taken_away_without_a_fresh_look() {
     let mut only = served[4].clone();
     only.ports = only.ports[..1].into();
     let before = rig.listeners().len();
-    rig.ensure(&only, Depth::Verify).await.result.unwrap();
+    rig.ensure(&only, ReadMode::Fresh).await.result.unwrap();
     assert_eq!(rig.listeners().len(), before, "it is not ours to delete");
 }
 
@@ -158,7 +158,7 @@ async fn lists_that_fail_lead_to_looks_at_each() {
 
 #[tokio::test(start_paused = true)]
 async fn many_busy_balancers_are_looked_at_together() {
-    let rig = Rig::new(2).await;
+    let rig = Fixture::new(2).await;
     rig.octavia(|settings| settings.pending_ms = 30_000).await;
     let names: Vec<String> = (0..40).map(|n| format!("web{n}")).collect();
     let services: Vec<_> = names.iter().map(|name| service(name, &[80])).collect();
@@ -182,18 +182,18 @@ async fn many_busy_balancers_are_looked_at_together() {
 
 #[tokio::test(start_paused = true)]
 async fn looks_at_many_that_fail_lead_to_looks_at_each() {
-    let rig = Rig::new(2).await;
+    let rig = Fixture::new(2).await;
     rig.octavia(|settings| settings.pending_ms = 10_000).await;
     let services: Vec<_> = (0..8).map(|n| service(&format!("web{n}"), &[80])).collect();
     for service in &services {
-        drop(rig.ensure(service, Depth::Verify).await);
+        drop(rig.ensure(service, ReadMode::Fresh).await);
     }
     let path = "/load-balancer/v2.0/lbaas/loadbalancers";
     let kind = FaultKind::Body { code: 200, text: "<html>".into() };
     tokio::time::sleep(Duration::from_secs(2)).await;
     rig.requests();
     rig.local.cloud().faults.add(Fault::new(path, kind).method("GET").times(1));
-    assert!(rig.ensure(&services[0], Depth::Verify).await.result.is_ok());
+    assert!(rig.ensure(&services[0], ReadMode::Fresh).await.result.is_ok());
     let requests = rig.requests();
     assert_eq!((requests.len(), singles(&requests)), (2, 1), "{requests:#?}");
 }
@@ -202,7 +202,7 @@ async fn looks_at_many_that_fail_lead_to_looks_at_each() {
 /// at alone, and mended.
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_security_groups_are_read_once() {
-    let rig = Rig::with(2, |settings, _| settings.manage_security_groups = true).await;
+    let rig = Fixture::with(2, |settings, _| settings.manage_security_groups = true).await;
     let wanted: Vec<_> = (0..8).map(|n| service(&format!("web{n}"), &[80])).collect();
     let served = join_all(wanted.iter().map(|service| rig.settle(service))).await;
     let rig = rig.restart_with(|settings| settings.manage_security_groups = true).await;

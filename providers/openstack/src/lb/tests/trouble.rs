@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use ccm_core::{
     k8s::ServiceView,
-    provider::{Backends, Claim, Depth, ErrorKind, LoadBalancers, Progress},
+    provider::{BackendKind, ErrorKind, LoadBalancers, Progress, ReadMode, ServiceInterpretation},
 };
 use openstack_local::{
     octavia::{self, rows::Outcome},
     server::{Fault, FaultKind},
 };
 
-use super::rig::{Rig, address, annotation, published, service, shown, with};
+use super::fixture::{Fixture, address, annotation, published, service, shown, with};
 
 #[tokio::test(start_paused = true)]
 async fn waiting_is_no_sleep_and_a_long_wait_is_told_once() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     rig.octavia(|settings| settings.pending_ms = 600_000).await;
     let start = tokio::time::Instant::now();
-    let outcome = rig.ensure(&service("web", &[80]), Depth::Verify).await;
+    let outcome = rig.ensure(&service("web", &[80]), ReadMode::Fresh).await;
     assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "{outcome:?}");
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert!(outcome.annotations.is_empty(), "what is not made yet may have to go again");
@@ -34,7 +34,7 @@ async fn waiting_is_no_sleep_and_a_long_wait_is_told_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_somebody_else_keeps_busy_is_waited_for() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let id = rig.the_lb().id;
     rig.octavia(|settings| settings.pending_ms = 20_000).await;
@@ -46,7 +46,7 @@ async fn a_balancer_that_somebody_else_keeps_busy_is_waited_for() {
     .await;
     rig.octavia(|settings| settings.pending_ms = 500).await;
     let changed = with(web, "connection-limit", "7");
-    let outcome = rig.ensure(&changed, Depth::Trust).await;
+    let outcome = rig.ensure(&changed, ReadMode::Cached).await;
     assert!(matches!(outcome.result, Ok(Progress::Pending { .. })), "a refusal is no error: {outcome:?}");
     rig.settle(&changed).await;
     assert_eq!(rig.listeners()[0].connection_limit, 7);
@@ -54,7 +54,7 @@ async fn a_balancer_that_somebody_else_keeps_busy_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_fails_when_it_is_made_is_made_anew() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     rig.octavia(|settings| (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 1)).await;
     let web = rig.settle(&service("web", &[80])).await;
     assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
@@ -65,7 +65,7 @@ async fn a_balancer_that_fails_when_it_is_made_is_made_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_fails_later_is_failed_over_and_keeps_its_address() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let lb = rig.the_lb();
     rig.change(|state, _| octavia::force_error(state, &lb.id).unwrap()).await;
@@ -79,7 +79,7 @@ async fn a_balancer_that_fails_later_is_failed_over_and_keeps_its_address() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failover_that_does_not_help_is_not_tried_for_ever() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let id = rig.the_lb().id;
     rig.change(|state, _| octavia::force_error(state, &id).unwrap()).await;
@@ -92,7 +92,7 @@ async fn a_failover_that_does_not_help_is_not_tried_for_ever() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shared_balancer_in_error_is_left_to_its_owner() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let first = rig.settle(&service("one", &[80])).await;
     let id = rig.the_lb().id;
     let second = rig.settle(&with(service("two", &[443]), "load-balancer-id", &id)).await;
@@ -107,17 +107,17 @@ async fn a_shared_balancer_in_error_is_left_to_its_owner() {
 
 #[tokio::test(start_paused = true)]
 async fn doubt_is_an_error_and_no_second_balancer() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let rig = rig.restart().await;
     let faults = &rig.local.cloud().faults;
     faults.add(Fault::new("/load-balancer", FaultKind::Body { code: 404, text: "<html>not here</html>".into() }));
-    assert!(rig.ensure(&web, Depth::Verify).await.result.is_err());
+    assert!(rig.ensure(&web, ReadMode::Fresh).await.result.is_err());
     assert!(rig.delete(&web).await.is_err());
     faults.clear();
     assert_eq!(rig.lbs().len(), 1);
     faults.add(Fault::new("/load-balancer", FaultKind::status(503)).times(50));
-    assert!(rig.ensure(&web, Depth::Verify).await.result.is_err());
+    assert!(rig.ensure(&web, ReadMode::Fresh).await.result.is_err());
     faults.clear();
     rig.settle(&web).await;
     assert_eq!(rig.lbs().len(), 1);
@@ -125,7 +125,7 @@ async fn doubt_is_an_error_and_no_second_balancer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_ended_amid_a_change_is_renewed_and_the_change_made_once() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     rig.local
         .cloud()
         .faults
@@ -136,7 +136,7 @@ async fn a_token_that_ended_amid_a_change_is_renewed_and_the_change_made_once() 
 
 #[tokio::test(start_paused = true)]
 async fn throttling_is_waited_out() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let slow_down = FaultKind::Status { code: 429, retry_after: Some(7), message: None };
     rig.local.cloud().faults.add(Fault::new("/load-balancer", slow_down).times(3));
     rig.settle(&service("web", &[80])).await;
@@ -145,7 +145,7 @@ async fn throttling_is_waited_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renamed_cluster_keeps_its_balancers() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     let (id, old) = (rig.the_lb().id, "kube_service_before_ns_web");
     rig.change(|state, _| {
@@ -169,18 +169,18 @@ async fn a_renamed_cluster_keeps_its_balancers() {
     assert_eq!(rig.plan(&web).await.unwrap(), []);
 }
 
-fn failovers(rig: &Rig) -> usize {
+fn failovers(rig: &Fixture) -> usize {
     rig.requests().iter().filter(|request| request.ends_with("/failover")).count()
 }
 
 /// Two Services on one balancer.
-async fn shared(rig: &Rig) -> (ServiceView, ServiceView) {
+async fn shared(rig: &Fixture) -> (ServiceView, ServiceView) {
     let first = rig.settle(&service("one", &[80])).await;
     let second = with(service("two", &[443]), "load-balancer-id", &rig.the_lb().id);
     (first, rig.settle(&second).await)
 }
 
-async fn break_it(rig: &Rig) {
+async fn break_it(rig: &Fixture) {
     let id = rig.the_lb().id;
     rig.change(|state, _| octavia::force_error(state, &id).unwrap()).await;
 }
@@ -188,7 +188,7 @@ async fn break_it(rig: &Rig) {
 #[tokio::test(start_paused = true)]
 async fn a_part_of_a_balancer_in_error_is_taken_away_once_that_is_failed_over() {
     for owner_goes in [true, false] {
-        let rig = Rig::new(1).await;
+        let rig = Fixture::new(1).await;
         let (first, second) = shared(&rig).await;
         break_it(&rig).await;
         let rig = rig.restart().await;
@@ -203,7 +203,7 @@ async fn a_part_of_a_balancer_in_error_is_taken_away_once_that_is_failed_over() 
 
 #[tokio::test(start_paused = true)]
 async fn a_part_of_a_balancer_that_stays_in_error_is_not_asked_for_each_second() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let (first, _) = shared(&rig).await;
     break_it(&rig).await;
     rig.octavia(|settings| (settings.failure, settings.failures) = (Outcome::LoadBalancerFails, 99)).await;
@@ -224,7 +224,7 @@ async fn a_part_of_a_balancer_that_stays_in_error_is_not_asked_for_each_second()
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_in_error_whose_owner_is_gone_is_mended_by_those_that_are_left() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let (first, second) = shared(&rig).await;
     rig.remove(&first).await;
     break_it(&rig).await;
@@ -236,7 +236,7 @@ async fn a_balancer_in_error_whose_owner_is_gone_is_mended_by_those_that_are_lef
 
 #[tokio::test(start_paused = true)]
 async fn a_whole_balancer_in_error_goes_at_once_also_where_others_are_taken_apart() {
-    let rig = Rig::with(1, |settings, _| settings.cascade_delete = false).await;
+    let rig = Fixture::with(1, |settings, _| settings.cascade_delete = false).await;
     let web = rig.settle(&service("web", &[80])).await;
     break_it(&rig).await;
     rig.remove(&web).await;
@@ -245,12 +245,12 @@ async fn a_whole_balancer_in_error_goes_at_once_also_where_others_are_taken_apar
 
 #[tokio::test(start_paused = true)]
 async fn a_failover_that_was_refused_is_asked_for_again() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let web = rig.settle(&service("web", &[80])).await;
     break_it(&rig).await;
     let path = format!("/load-balancer/v2.0/lbaas/loadbalancers/{}/failover", rig.the_lb().id);
     rig.local.cloud().faults.add(Fault::new(path, FaultKind::status(503)));
-    assert!(rig.ensure(&web, Depth::Verify).await.result.is_err());
+    assert!(rig.ensure(&web, ReadMode::Fresh).await.result.is_err());
     rig.local.cloud().faults.clear();
     rig.try_settle(&web, 20).await.unwrap();
     assert_eq!(rig.the_lb().provisioning_status.as_str(), "ACTIVE");
@@ -258,7 +258,7 @@ async fn a_failover_that_was_refused_is_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_could_not_be_made_goes_without_the_address_that_is_to_be_kept() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let new = with(service("web", &[80]), "keep-floatingip", "true");
     rig.settle(&new).await;
     let kept = rig.floating_ips().remove(0).id;
@@ -271,7 +271,7 @@ async fn a_balancer_that_could_not_be_made_goes_without_the_address_that_is_to_b
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_never_had_a_balancer_leaves_the_address_that_an_earlier_one_kept() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     let earlier = rig.settle(&with(service("web", &[80]), "keep-floatingip", "true")).await;
     rig.remove(&earlier).await;
     assert_eq!((rig.lbs().len(), rig.floating_ips().len()), (0, 1));
@@ -282,11 +282,11 @@ async fn a_service_that_never_had_a_balancer_leaves_the_address_that_an_earlier_
 /// Until a Service shows an address, its balancer is found by its name.
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_goes_before_it_serves_is_made_anew() {
-    let rig = Rig::new(1).await;
+    let rig = Fixture::new(1).await;
     rig.local.cloud().faults.add(Fault::new("/network/v2.0/floatingips", FaultKind::status(500)));
     let mut web = service("web", &[80]);
     for _ in 0..10 {
-        let outcome = rig.ensure(&web, Depth::Verify).await;
+        let outcome = rig.ensure(&web, ReadMode::Fresh).await;
         web = published(&web, &outcome);
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
@@ -295,7 +295,7 @@ async fn a_balancer_that_goes_before_it_serves_is_made_anew() {
     rig.local.cloud().faults.clear();
     rig.change(|state, cx| {
         octavia::load_balancers::delete(state, cx, &id, true).unwrap();
-        octavia::settle(state, cx.now + jiff::SignedDuration::from_secs(60));
+        octavia::finish_due(state, cx.now + jiff::SignedDuration::from_secs(60));
     })
     .await;
     let web = rig.settle(&web).await;
@@ -317,11 +317,11 @@ async fn nodes_of_an_invalid_service_are_followed_and_nothing_else_changes() {
         ),
         ("a class that is not configured", true, Box::new(|web| with(web, "class", "gold"))),
     ] {
-        let mut rig = Rig::with(2, |settings, _| settings.manage_security_groups = managed).await;
+        let mut rig = Fixture::with(2, |settings, _| settings.manage_security_groups = managed).await;
         let web = spoil(rig.settle(&service("web", &[80])).await);
         rig = rig.restart().await;
-        assert!(matches!(rig.balancers.interpret(&web), Claim::Refused(_)), "{wrong}");
-        assert_eq!(rig.balancers.backends_of_invalid(&web), Some(Backends::Nodes(Vec::new())), "{wrong}");
+        assert!(matches!(rig.balancers.interpret(&web), ServiceInterpretation::Invalid(_)), "{wrong}");
+        assert_eq!(rig.balancers.backends_of_invalid(&web), Some(BackendKind::Nodes(Vec::new())), "{wrong}");
         rig.add_node().await;
         rig.nodes.remove(0);
         rig.requests();
@@ -335,7 +335,7 @@ async fn nodes_of_an_invalid_service_are_followed_and_nothing_else_changes() {
         // An unknown class does not say where members are, for which the group would be opened.
         let expected = if managed && !wrong.contains("class") { (3, 2) } else { (1, 0) };
         assert_eq!((changes.len(), ports), expected, "{wrong}: {changes:#?}");
-        let refused = rig.ensure(&web, Depth::Verify).await.result;
+        let refused = rig.ensure(&web, ReadMode::Fresh).await.result;
         assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::InvalidInput), "{wrong}");
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ccm_core::runtime::{
     events::WallClock,
-    manager::{ClientFactory, Exit, Manager, ManagerError},
+    manager::{ClientFactory, Manager, ManagerError, ManagerExit},
 };
 use ccm_testkit::{
     apiserver::{ApiServer, Options},
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     client::in_process,
-    stage::{Server, Stage},
+    test_fixture::{ProjectFixture, Server},
 };
 
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(super) const CLUSTER: &str = "kubernetes";
 
 /// A cluster on the local cloud.
 pub(super) struct Cluster {
-    pub(super) stage: Stage,
+    pub(super) stage: ProjectFixture,
     pub(super) servers: Vec<Server>,
     pub(super) kubelets: Kubelets,
     api: ApiServer,
@@ -41,7 +41,7 @@ pub(super) struct Cluster {
 /// A running manager. Dropping it stops it at once.
 pub(super) struct Running {
     stop: CancellationToken,
-    task: JoinHandle<Result<Exit, ManagerError>>,
+    task: JoinHandle<Result<ManagerExit, ManagerError>>,
 }
 
 impl Drop for Running {
@@ -54,10 +54,10 @@ impl Drop for Running {
 impl Cluster {
     /// Makes servers and networks. Kubelets say nothing after they registered, so that a long time is short work.
     pub(super) async fn new(nodes: usize) -> Self {
-        let stage = Stage::new().await;
+        let stage = ProjectFixture::new().await;
         let router = stage.router.clone();
         let (external, subnet) = stage
-            .change(move |state, cx| {
+            .change_as_admin(move |state, cx| {
                 let more = QuotaUpdate { floatingip: Some(-1), security_group: Some(-1), ..QuotaUpdate::default() };
                 neutron::quotas::update(state, cx, &cx.project, &more)?;
                 neutron::Limits { routes: 1000, ..neutron::Limits::default() }.set(state);
@@ -96,7 +96,7 @@ impl Cluster {
         let millis = u64::try_from(pending.as_millis()).unwrap();
         let change = move |settings: &mut octavia::settings::Settings| settings.pending_ms = millis;
         self.stage
-            .change(move |state, _| {
+            .change_as_admin(move |state, _| {
                 octavia::settings::Settings::change(state, change);
                 Ok(())
             })

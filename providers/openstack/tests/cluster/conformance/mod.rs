@@ -3,18 +3,18 @@
 //! Each suite begins with clouds of its own, one after the other. Troubles are tried at every seventh call; at every one in
 //! process (`conformance_tests`).
 
+pub(crate) mod adapter;
 mod server;
 mod skipped;
-pub(crate) mod stage;
 
 use std::{io, sync::Arc};
 
-use ccm_testkit::conformance::{Report, Watch, runner::Suite};
+use ccm_testkit::conformance::{Report, SuiteProgress, runner::Suite};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use self::{
+    adapter::{OURS, OpenStackAdapter},
     server::Remote,
-    stage::{OURS, Stage},
 };
 
 /// All suites, the longest first.
@@ -26,9 +26,9 @@ fn paused() -> io::Result<Runtime> {
 }
 
 /// Runs a suite on a server of its own.
-async fn check(suite: &str, real: Handle, watch: Watch) -> anyhow::Result<Report> {
+async fn check(suite: &str, real: Handle, watch: SuiteProgress) -> anyhow::Result<Report> {
     let remote = Arc::new(Remote::new(real));
-    let stage = Stage::new(remote.clone(), |_| {}).await?;
+    let stage = OpenStackAdapter::new(remote.clone(), |_| {}).await?;
     let provider = {
         let stage = stage.clone();
         move || {

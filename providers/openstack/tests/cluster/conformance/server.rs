@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::stage::ground::{Ground, Site};
+use super::adapter::cloud::{CloudBackend, Site};
 
 /// Servers, of which one runs at a time.
 pub(crate) struct Remote {
@@ -52,7 +52,7 @@ async fn really<T: Send + 'static>(real: &Handle, work: impl Future<Output = T> 
 }
 
 #[async_trait]
-impl Ground for Remote {
+impl CloudBackend for Remote {
     async fn start(&self) -> anyhow::Result<Site> {
         self.stop().await?;
         let local = LocalCloud::in_memory(Settings { time: TimeSource::System, ..Settings::default() });

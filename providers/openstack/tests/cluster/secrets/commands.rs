@@ -8,12 +8,18 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams};
 
 use super::{
-    arguments, objects,
-    world::{CREDENTIAL_SECRET, PASSWORD, Proof, SOON, World},
+    arguments,
+    environment::{AuthMethod, CREDENTIAL_SECRET, PASSWORD, SOON, SecretsEnvironment},
+    objects,
 };
 
 /// Runs to the end; returns how it ended and what it printed.
-async fn run(world: &World, config: &Path, word: Option<&str>, flags: &[&str]) -> anyhow::Result<(ExitStatus, String)> {
+async fn run(
+    world: &SecretsEnvironment,
+    config: &Path,
+    word: Option<&str>,
+    flags: &[&str],
+) -> anyhow::Result<(ExitStatus, String)> {
     let mut args: Vec<OsString> = word.map(OsString::from).into_iter().collect();
     args.extend(arguments(&world.kubeconfig()?, config, 0, "text"));
     args.extend(flags.iter().map(OsString::from));
@@ -25,8 +31,8 @@ async fn run(world: &World, config: &Path, word: Option<&str>, flags: &[&str]) -
 }
 
 pub(crate) async fn no_command_shows_a_secret() -> anyhow::Result<()> {
-    let world = World::new(Proof::Trust).await?;
-    let config = world.cloud_config(Proof::Trust).await?;
+    let world = SecretsEnvironment::new(AuthMethod::Trust).await?;
+    let config = world.cloud_config(AuthMethod::Trust).await?;
     objects(&world).await?;
     // A comparison waits for a Node that is not ready and has no instance.
     Api::<Node>::all(world.api.client()).delete("node-0", &DeleteParams::default()).await?;
@@ -56,7 +62,7 @@ pub(crate) async fn no_command_shows_a_secret() -> anyhow::Result<()> {
 
 // length: a file with a mistake after the other
 pub(crate) async fn mistakes_around_a_secret_are_told_without_it() -> anyhow::Result<()> {
-    let world = World::new(Proof::Password).await?;
+    let world = SecretsEnvironment::new(AuthMethod::Password).await?;
     let config = world.folder.path().join("cloud.conf");
     let file = |name: &str, text: &str| {
         let path = world.folder.path().join(name);

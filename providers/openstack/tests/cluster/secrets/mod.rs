@@ -2,13 +2,13 @@
 //! that repeat what they were sent in their errors.
 
 mod commands;
+mod environment;
 pub(crate) mod panics;
-mod world;
 
 use std::{ffi::OsString, path::Path, sync::atomic::Ordering};
 
 use anyhow::ensure;
-use ccm_e2e::{ccm::Ccm, pages};
+use ccm_e2e::{ccm::Ccm, https_endpoints};
 use ccm_testkit::{
     apiserver::{Access, MASTERS, Match, Rule, User},
     supervised::free_port,
@@ -18,12 +18,12 @@ use kube::{Api, api::PostParams};
 use serde_json::json;
 
 pub(crate) use commands::{mistakes_around_a_secret_are_told_without_it, no_command_shows_a_secret};
+use environment::{AuthMethod, CALLER_TOKEN, KUBE_TOKEN, SOON, STRANGER_TOKEN, SecretsEnvironment};
 pub(crate) use panics::a_panic_with_the_configuration_shows_no_secret;
-use world::{CALLER_TOKEN, KUBE_TOKEN, Proof, SOON, STRANGER_TOKEN, World};
 
 // length: the way of a secret through one process, from its start to its end
-async fn journey(proof: Proof, format: &str) -> anyhow::Result<()> {
-    let world = World::new(proof).await?;
+async fn journey(proof: AuthMethod, format: &str) -> anyhow::Result<()> {
+    let world = SecretsEnvironment::new(proof).await?;
     let port = free_port()?;
     let kubeconfig = world.kubeconfig()?;
     let config = world.cloud_config(proof).await?;
@@ -33,9 +33,9 @@ async fn journey(proof: Proof, format: &str) -> anyhow::Result<()> {
     let issued = world.issued.load(Ordering::SeqCst);
     process.until("a token", SOON, |_| world.issued.load(Ordering::SeqCst) > issued).await?;
     objects(&world).await?;
-    let mut pages = vec![pages::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?];
+    let mut pages = vec![https_endpoints::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?];
     // A bare token cannot be had anew for longer than it lives.
-    if proof != Proof::Token {
+    if proof != AuthMethod::Token {
         let now = world.issued.load(Ordering::SeqCst);
         process.until("renewal", SOON, |_| world.issued.load(Ordering::SeqCst) > now).await?;
     }
@@ -59,10 +59,11 @@ async fn journey(proof: Proof, format: &str) -> anyhow::Result<()> {
     world.api.users().set_access("ccm", Access::Rules(Rule::of_role(&json!({"rules": []}))?));
     world.api.users().revoke(KUBE_TOKEN);
     world.api.faults().close_watches(&Match::any());
-    let unknown = |world: &World| world.api.log().entries().iter().filter(|entry| entry.status == Some(401)).count();
+    let unknown =
+        |world: &SecretsEnvironment| world.api.log().entries().iter().filter(|entry| entry.status == Some(401)).count();
     process.until("requests that the API server refuses", SOON, |_| unknown(&world) > 2).await?;
     world.api.users().add(KUBE_TOKEN, User::new("ccm", &[MASTERS]));
-    pages.push(pages::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?);
+    pages.push(https_endpoints::all(&mut process, port, CALLER_TOKEN, STRANGER_TOKEN, SOON).await?);
     let events: Api<Event> = Api::all(world.api.client());
     let events = serde_json::to_string(&events.list(&kube::api::ListParams::default()).await?.items)?;
     let log = process.log();
@@ -106,7 +107,7 @@ fn arguments(kubeconfig: &Path, config: &Path, port: u16, format: &str) -> Vec<O
 }
 
 /// A Node and a Service that make the process ask the cloud.
-async fn objects(world: &World) -> anyhow::Result<()> {
+async fn objects(world: &SecretsEnvironment) -> anyhow::Result<()> {
     let client = world.api.client();
     let node: Node = serde_json::from_value(json!({
         "metadata": {"name": "node-0"},
@@ -125,25 +126,25 @@ async fn objects(world: &World) -> anyhow::Result<()> {
 }
 
 pub(crate) async fn no_password_is_shown_in_text() -> anyhow::Result<()> {
-    journey(Proof::Password, "text").await
+    journey(AuthMethod::Password, "text").await
 }
 
 pub(crate) async fn nothing_of_clouds_yaml_is_shown_in_json() -> anyhow::Result<()> {
-    journey(Proof::CloudsYaml, "json").await
+    journey(AuthMethod::CloudsYaml, "json").await
 }
 
 pub(crate) async fn no_secret_of_an_application_credential_is_shown_in_json() -> anyhow::Result<()> {
-    journey(Proof::Credential, "json").await
+    journey(AuthMethod::Credential, "json").await
 }
 
 pub(crate) async fn no_token_is_shown_in_text() -> anyhow::Result<()> {
-    journey(Proof::Token, "text").await
+    journey(AuthMethod::Token, "text").await
 }
 
 pub(crate) async fn no_password_of_a_trustee_is_shown_in_text() -> anyhow::Result<()> {
-    journey(Proof::Trust, "text").await
+    journey(AuthMethod::Trust, "text").await
 }
 
 pub(crate) async fn no_key_of_a_client_certificate_is_shown_in_json() -> anyhow::Result<()> {
-    journey(Proof::Certificate, "json").await
+    journey(AuthMethod::Certificate, "json").await
 }

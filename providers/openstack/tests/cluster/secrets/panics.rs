@@ -17,7 +17,7 @@ use ccm_openstack::{
 
 use super::{
     arguments,
-    world::{Proof, SOON, World},
+    environment::{AuthMethod, SOON, SecretsEnvironment},
 };
 
 /// What a library might repeat of a request.
@@ -39,8 +39,8 @@ impl CloudProvider for Panics {
 }
 
 pub(crate) async fn a_panic_with_the_configuration_shows_no_secret() -> anyhow::Result<()> {
-    for proof in [Proof::Token, Proof::Trust] {
-        let world = World::new(proof).await?;
+    for proof in [AuthMethod::Token, AuthMethod::Trust] {
+        let world = SecretsEnvironment::new(proof).await?;
         world.secrets.lock().add("a header", HEADER);
         let files = [world.kubeconfig()?, world.cloud_config(proof).await?];
         let mut args: Vec<OsString> =

@@ -6,8 +6,8 @@ use openstack_api::neutron::{FloatingIpCreate, PortCreate};
 use openstack_local::{neutron, octavia};
 use serde_json::{Value, json};
 
-use crate::stage::{
-    INTERNAL, Stage,
+use crate::fixture::{
+    ClusterFixture, INTERNAL,
     cloud::{self, port_in},
     full,
 };
@@ -90,7 +90,7 @@ impl Case {
 }
 
 /// What annotations name.
-pub(super) struct Places {
+pub(super) struct AnnotationValues {
     vips: String,
     nodes: String,
     other: String,
@@ -101,8 +101,8 @@ pub(super) struct Places {
     floating: String,
 }
 
-impl Places {
-    pub(super) async fn make(stage: &Stage) -> anyhow::Result<Self> {
+impl AnnotationValues {
+    pub(super) async fn make(stage: &ClusterFixture) -> anyhow::Result<Self> {
         let net = &stage.cloud.net;
         let flavor = stage.cloud.change(|state, _| Ok(octavia::put_flavor(state, "big", "amphora", true))).await?;
         let (external, public) = (net.external[0].clone(), net.public[1].clone());
@@ -128,19 +128,19 @@ impl Places {
     }
 }
 
-async fn reference(stage: &Stage, name: &str) -> anyhow::Result<String> {
+async fn reference(stage: &ClusterFixture, name: &str) -> anyhow::Result<String> {
     Ok(cloud::certificate(&stage.cloud, name).await?.reference)
 }
 
 /// Makes a port for a load balancer.
-pub(super) async fn port(stage: &Stage, name: &str) -> anyhow::Result<String> {
+pub(super) async fn port(stage: &ClusterFixture, name: &str) -> anyhow::Result<String> {
     let net = &stage.cloud.net;
     let request = PortCreate { name: Some(name.into()), ..port_in(&net.network, &net.vips) };
     Ok(stage.cloud.change(|state, cx| neutron::ports::create(state, cx, request)).await?.id)
 }
 
 /// Load balancers of the usual driver.
-pub(super) fn plain(places: &Places) -> Vec<Case> {
+pub(super) fn plain(places: &AnnotationValues) -> Vec<Case> {
     let mut cases = addresses(places);
     cases.extend(listeners(places));
     cases.extend(pools(places));
@@ -149,7 +149,7 @@ pub(super) fn plain(places: &Places) -> Vec<Case> {
 }
 
 // length: one table
-fn addresses(places: &Places) -> Vec<Case> {
+fn addresses(places: &AnnotationValues) -> Vec<Case> {
     vec![
         Case::new(
             "usual",
@@ -225,7 +225,7 @@ fn addresses(places: &Places) -> Vec<Case> {
 }
 
 // length: one table
-fn listeners(places: &Places) -> Vec<Case> {
+fn listeners(places: &AnnotationValues) -> Vec<Case> {
     let [first, second] = &places.certificates;
     vec![
         Case::new("connection-limit", &[":80: at most 7"])
@@ -295,7 +295,7 @@ fn listeners(places: &Places) -> Vec<Case> {
     ]
 }
 
-fn pools(places: &Places) -> Vec<Case> {
+fn pools(places: &AnnotationValues) -> Vec<Case> {
     vec![
         Case::new("method", &[":80: pool TCP LEAST_CONNECTIONS"])
             .with("lb-method", "LEAST_CONNECTIONS")
@@ -358,7 +358,7 @@ fn monitors() -> Vec<Case> {
 }
 
 /// Load balancers whose Services have security groups.
-pub(super) fn managed(_: &Places) -> Vec<Case> {
+pub(super) fn managed(_: &AnnotationValues) -> Vec<Case> {
     vec![
         Case::new(
             "web",
@@ -399,7 +399,7 @@ pub(super) fn managed(_: &Places) -> Vec<Case> {
 }
 
 /// Load balancers of OVN.
-pub(super) fn of_ovn(_: &Places) -> Vec<Case> {
+pub(super) fn of_ovn(_: &AnnotationValues) -> Vec<Case> {
     vec![
         Case::new(
             "web",

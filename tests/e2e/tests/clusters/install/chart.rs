@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ccm_e2e::ccm::{Ccm, Signal};
-use ccm_e2e::image::Means;
+use ccm_e2e::image::ContainerMethod;
 use ccm_e2e::scenario::{SOON, Scenario};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use ccm_testkit::supervised::free_port;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -29,7 +29,7 @@ use leftovers::Leftovers;
 use pod::Kubelet;
 
 /// With Deployments that get pods.
-const REAL: &[Kind] = &[Kind::RealWithControllers];
+const REAL: &[ServerKind] = &[ServerKind::RealWithControllers];
 /// Namespace of the release.
 const NAMESPACE: &str = "kube-system";
 /// A ServiceAccount that is there in every namespace, and stands for Prometheus'.
@@ -54,7 +54,7 @@ pub(crate) fn cases() -> Vec<Case> {
 struct Installation<'a> {
     scenario: &'a Scenario,
     /// By what its pods become processes.
-    means: Means,
+    means: ContainerMethod,
     helm: Helm,
     port: u16,
     /// Host and port of the API server.
@@ -62,7 +62,7 @@ struct Installation<'a> {
 }
 
 impl<'a> Installation<'a> {
-    async fn new(scenario: &'a Scenario, means: Means) -> anyhow::Result<Self> {
+    async fn new(scenario: &'a Scenario, means: ContainerMethod) -> anyhow::Result<Self> {
         let kubeconfig = scenario.directory().join("admin.kubeconfig");
         scenario.server.write_admin_kubeconfig(&kubeconfig).await?;
         let helm = Helm::find()?.with_kubeconfig(kubeconfig);
@@ -169,7 +169,7 @@ impl<'a> Installation<'a> {
 
 /// Makes sure that the process runs as the chart says: not as root, without capabilities or a way to get any, on a root
 /// file system that it cannot write to.
-fn is_confined(pid: u32, means: Means) -> anyhow::Result<()> {
+fn is_confined(pid: u32, means: ContainerMethod) -> anyhow::Result<()> {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
     let field = |status: &str, name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
@@ -181,7 +181,7 @@ fn is_confined(pid: u32, means: Means) -> anyhow::Result<()> {
         anyhow::ensure!(is == value, "{name} is {is:?} and not {value:?}");
     }
     for (name, map) in [("Uid", "uid_map"), ("Gid", "gid_map")] {
-        if means == Means::Root {
+        if means == ContainerMethod::Root {
             let ids = field(&status, name)?;
             anyhow::ensure!(ids == "65532\t65532\t65532\t65532", "{name} is {ids:?}");
         } else {
@@ -191,7 +191,7 @@ fn is_confined(pid: u32, means: Means) -> anyhow::Result<()> {
             anyhow::ensure!(ids.len() == 3 && ids[0] == "65532" && ids[2] == "1", "{map} is {ids:?}");
         }
     }
-    if means == Means::Root {
+    if means == ContainerMethod::Root {
         let groups = field(&status, "Groups")?;
         anyhow::ensure!(groups == "65532", "the groups are {groups:?}");
     }
@@ -211,7 +211,7 @@ fn has_argument(pod: &Pod, wanted: &str) -> bool {
 }
 
 async fn an_installed_chart_runs_is_updated_and_leaves_nothing_behind(scenario: &Scenario) -> anyhow::Result<()> {
-    let means = Means::find().map_err(anyhow::Error::msg)?[0];
+    let means = ContainerMethod::find().map_err(anyhow::Error::msg)?[0];
     let release = Installation::new(scenario, means).await?;
     let done = live_through(scenario, &release).await;
     if done.is_err() {

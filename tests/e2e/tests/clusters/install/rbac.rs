@@ -1,16 +1,16 @@
 //! The rights of `rbac/`, and those that other managers' manifests grant, on a real API server with RBAC: enough, and in
 //! `rbac/` no more than that.
 
-mod door;
+mod https_server;
 mod life;
 pub(crate) mod upstream;
 
 use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_e2e::manifests::{self, all_grants};
-use ccm_e2e::rights::{Exception, common, forbidden, judge};
+use ccm_e2e::permissions::{Exception, common, forbidden, judge};
 use ccm_e2e::scenario::{SOON, Scenario};
-use ccm_e2e::server::Kind;
-use door::Door;
+use ccm_e2e::server::ServerKind;
+use https_server::HttpsServer;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
@@ -20,11 +20,11 @@ use crate::run::Case;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!("rbac", &[Kind::RealWithoutWatchList], the_rights_of_the_manifests_are_enough_and_all_are_needed),
-        case!("roles", &[Kind::RealWithoutWatchList], each_controller_alone_needs_its_own_role_and_all_of_it),
-        case!("less", &[Kind::RealWithoutWatchList], with_accounts_of_its_controllers_the_manager_needs_less),
-        case!("theirs", &[Kind::Real], what_the_roles_of_go_managers_have_in_common_is_enough),
-        case!("theirs2", &[Kind::Real], with_accounts_of_its_controllers_too),
+        case!("rbac", &[ServerKind::RealWithoutWatchList], the_rights_of_the_manifests_are_enough_and_all_are_needed),
+        case!("roles", &[ServerKind::RealWithoutWatchList], each_controller_alone_needs_its_own_role_and_all_of_it),
+        case!("less", &[ServerKind::RealWithoutWatchList], with_accounts_of_its_controllers_the_manager_needs_less),
+        case!("theirs", &[ServerKind::Real], what_the_roles_of_go_managers_have_in_common_is_enough),
+        case!("theirs2", &[ServerKind::Real], with_accounts_of_its_controllers_too),
     ]
 }
 
@@ -51,7 +51,8 @@ async fn the_rights_of_the_manifests_are_enough_and_all_are_needed(s: &Scenario)
     let requests = s
         .with_manifests(ACCOUNT, &applied, async || {
             // The mock provider takes endpoints when it is told to.
-            let life = Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &FLAGS, asks: true };
+            let life =
+                ClusterLife { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &FLAGS, asks: true };
             life.live().await?;
             Ok(s.requests(ACCOUNT).await?.split_off(before))
         })
@@ -79,7 +80,9 @@ async fn with_accounts_of_its_controllers_the_manager_needs_less(s: &Scenario) -
     let before = s.requests(ACCOUNT).await?.len();
     s.with_manifests(ACCOUNT, &applied, async || {
         let flags = [&FLAGS[..], &[CREDENTIALS]].concat();
-        Life { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &flags, asks: true }.live().await?;
+        ClusterLife { s, account: ACCOUNT, config: "features: {endpoints: true}\n", flags: &flags, asks: true }
+            .live()
+            .await?;
         with_their_own(s, ACCOUNT).await?;
         judge(&all_grants(&applied)?, &s.requests(ACCOUNT).await?[before..], &[])
     })
@@ -93,7 +96,7 @@ async fn what_the_roles_of_go_managers_have_in_common_is_enough(s: &Scenario) ->
     let applied = manifests::granted(account, &common(&upstream::roles()?));
     let requests = s
         .with_manifests(account, &applied, async || {
-            Life { s, account, config: "", flags: &FLAGS, asks: false }.live().await?;
+            ClusterLife { s, account, config: "", flags: &FLAGS, asks: false }.live().await?;
             s.requests(account).await
         })
         .await?;
@@ -108,7 +111,7 @@ async fn with_accounts_of_its_controllers_too(s: &Scenario) -> anyhow::Result<()
     let applied = manifests::granted(account, &common(&upstream::roles_with_accounts()?));
     s.with_manifests(account, &applied, async || {
         let flags = [&FLAGS[..], &[CREDENTIALS]].concat();
-        Life { s, account, config: "", flags: &flags, asks: false }.live().await?;
+        ClusterLife { s, account, config: "", flags: &flags, asks: false }.live().await?;
         with_their_own(s, account).await
     })
     .await?;
@@ -138,7 +141,7 @@ async fn forget_accounts(s: &Scenario) -> anyhow::Result<()> {
 }
 
 /// A controller that runs alone, with the rights of its role alone.
-struct Alone {
+struct SingleController {
     role: &'static str,
     controller: &'static str,
     exceptions: &'static [Exception],
@@ -147,24 +150,24 @@ struct Alone {
 /// Why a right to count events is granted where each event comes once.
 const COUNTED: &str = "an event that comes again is counted in place, as the service controller's are here";
 
-const ALONE: [Alone; 5] = [
-    Alone {
+const ALONE: [SingleController; 5] = [
+    SingleController {
         role: "20-node.yaml",
         controller: "cloud-node-controller",
         exceptions: &[Exception { grant: "cloud-controller-manager:node: patch events", reason: COUNTED }],
     },
-    Alone {
+    SingleController {
         role: "21-lifecycle.yaml",
         controller: "cloud-node-lifecycle-controller",
         exceptions: &[Exception { grant: "cloud-controller-manager:lifecycle: patch events", reason: COUNTED }],
     },
-    Alone {
+    SingleController {
         role: "22-route.yaml",
         controller: "node-route-controller",
         exceptions: &[Exception { grant: "cloud-controller-manager:route: patch events", reason: COUNTED }],
     },
-    Alone { role: "23-service.yaml", controller: "service-lb-controller", exceptions: &[] },
-    Alone {
+    SingleController { role: "23-service.yaml", controller: "service-lb-controller", exceptions: &[] },
+    SingleController {
         role: "24-ipam.yaml",
         controller: "node-ipam-controller",
         exceptions: &[Exception { grant: "cloud-controller-manager:ipam: patch events", reason: COUNTED }],
@@ -194,7 +197,7 @@ async fn each_controller_alone_needs_its_own_role_and_all_of_it(s: &Scenario) ->
     Ok(())
 }
 
-impl Alone {
+impl SingleController {
     /// The role, and an account with it.
     fn applied(&self, account: &str) -> anyhow::Result<Vec<Value>> {
         let mut applied = manifests::read(&manifests::rbac().join(self.role))?;
@@ -246,7 +249,7 @@ impl Alone {
 }
 
 /// A cluster in which everything happens that concerns a cloud-controller-manager.
-struct Life<'a> {
+struct ClusterLife<'a> {
     s: &'a Scenario,
     account: &'a str,
     config: &'a str,
@@ -255,18 +258,18 @@ struct Life<'a> {
     asks: bool,
 }
 
-impl Life<'_> {
-    async fn start(&self, process: &str, door: &Door) -> anyhow::Result<Ccm> {
+impl ClusterLife<'_> {
+    async fn start(&self, process: &str, door: &HttpsServer) -> anyhow::Result<Ccm> {
         let serving = door.flags(&self.s.kubeconfig(process));
         let flags: Vec<&str> = self.flags.iter().copied().chain(serving.iter().map(String::as_str)).collect();
         self.s.start_as(self.account, self.config, process, &flags).await
     }
 
     /// Who may not see the metrics is told so, which takes both questions.
-    async fn served(&self, door: &Door) -> anyhow::Result<()> {
+    async fn served(&self, door: &HttpsServer) -> anyhow::Result<()> {
         door.answers("/healthz", None, 200).await?;
         match self.asks {
-            true => door.answers("/metrics", Some(&door::token(self.s, self.account).await?), 403).await,
+            true => door.answers("/metrics", Some(&https_server::token(self.s, self.account).await?), 403).await,
             false => Ok(()),
         }
     }
@@ -277,7 +280,7 @@ impl Life<'_> {
         // Whoever is first makes the Leases.
         let leases: Api<Lease> = Api::namespaced(s.server.client(), "kube-system");
         leases.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-        let (first, second) = (Door::free()?, Door::free()?);
+        let (first, second) = (HttpsServer::free()?, HttpsServer::free()?);
         let mut leader = self.start("a", &first).await?;
         leader.logged("became leader", SOON).await?;
         let mut standby = self.start("b", &second).await?;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ccm_e2e::observer::is_tainted;
 use ccm_e2e::scenario::{SOON, Scenario, each};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
+use ccm_e2e::watcher::is_tainted;
 use ccm_mock::cloud::{FaultError, FaultSpec, InstanceSpec, Operation};
 use ccm_testkit::kubelet::{Ready, UNINITIALIZED_TAINT};
 
@@ -12,7 +12,8 @@ use crate::case;
 use crate::run::{Case, EVERYWHERE};
 
 /// The real server without WatchList, too.
-const EVERYWHERE_AND_WITHOUT_WATCHLIST: &[Kind] = &[Kind::Embedded, Kind::Real, Kind::RealWithoutWatchList];
+const EVERYWHERE_AND_WITHOUT_WATCHLIST: &[ServerKind] =
+    &[ServerKind::Embedded, ServerKind::Real, ServerKind::RealWithoutWatchList];
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![

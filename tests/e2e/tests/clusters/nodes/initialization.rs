@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ccm_core::k8s::AddressType;
-use ccm_e2e::observer::{addresses, is_tainted, label, provider_id};
 use ccm_e2e::scenario::{SOON, Scenario, each};
+use ccm_e2e::watcher::{addresses, is_tainted, label, provider_id};
 use ccm_mock::cloud::{Address, InstanceSpec};
 use ccm_testkit::kubelet::{Ready, UNINITIALIZED_TAINT};
 use k8s_openapi::api::core::v1::{Event, Node};

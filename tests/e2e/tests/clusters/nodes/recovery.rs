@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ccm_e2e::ccm::Signal;
-use ccm_e2e::observer::is_tainted;
 use ccm_e2e::scenario::{SOON, Scenario, each, is_initialized};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
+use ccm_e2e::watcher::is_tainted;
 use ccm_testkit::apiserver::{Action, Match, Options};
 use ccm_testkit::kubelet::Ready;
 use http::StatusCode;
@@ -18,18 +18,18 @@ use crate::run::Case;
 pub(crate) fn cases() -> Vec<Case> {
     let own = |case: Case| Case { own_server: Some(Options::default), ..case };
     vec![
-        own(case!("cut", &[Kind::Embedded], a_cut_watch_goes_on_where_it_was)),
-        own(case!("expired", &[Kind::Embedded], after_410_everything_is_listed_again)),
+        own(case!("cut", &[ServerKind::Embedded], a_cut_watch_goes_on_where_it_was)),
+        own(case!("expired", &[ServerKind::Embedded], after_410_everything_is_listed_again)),
         Case {
             own_server: Some(|| Options { streaming_lists: false, ..Options::default() }),
-            ..case!("paged", &[Kind::Embedded], a_server_that_refuses_streaming_lists_is_enough)
+            ..case!("paged", &[ServerKind::Embedded], a_server_that_refuses_streaming_lists_is_enough)
         },
-        own(case!("refused", &[Kind::Embedded], conflicts_and_overload_delay_nodes_and_spoil_none)),
+        own(case!("refused", &[ServerKind::Embedded], conflicts_and_overload_delay_nodes_and_spoil_none)),
         Case {
             alone: true,
             ..case!(
                 "restart",
-                &[Kind::Real, Kind::RealWithoutWatchList],
+                &[ServerKind::Real, ServerKind::RealWithoutWatchList],
                 a_sleeper_catches_up_after_the_api_server_was_restarted
             )
         },

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ccm_core::k8s::AddressType;
 use ccm_e2e::ccm::Ccm;
-use ccm_e2e::observer::addresses;
 use ccm_e2e::scenario::{SOON, Scenario, each};
+use ccm_e2e::watcher::addresses;
 use ccm_mock::cloud::{Address, FaultError, FaultSpec, InstanceSpec, Operation, RouteBody};
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{Patch, PatchParams};

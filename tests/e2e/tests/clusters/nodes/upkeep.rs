@@ -1,8 +1,8 @@
 //! Initialised nodes follow the cloud, and cost nothing while nothing changes.
 
 use ccm_core::k8s::AddressType;
-use ccm_e2e::observer::{addresses, is_tainted, label};
 use ccm_e2e::scenario::{SOON, Scenario, each};
+use ccm_e2e::watcher::{addresses, is_tainted, label};
 use ccm_mock::cloud::{Address, InstanceSpec, PowerState};
 use ccm_testkit::kubelet::Ready;
 
@@ -107,7 +107,7 @@ async fn additional_labels_are_added_and_refreshed_only_behind_the_gate(s: &Scen
     s.initialized(std::slice::from_ref(&name), SOON).await?;
     let shows = |rack_value: &'static str, kept_value: &'static str| {
         let one = std::slice::from_ref(&name);
-        move |nodes: &ccm_e2e::observer::Nodes| {
+        move |nodes: &ccm_e2e::watcher::Nodes| {
             each(nodes, one, |node| {
                 let seen = [rack, kept, reserved].map(|key| label(node, key));
                 if seen == [Some(rack_value), Some(kept_value), None] { Ok(()) } else { Err(format!("{seen:?}")) }
@@ -129,7 +129,7 @@ async fn a_stopped_instance_gets_the_shutdown_taint_and_a_started_one_loses_it(s
     s.register_initialized(&names).await?;
     let tainted = |wanted: bool| {
         let names = &names;
-        move |nodes: &ccm_e2e::observer::Nodes| {
+        move |nodes: &ccm_e2e::watcher::Nodes| {
             each(nodes, &names[..1], |node| match is_tainted(node, SHUTDOWN_TAINT) == wanted {
                 true => Ok(()),
                 false => Err(format!("shutdown taint is not {wanted}")),

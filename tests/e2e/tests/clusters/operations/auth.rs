@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ccm_e2e::ccm::Ccm;
 use ccm_e2e::scenario::{SOON, Scenario};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use ccm_testkit::control_plane::Identity;
 use ccm_testkit::supervised::free_port;
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -27,8 +27,8 @@ const TTL: Duration = Duration::from_secs(1);
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        crate::case!("auth", &[Kind::Real], callers_see_what_the_cluster_lets_them),
-        crate::case!("authr", &[Kind::Real], a_config_map_that_may_not_be_read_ends_the_start),
+        crate::case!("auth", &[ServerKind::Real], callers_see_what_the_cluster_lets_them),
+        crate::case!("authr", &[ServerKind::Real], a_config_map_that_may_not_be_read_ends_the_start),
     ]
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ccm_e2e::scenario::{SOON, Scenario, account_user};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use ccm_testkit::control_plane::AuditEvent;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -16,7 +16,7 @@ use crate::case;
 use crate::run::Case;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!("accounts", &[Kind::Real], each_controller_has_an_account_of_its_own)]
+    vec![case!("accounts", &[ServerKind::Real], each_controller_has_an_account_of_its_own)]
 }
 
 const MANAGER: &str = "e2e-manager";

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_e2e::scenario::{SOON, Scenario, neighbour, user};
-use ccm_e2e::server::{Kind, Write};
+use ccm_e2e::server::{ServerKind, Write};
 use ccm_mock::cloud::{Calls, Operation};
 use ccm_testkit::control_plane::GoProgram;
 
 use self::history::{Handover, History};
+use crate::call_breakpoint::{At, CallBreakpoint};
 use crate::case;
-use crate::gate::{At, Gate};
 use crate::run::{Case, Need};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-const REAL: &[Kind] = &[Kind::Real];
+const REAL: &[ServerKind] = &[ServerKind::Real];
 const GO: &[Need] = &[Need::Go(GoProgram::Elector)];
 
 /// A lease that runs out soon.
@@ -160,7 +160,7 @@ async fn a_leader_that_slept_past_its_lease_changes_nothing_in_cluster_and_cloud
     let mut standby = s.start("b", &SHORT_LEASE).await?;
     standby.logged(WAITS, SOON).await?;
     // It is about to make a balancer when it falls asleep: it has asked whether there is one.
-    let gate = Gate::shut(s, Operation::GetLoadBalancer, At::Answer);
+    let gate = CallBreakpoint::shut(s, Operation::GetLoadBalancer, At::Answer);
     s.create_all(&service).await?;
     gate.holds().await?;
     sleeper.signal(Signal::Stop).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_e2e::scenario::{SOON, Scenario};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use ccm_testkit::control_plane::GoProgram;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-const REAL: &[Kind] = &[Kind::Real];
+const REAL: &[ServerKind] = &[ServerKind::Real];
 const SHORT_LEASE: [&str; 3] =
     ["--leader-elect-lease-duration=5s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"];
 /// What does not run in this time is taken not to run.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_e2e::scenario::{SOON, Scenario};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use ccm_mock::{HostPort, bind_admin, serve_admin};
 use ccm_testkit::supervised::free_port;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -25,10 +25,10 @@ const OPEN: &str = "--authorization-always-allow-paths=/*";
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        crate::case!("srva", &[Kind::Embedded], a_standby_answers_and_takes_over),
-        crate::case!("srvb", &[Kind::Embedded], what_cannot_be_served_ends_the_start),
-        crate::case!("srvc", &[Kind::Embedded], a_renewed_certificate_is_served),
-        crate::case!("srvd", &[Kind::Embedded], a_cloud_that_is_down_at_the_start_is_waited_for),
+        crate::case!("srva", &[ServerKind::Embedded], a_standby_answers_and_takes_over),
+        crate::case!("srvb", &[ServerKind::Embedded], what_cannot_be_served_ends_the_start),
+        crate::case!("srvc", &[ServerKind::Embedded], a_renewed_certificate_is_served),
+        crate::case!("srvd", &[ServerKind::Embedded], a_cloud_that_is_down_at_the_start_is_waited_for),
     ]
 }
 

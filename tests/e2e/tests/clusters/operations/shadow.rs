@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use ccm_core::k8s::AddressType;
 use ccm_e2e::ccm::{Ccm, Signal};
-use ccm_e2e::observer::{ingress_addresses, label};
 use ccm_e2e::scenario::{SOON, Scenario};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
+use ccm_e2e::watcher::{ingress_addresses, label};
 use ccm_mock::cloud::{Address, InstanceSpec, LoadBalancerEdit};
 use ccm_testkit::control_plane::GoProgram;
 use ccm_testkit::kubelet::Ready;
@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case {
         needs: &[Need::Go(GoProgram::Ccm)],
-        ..case!("shdw", &[Kind::Real], a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing)
+        ..case!("shdw", &[ServerKind::Real], a_shadow_beside_a_go_manager_shows_what_differs_and_writes_nothing)
     }]
 }
 

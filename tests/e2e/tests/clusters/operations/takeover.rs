@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_e2e::manifests;
-use ccm_e2e::rights::{common, forbidden};
+use ccm_e2e::permissions::{common, forbidden};
 use ccm_e2e::scenario::{SOON, Scenario};
-use ccm_e2e::server::Kind;
+use ccm_e2e::server::ServerKind;
 use ccm_mock::cloud::{Calls, LoadBalancer, Operation, Route};
 use ccm_testkit::control_plane::GoProgram;
 use kube::api::ListParams;
@@ -22,7 +22,7 @@ use crate::run::{Case, Need};
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case {
         needs: &[Need::Go(GoProgram::Ccm)],
-        ..case!("takeover", &[Kind::Real], a_manager_in_go_is_replaced_and_comes_back_and_nothing_is_touched)
+        ..case!("takeover", &[ServerKind::Real], a_manager_in_go_is_replaced_and_comes_back_and_nothing_is_touched)
     }]
 }
 
@@ -45,7 +45,7 @@ async fn a_manager_in_go_is_replaced_and_comes_back_and_nothing_is_touched(s: &S
     let applied = manifests::granted(ACCOUNT, &common(&upstream::roles()?));
     s.with_manifests(ACCOUNT, &applied, async || {
         let go = GoProgram::Ccm.find().map_err(anyhow::Error::msg)?;
-        Story { s, go, services: Vec::new(), nodes: Vec::new() }.tell().await?;
+        TakeoverScenario { s, go, services: Vec::new(), nodes: Vec::new() }.tell().await?;
         let forbidden = forbidden(&s.requests(ACCOUNT).await?);
         anyhow::ensure!(forbidden.is_empty(), "{forbidden:?}");
         Ok(())
@@ -55,13 +55,13 @@ async fn a_manager_in_go_is_replaced_and_comes_back_and_nothing_is_touched(s: &S
 
 /// Which manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum ManagerKind {
     Go,
     Ours,
 }
 
 /// What is in the cluster meanwhile.
-struct Story<'a> {
+struct TakeoverScenario<'a> {
     s: &'a Scenario,
     go: PathBuf,
     /// Services that want a balancer, in order.
@@ -71,16 +71,16 @@ struct Story<'a> {
 
 /// Everything that a takeover may not change.
 #[derive(Debug, PartialEq)]
-struct Picture {
+struct ClusterSnapshot {
     /// Nodes and Services, by kind and name.
     objects: BTreeMap<String, Value>,
     balancers: BTreeMap<String, LoadBalancer>,
     routes: BTreeMap<String, Route>,
 }
 
-impl Story<'_> {
+impl TakeoverScenario<'_> {
     async fn tell(&mut self) -> anyhow::Result<()> {
-        let go = self.start(Who::Go).await?;
+        let go = self.start(ManagerKind::Go).await?;
         for n in 0..3 {
             // Go's framework takes the taint off first.
             self.s.may_be_exposed(&self.s.name(n));
@@ -89,38 +89,38 @@ impl Story<'_> {
         for what in ["a", "b", "c", "d"] {
             self.create(what).await?;
         }
-        self.converged(Who::Go).await?;
+        self.converged(ManagerKind::Go).await?;
 
-        let ours = self.swap(go, Who::Ours).await?;
+        let ours = self.swap(go, ManagerKind::Ours).await?;
         // What Go made goes under ours, and the other way round below.
         self.delete("a").await?;
         self.create("e").await?;
         self.join(3).await?;
         self.change("b").await?;
-        self.converged(Who::Ours).await?;
+        self.converged(ManagerKind::Ours).await?;
 
-        let go = self.swap(ours, Who::Go).await?;
+        let go = self.swap(ours, ManagerKind::Go).await?;
         self.delete("e").await?;
         self.create("f").await?;
         self.change("b").await?;
-        self.converged(Who::Go).await?;
+        self.converged(ManagerKind::Go).await?;
 
         // While nobody is there, too.
         self.end(go).await?;
         self.ask_to_delete("f").await?;
         self.ask_for("g").await?;
-        let ours = self.start(Who::Ours).await?;
-        self.converged(Who::Ours).await?;
+        let ours = self.start(ManagerKind::Ours).await?;
+        self.converged(ManagerKind::Ours).await?;
         self.end(ours).await?;
         self.ask_to_delete("g").await?;
         self.ask_for("h").await?;
-        let go = self.start(Who::Go).await?;
-        self.converged(Who::Go).await?;
+        let go = self.start(ManagerKind::Go).await?;
+        self.converged(ManagerKind::Go).await?;
         self.end(go).await
     }
 
     /// Replaces a manager and makes sure that its successor changes nothing.
-    async fn swap(&self, old: Ccm, who: Who) -> anyhow::Result<Ccm> {
+    async fn swap(&self, old: Ccm, who: ManagerKind) -> anyhow::Result<Ccm> {
         let (before, calls) = (self.picture().await?, self.s.cloud.calls());
         self.end(old).await?;
         let new = self.start(who).await?;
@@ -133,10 +133,10 @@ impl Story<'_> {
         Ok(new)
     }
 
-    async fn start(&self, who: Who) -> anyhow::Result<Ccm> {
+    async fn start(&self, who: ManagerKind) -> anyhow::Result<Ccm> {
         let mut ccm = match who {
-            Who::Ours => self.s.start_as(ACCOUNT, "", "ours", &FLAGS).await?,
-            Who::Go => self.s.start_other_as(&self.go, ACCOUNT, "go", &FLAGS).await?,
+            ManagerKind::Ours => self.s.start_as(ACCOUNT, "", "ours", &FLAGS).await?,
+            ManagerKind::Go => self.s.start_other_as(&self.go, ACCOUNT, "go", &FLAGS).await?,
         };
         ccm.logged("became leader", SOON).await?;
         Ok(ccm)
@@ -190,7 +190,7 @@ impl Story<'_> {
     }
 
     /// Waits until everything is as it should be, and stays so.
-    async fn converged(&self, who: Who) -> anyhow::Result<()> {
+    async fn converged(&self, who: ManagerKind) -> anyhow::Result<()> {
         self.s.initialized(&self.nodes, SOON).await?;
         self.s.routed(&[], SOON).await?;
         self.s.served(&self.services, SOON).await?;
@@ -211,12 +211,12 @@ impl Story<'_> {
     }
 
     /// Makes sure for a while that everything stays as it should be.
-    async fn quiet(&self, who: Who) -> anyhow::Result<()> {
+    async fn quiet(&self, who: ManagerKind) -> anyhow::Result<()> {
         let judge = || self.s.in_line().and_then(|()| self.s.in_routes(&[]));
         self.s.stays(&format!("{who:?} keeps everything"), QUIET, judge).await
     }
 
-    async fn picture(&self) -> anyhow::Result<Picture> {
+    async fn picture(&self) -> anyhow::Result<ClusterSnapshot> {
         let all = ListParams::default();
         let mut objects = BTreeMap::new();
         for node in self.s.nodes_api().list(&all).await?.items {
@@ -232,7 +232,7 @@ impl Story<'_> {
         objects.values_mut().for_each(leave_out_heartbeats);
         let balancers = self.s.cloud.load_balancers().into_iter().map(|balancer| (balancer.service.clone(), balancer));
         let routes = self.s.cloud.routes().into_iter().map(|route| (route.name.clone(), route));
-        Ok(Picture { objects, balancers: balancers.collect(), routes: routes.collect() })
+        Ok(ClusterSnapshot { objects, balancers: balancers.collect(), routes: routes.collect() })
     }
 }
 
@@ -249,7 +249,7 @@ fn leave_out_heartbeats(object: &mut Value) {
     }
 }
 
-impl Picture {
+impl ClusterSnapshot {
     fn differences(&self, after: &Self) -> Vec<String> {
         let mut differences = differences(&self.objects, &after.objects);
         differences.extend(self::differences(&self.balancers, &after.balancers));

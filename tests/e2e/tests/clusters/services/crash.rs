@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ccm_core::k8s::well_known::LABEL_EXCLUDE_BALANCERS;
+use ccm_core::k8s::well_known::LABEL_EXCLUDE_FROM_LOAD_BALANCERS;
 use ccm_e2e::ccm::Signal;
-use ccm_e2e::ledger::{Ledger, Trap};
+use ccm_e2e::fixture::reported;
+use ccm_e2e::load_balancer_history::{CallBreakpoint, LoadBalancerHistory};
 use ccm_e2e::scenario::{SOON, Scenario};
-use ccm_e2e::server::Kind;
-use ccm_e2e::stage::reported;
+use ccm_e2e::server::ServerKind;
 use ccm_mock::cloud::InstanceSpec;
 use ccm_testkit::suite::Tier;
 use rand::rngs::StdRng;
@@ -23,7 +23,7 @@ use crate::run::{Case, EVERYWHERE};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!("kill", EVERYWHERE, killed_at_random_moments_it_leaves_the_cloud_as_the_services_ask),
-        Case { tier: Some(Tier::Nightly), ..case!("luck", &[Kind::Embedded], killed_at_other_moments_each_time) },
+        Case { tier: Some(Tier::Nightly), ..case!("luck", &[ServerKind::Embedded], killed_at_other_moments_each_time) },
     ]
 }
 
@@ -60,7 +60,7 @@ async fn survive(s: &Scenario, seed: u64) -> anyhow::Result<()> {
 }
 
 async fn live_and_die(s: &Scenario, seed: u64) -> anyhow::Result<()> {
-    let ledger = Ledger::open(&s.cloud);
+    let ledger = LoadBalancerHistory::open(&s.cloud);
     let mut users = Users { s, random: StdRng::seed_from_u64(seed), services: Vec::new(), nodes: Vec::new(), made: 0 };
     for _ in 0..4 {
         users.add_node().await?;
@@ -113,11 +113,16 @@ async fn collect_unheld(s: &Scenario) -> anyhow::Result<()> {
 }
 
 /// Starts the process and kills it, until it is over. Returns how often, and how often in the midst of a call.
-async fn kill(s: &Scenario, ledger: &Ledger, seed: u64, over: &CancellationToken) -> anyhow::Result<(usize, usize)> {
+async fn kill(
+    s: &Scenario,
+    ledger: &LoadBalancerHistory,
+    seed: u64,
+    over: &CancellationToken,
+) -> anyhow::Result<(usize, usize)> {
     let mut random = StdRng::seed_from_u64(!seed);
     let (mut kills, mut caught) = (0, 0);
     while !over.is_cancelled() {
-        let trap = Trap { skip: random.random_range(0..5), after: random.random_bool(0.5) };
+        let trap = CallBreakpoint { skip: random.random_range(0..5), after: random.random_bool(0.5) };
         let moment = Duration::from_millis(random.random_range(300..3000));
         // By turns in the midst of a call, whenever that comes, and at any moment.
         let sprung = (kills % 2 == 0).then(|| ledger.set_trap(trap));
@@ -207,7 +212,7 @@ impl Users<'_> {
             _ => {
                 let name = &self.nodes[self.random.random_range(0..self.nodes.len())];
                 let value = if self.random.random_bool(0.5) { "true" } else { "false" };
-                s.set_labels(name, &[(LABEL_EXCLUDE_BALANCERS, value)]).await?;
+                s.set_labels(name, &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)]).await?;
             }
         }
         Ok(())

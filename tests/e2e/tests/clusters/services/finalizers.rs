@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ccm_core::k8s::well_known::FINALIZER_LOAD_BALANCER;
-use ccm_e2e::observer::ingress_addresses;
 use ccm_e2e::scenario::{SOON, Scenario};
+use ccm_e2e::watcher::ingress_addresses;
 use ccm_mock::cloud::Operation;
 use ccm_testkit::apiserver::{Action, Match};
 use kube::ResourceExt as _;
@@ -12,8 +12,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::FLAGS;
+use crate::call_breakpoint::{At, CallBreakpoint};
 use crate::case;
-use crate::gate::{At, Gate};
 use crate::run::{Case, EVERYWHERE};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -57,7 +57,7 @@ async fn finalizers_of_others_stay_when_ours_comes_and_goes(s: &Scenario) -> any
         let release = Match::resource("services").subresource("status").verb("patch").user_agent("ccm-mock/");
         (server.faults(), server.faults().add_times(release, Action::Delay(Duration::from_millis(500)), 1))
     });
-    let gate = Gate::shut(s, Operation::DeleteLoadBalancer, At::Answer);
+    let gate = CallBreakpoint::shut(s, Operation::DeleteLoadBalancer, At::Answer);
     s.change(&names[1], json!({"spec": {"type": "ClusterIP"}})).await?;
     gate.holds().await?;
     gate.open();

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use ccm_e2e::ccm::Signal;
-use ccm_e2e::observer::pod_cidrs;
 use ccm_e2e::scenario::{SOON, Scenario, each};
+use ccm_e2e::watcher::pod_cidrs;
 
 use crate::case;
 use crate::run::{Case, EVERYWHERE};

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ccm_e2e::observer::{has_finalizer, ingress_addresses};
 use ccm_e2e::scenario::{SOON, Scenario};
+use ccm_e2e::watcher::{has_finalizer, ingress_addresses};
 use ccm_mock::cloud::Operation;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::FLAGS;
+use crate::call_breakpoint::{At, CallBreakpoint};
 use crate::case;
-use crate::gate::{At, Gate};
 use crate::run::{Case, EVERYWHERE};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -148,7 +148,7 @@ async fn a_service_deleted_while_its_balancer_is_made_leaves_none(s: &Scenario) 
     let ccm = s.start("a", &FLAGS).await?;
     s.register_initialized(&nodes).await?;
     for (name, at) in names.iter().zip([At::Arrival, At::Answer]) {
-        let gate = Gate::shut(s, Operation::CreateLoadBalancer, at);
+        let gate = CallBreakpoint::shut(s, Operation::CreateLoadBalancer, at);
         s.create(&Scenario::manifest(name)).await?;
         gate.holds().await?;
         s.delete_service(name).await?;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ccm_e2e::observer::{NAMESPACE, has_finalizer, ingress_addresses};
 use ccm_e2e::scenario::{SOON, Scenario};
+use ccm_e2e::watcher::{NAMESPACE, has_finalizer, ingress_addresses};
 use ccm_mock::cloud::{FaultError, FaultSpec, Operation};
 use kube::ResourceExt as _;
 use serde_json::json;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ccm_core::k8s::well_known::LABEL_EXCLUDE_BALANCERS;
+use ccm_core::k8s::well_known::LABEL_EXCLUDE_FROM_LOAD_BALANCERS;
 use ccm_e2e::ccm::Ccm;
 use ccm_e2e::scenario::{SOON, Scenario};
 use ccm_mock::cloud::{Calls, InstanceSpec};
@@ -90,7 +90,7 @@ async fn an_excluded_node_leaves_every_balancer_with_one_call_each(
     names: &[String],
 ) -> anyhow::Result<()> {
     let before = s.cloud.calls();
-    s.set_labels(&s.name(0), &[(LABEL_EXCLUDE_BALANCERS, "")]).await?;
+    s.set_labels(&s.name(0), &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, "")]).await?;
     s.served(names, SOON).await?;
     let left = s.cloud.load_balancers().iter().filter(|balancer| balancer.nodes.len() == NODES - 1).count();
     anyhow::ensure!(left == SERVICES, "{left} balancers have {} nodes", NODES - 1);
@@ -155,7 +155,7 @@ async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(s: &Scenario)
     let before = s.cloud.calls();
     for turn in 0..20 {
         let value = if turn % 2 == 0 { "true" } else { "false" };
-        s.set_labels(&calm[0], &[(LABEL_EXCLUDE_BALANCERS, value)]).await?;
+        s.set_labels(&calm[0], &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, value)]).await?;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     s.served(&names, SOON).await?;
@@ -166,7 +166,7 @@ async fn a_storm_of_flapping_nodes_costs_a_bounded_number_of_calls(s: &Scenario)
     let gone = &others[..10];
     for (turn, name) in gone.iter().enumerate() {
         s.delete_node(name).await?;
-        s.set_labels(&others[10 + turn], &[(LABEL_EXCLUDE_BALANCERS, "true")]).await?;
+        s.set_labels(&others[10 + turn], &[(LABEL_EXCLUDE_FROM_LOAD_BALANCERS, "true")]).await?;
     }
     for name in &gone[..5] {
         s.kubelets.restart(name).await?;

@@ -1,16 +1,16 @@
-use ccm_core::provider::{Power, Presence};
+use ccm_core::provider::{InstanceStatus, PowerState};
 
 use super::super::{
     InstanceCloud,
-    bench::{Bench, open_op},
-    instances::bench::{Answer, show},
+    context::{RuleContext, open_op},
+    instances::context::{DescribeResult, show},
     report::{Problem, Verdict, expect},
 };
 
 /// Instances in a batch that exist; the others cost the cloud nothing.
 const EXISTING: usize = 4;
 
-pub(super) async fn one_answer_per_query(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn one_answer_per_query(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(EXISTING).await?;
     let provider = bench.provider().await?;
     let max = provider.instances().map_or(1, |instances| instances.limits().max_batch.get());
@@ -33,13 +33,13 @@ pub(super) async fn one_answer_per_query(bench: &Bench<'_, dyn InstanceCloud>) -
     Ok(())
 }
 
-pub(super) async fn found_by_name(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn found_by_name(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let answer = bench.ask_one(bench.query(&name)).await?;
-    expect(matches!(answer, Ok(Presence::Found { power: Power::Running, .. })), || show(&answer))
+    expect(matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. })), || show(&answer))
 }
 
-pub(super) async fn answers_in_order(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn answers_in_order(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(EXISTING).await?;
     let mut known = Vec::new();
     for name in &names {
@@ -59,10 +59,10 @@ pub(super) async fn answers_in_order(bench: &Bench<'_, dyn InstanceCloud>) -> Ve
             let answers = bench.ask(&provider, &queries).await?;
             for (index, ((name, want), answer)) in part.iter().zip(&answers).enumerate() {
                 let right = match (want, answer) {
-                    (Some(addresses), Ok(Presence::Found { meta, .. })) => meta.addresses == *addresses,
+                    (Some(addresses), Ok(InstanceStatus::Found { meta, .. })) => meta.addresses == *addresses,
                     (Some(_), _) => false,
                     // Whether an absent one is proved absent is another rule's matter.
-                    (None, _) => !matches!(answer, Ok(Presence::Found { .. })),
+                    (None, _) => !matches!(answer, Ok(InstanceStatus::Found { .. })),
                 };
                 expect(right, || format!("answer {index}, about node {name}: {}", show(answer)))?;
             }
@@ -71,43 +71,43 @@ pub(super) async fn answers_in_order(bench: &Bench<'_, dyn InstanceCloud>) -> Ve
     Ok(())
 }
 
-pub(super) async fn not_found_if_never_existed(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn not_found_if_never_existed(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let existing = bench.create().await?;
     bench.meta(&existing).await?;
     let answer = bench.ask_one(bench.query(&bench.name())).await?;
-    expect(matches!(answer, Ok(Presence::NotFound)), || show(&answer))
+    expect(matches!(answer, Ok(InstanceStatus::NotFound)), || show(&answer))
 }
 
-fn is_gone(answer: &Answer) -> bool {
-    matches!(answer, Ok(Presence::NotFound | Presence::Found { power: Power::Terminated, .. }))
+fn is_gone(answer: &DescribeResult) -> bool {
+    matches!(answer, Ok(InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. }))
 }
 
-pub(super) async fn not_found_if_deleted(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn not_found_if_deleted(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let id = bench.provider_id(&name).await?;
     bench.cloud.delete(&name).await?;
     for (by, query) in [("name", bench.query(&name)), ("provider ID", bench.query_by_id(&name, &id))] {
         let answer = bench.ask_one(query).await?;
-        expect(matches!(answer, Ok(Presence::NotFound)), || format!("by {by}: {}", show(&answer)))?;
+        expect(matches!(answer, Ok(InstanceStatus::NotFound)), || format!("by {by}: {}", show(&answer)))?;
     }
     Ok(())
 }
 
-pub(super) async fn stopped_exists(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn stopped_exists(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let (stopped, started) = (bench.create().await?, bench.create().await?);
     bench.meta(&stopped).await?;
     bench.cloud.stop(&stopped).await?;
     bench.cloud.stop(&started).await?;
     bench.cloud.start(&started).await?;
     let answer = bench.ask_one(bench.query(&stopped)).await?;
-    let right = matches!(answer, Ok(Presence::Found { power: Power::Stopped, .. }));
+    let right = matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Stopped, .. }));
     expect(right, || format!("stopped instance: {}", show(&answer)))?;
     let answer = bench.ask_one(bench.query(&started)).await?;
-    let right = matches!(answer, Ok(Presence::Found { power: Power::Running, .. }));
+    let right = matches!(answer, Ok(InstanceStatus::Found { power_state: PowerState::Running, .. }));
     expect(right, || format!("instance started again: {}", show(&answer)))
 }
 
-pub(super) async fn terminated_is_gone(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn terminated_is_gone(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     bench.cloud.terminate(&name).await?;
@@ -115,7 +115,7 @@ pub(super) async fn terminated_is_gone(bench: &Bench<'_, dyn InstanceCloud>) -> 
     expect(is_gone(&answer), || show(&answer))
 }
 
-pub(super) async fn all_of_many(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn all_of_many(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(bench.cloud.many().max(1)).await?;
     bench.meta(&names[0]).await?;
     let provider = bench.provider().await?;
@@ -124,7 +124,7 @@ pub(super) async fn all_of_many(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict
     for part in names.chunks(part) {
         let queries: Vec<_> = part.iter().map(|name| bench.query(name)).collect();
         for (name, answer) in part.iter().zip(bench.ask(&provider, &queries).await?) {
-            let found = matches!(answer, Ok(Presence::Found { .. }));
+            let found = matches!(answer, Ok(InstanceStatus::Found { .. }));
             expect(found, || format!("{name}, one of {} instances: {}", names.len(), show(&answer)))?;
         }
     }

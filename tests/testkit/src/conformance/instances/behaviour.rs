@@ -1,19 +1,19 @@
 use std::{task::Poll, time::Duration};
 
 use ccm_core::{
-    provider::{ErrorKind, Op, Presence},
-    runtime::gate::WriteGate,
+    provider::{ErrorKind, InstanceStatus, Op},
+    runtime::write_gate::WriteGate,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
         InstanceCloud,
-        balancers::trouble::cut_short,
-        bench::{Bench, open_op},
+        context::{RuleContext, open_op},
+        load_balancers::trouble::cut_short,
         report::{Problem, Verdict, expect},
     },
-    bench::show,
+    context::show,
     ids,
 };
 
@@ -29,7 +29,7 @@ const MAX_WAITS: usize = 20;
 const CALLS: usize = 12;
 const NODES: usize = 3;
 
-pub(super) async fn fresh_when_asked(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn fresh_when_asked(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let (stopped, deleted) = (bench.create().await?, bench.create().await?);
     let late = bench.reserve();
     bench.meta(&stopped).await?;
@@ -48,7 +48,7 @@ pub(super) async fn fresh_when_asked(bench: &Bench<'_, dyn InstanceCloud>) -> Ve
     Ok(())
 }
 
-pub(super) async fn read_only(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn read_only(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(2).await?;
     let provider = bench.provider().await?;
     let (gate, _keeper) = WriteGate::closed();
@@ -69,7 +69,7 @@ pub(super) async fn read_only(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     }
 }
 
-pub(super) async fn cancellation(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn cancellation(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     let provider = bench.provider().await?;
@@ -97,8 +97,8 @@ pub(super) async fn cancellation(bench: &Bench<'_, dyn InstanceCloud>) -> Verdic
         Err(error) => expect(error.kind() == ErrorKind::Canceled, || format!("canceled, but {}", error.kind())),
         Ok(answers) => {
             // Too late to be cancelled is no fault; an absence out of it is.
-            let right = |answer: &Result<Presence, ccm_core::provider::CloudError>| match answer {
-                Ok(presence) => *presence != Presence::NotFound,
+            let right = |answer: &Result<InstanceStatus, ccm_core::provider::CloudError>| match answer {
+                Ok(presence) => *presence != InstanceStatus::NotFound,
                 Err(error) => error.kind() == ErrorKind::Canceled,
             };
             let wrong = answers.iter().find(|answer| !right(answer));
@@ -118,11 +118,11 @@ pub(super) async fn cancellation(bench: &Bench<'_, dyn InstanceCloud>) -> Verdic
         bench.cloud.restore().await?;
     }
     let again = bench.ask_raw(&provider, &open_op(), &queries).await?;
-    let usable = matches!(again.as_deref(), Ok([Ok(Presence::Found { .. })]));
+    let usable = matches!(again.as_deref(), Ok([Ok(InstanceStatus::Found { .. })]));
     expect(usable, || format!("afterwards: {again:?}"))
 }
 
-pub(super) async fn concurrent_use(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn concurrent_use(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let names = bench.create_many(NODES * 2).await?;
     let mut known = Vec::new();
     for name in &names {
@@ -139,7 +139,7 @@ pub(super) async fn concurrent_use(bench: &Bench<'_, dyn InstanceCloud>) -> Verd
             let queries: Vec<_> = part.iter().map(|(name, _)| bench.query(name)).collect();
             let answers = bench.ask(provider, &queries).await?;
             for ((name, addresses), answer) in part.iter().zip(&answers) {
-                let right = matches!(answer, Ok(Presence::Found { meta, .. }) if meta.addresses == *addresses);
+                let right = matches!(answer, Ok(InstanceStatus::Found { meta, .. }) if meta.addresses == *addresses);
                 expect(right, || format!("node {name}: {}", show(answer)))?;
             }
             Ok(())

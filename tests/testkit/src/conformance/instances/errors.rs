@@ -1,15 +1,15 @@
 use std::time::Duration;
 
-use ccm_core::provider::{ErrorKind, Presence};
+use ccm_core::provider::{ErrorKind, InstanceStatus};
 use tokio::time::Instant;
 
 use super::{
     super::{
         InjectedFault, InstanceCloud,
-        bench::{Bench, open_op, presentable},
+        context::{RuleContext, open_op, presentable},
         report::{Problem, Verdict, expect},
     },
-    bench::{Answer, show},
+    context::{DescribeResult, show},
     ids, start,
 };
 
@@ -18,7 +18,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(2);
 
 /// Asks about one existing and one absent instance, by name and, for the first, by provider ID, under each fault that
 /// the cloud can have.
-async fn under_each_fault(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict<Vec<(InjectedFault, Vec<Answer>)>> {
+async fn under_each_fault(
+    bench: &RuleContext<'_, dyn InstanceCloud>,
+) -> Verdict<Vec<(InjectedFault, Vec<DescribeResult>)>> {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     let mut seen = Vec::new();
@@ -38,16 +40,16 @@ async fn under_each_fault(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict<Vec<(
     }
 }
 
-pub(super) async fn no_absence_on_error(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn no_absence_on_error(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     for (fault, answers) in under_each_fault(bench).await? {
         for answer in answers {
-            expect(!matches!(answer, Ok(Presence::NotFound)), || format!("under {fault:?}: {}", show(&answer)))?;
+            expect(!matches!(answer, Ok(InstanceStatus::NotFound)), || format!("under {fault:?}: {}", show(&answer)))?;
         }
     }
     Ok(())
 }
 
-pub(super) async fn doubt_is_an_error(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn doubt_is_an_error(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     let mut checked = 0;
@@ -62,7 +64,7 @@ pub(super) async fn doubt_is_an_error(bench: &Bench<'_, dyn InstanceCloud>) -> V
         let answers = bench.ask(&provider, &query).await?;
         bench.cloud.restore().await?;
         checked += 1;
-        if matches!(answers[0], Ok(Presence::Found { .. })) {
+        if matches!(answers[0], Ok(InstanceStatus::Found { .. })) {
             let under = format!("under {fault:?}: {}", show(&answers[0]));
             bench.cloud.stop(&name).await?;
             // A provider that never asks again is judged for that.
@@ -78,21 +80,21 @@ pub(super) async fn doubt_is_an_error(bench: &Bench<'_, dyn InstanceCloud>) -> V
     }
 }
 
-pub(super) async fn error_kinds(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn error_kinds(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     for (fault, answers) in under_each_fault(bench).await? {
         for answer in answers {
             let under = || format!("under {fault:?}: {}", show(&answer));
             match &answer {
                 Err(error) => expect(error.kind() == fault.kind(), under)?,
-                Ok(Presence::NotFound) => return Err(Problem::Blocked(ids::NO_ABSENCE_ON_ERROR, under())),
-                Ok(Presence::Found { .. }) => return Err(Problem::Blocked(ids::DOUBT_IS_AN_ERROR, under())),
+                Ok(InstanceStatus::NotFound) => return Err(Problem::Blocked(ids::NO_ABSENCE_ON_ERROR, under())),
+                Ok(InstanceStatus::Found { .. }) => return Err(Problem::Blocked(ids::DOUBT_IS_AN_ERROR, under())),
             }
         }
     }
     Ok(())
 }
 
-pub(super) async fn retry_after(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn retry_after(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     if !bench.cloud.names_pauses() {
         return Err(Problem::Unsupported("the cloud does not say when to come again".to_owned()));
     }
@@ -109,12 +111,12 @@ pub(super) async fn retry_after(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict
             let named = error.retry_after();
             expect(named.is_some_and(|after| after >= pause), || format!("cloud says {pause:?}, provider {named:?}"))
         }
-        Ok(Presence::NotFound) => Err(Problem::Blocked(ids::NO_ABSENCE_ON_ERROR, show(&answers[0]))),
-        Ok(Presence::Found { .. }) => Err(Problem::Blocked(ids::DOUBT_IS_AN_ERROR, show(&answers[0]))),
+        Ok(InstanceStatus::NotFound) => Err(Problem::Blocked(ids::NO_ABSENCE_ON_ERROR, show(&answers[0]))),
+        Ok(InstanceStatus::Found { .. }) => Err(Problem::Blocked(ids::DOUBT_IS_AN_ERROR, show(&answers[0]))),
     }
 }
 
-pub(super) async fn texts_presentable(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn texts_presentable(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let secrets = bench.cloud.secrets();
     for (fault, answers) in under_each_fault(bench).await? {
         for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
@@ -124,7 +126,7 @@ pub(super) async fn texts_presentable(bench: &Bench<'_, dyn InstanceCloud>) -> V
     start::texts(bench).await
 }
 
-pub(super) async fn sleeps_briefly(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn sleeps_briefly(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     bench.meta(&name).await?;
     for fault in [None, Some(InjectedFault::Throttled(Duration::from_secs(7))), Some(InjectedFault::Transient)] {
@@ -144,7 +146,7 @@ pub(super) async fn sleeps_briefly(bench: &Bench<'_, dyn InstanceCloud>) -> Verd
     Ok(())
 }
 
-pub(super) async fn malformed_provider_id(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn malformed_provider_id(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let good = bench.create().await?;
     bench.meta(&good).await?;
     let ids = bench.cloud.malformed_provider_ids();
@@ -166,8 +168,9 @@ pub(super) async fn malformed_provider_id(bench: &Bench<'_, dyn InstanceCloud>) 
             other => return Err(Problem::Failed(format!("provider ID {id:?}: {}", show(other)))),
         }
         // Which answer belongs to which node is judged elsewhere.
-        let found = mixed.iter().filter(|answer| matches!(answer, Ok(Presence::Found { .. }))).count();
-        let invalid = |answer: &&Answer| matches!(answer, Err(error) if error.kind() == ErrorKind::InvalidInput);
+        let found = mixed.iter().filter(|answer| matches!(answer, Ok(InstanceStatus::Found { .. }))).count();
+        let invalid =
+            |answer: &&DescribeResult| matches!(answer, Err(error) if error.kind() == ErrorKind::InvalidInput);
         let right = mixed.is_empty() || (found, mixed.iter().filter(invalid).count()) == (1, 1);
         let shown = || mixed.iter().map(show).collect::<Vec<_>>().join("; ");
         expect(right, || format!("provider ID {id:?} beside a good one: {}", shown()))?;

@@ -2,23 +2,23 @@ use std::collections::BTreeSet;
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{Need, NodeClaim, NodeQuery, Presence},
+    provider::{InstanceQuery, InstanceStatus, MetadataScope, NodeOwnership},
 };
 
 use super::{
     super::{
         InstanceCloud,
-        bench::Bench,
+        context::RuleContext,
         report::{Problem, Verdict, expect},
         syntax,
     },
-    bench::show,
+    context::show,
 };
 
 /// How often the provider ID is asked for.
 const ROUNDS: usize = 3;
 
-pub(super) async fn provider_id_round_trip(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn provider_id_round_trip(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let first = bench.meta(&name).await?;
     let Some(id) = first.provider_id else {
@@ -31,7 +31,7 @@ pub(super) async fn provider_id_round_trip(bench: &Bench<'_, dyn InstanceCloud>)
             let mut answers = bench.ask(&shared, std::slice::from_ref(&query)).await?;
             answers.push(bench.ask_one(query).await?);
             for answer in answers {
-                let Ok(Presence::Found { meta, .. }) = &answer else {
+                let Ok(InstanceStatus::Found { meta, .. }) = &answer else {
                     return Err(Problem::Failed(format!("{id}, by {by}: {}", show(&answer))));
                 };
                 // None means: the node's own, which the query has.
@@ -46,7 +46,7 @@ pub(super) async fn provider_id_round_trip(bench: &Bench<'_, dyn InstanceCloud>)
     expect(distinct, || format!("two instances have provider ID {id}"))
 }
 
-pub(super) async fn provider_id_scheme(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn provider_id_scheme(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let meta = bench.meta(&name).await?;
     let provider = bench.provider().await?;
@@ -58,7 +58,7 @@ pub(super) async fn provider_id_scheme(bench: &Bench<'_, dyn InstanceCloud>) -> 
     })
 }
 
-pub(super) async fn foreign_nodes_left_alone(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn foreign_nodes_left_alone(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let own = bench.meta(&name).await?.provider_id;
     let provider = bench.provider().await?;
@@ -66,13 +66,13 @@ pub(super) async fn foreign_nodes_left_alone(bench: &Bench<'_, dyn InstanceCloud
     let mut wrong = Vec::new();
     for id in bench.cloud.foreign_provider_ids() {
         let node = NodeView { provider_id: Some(id.as_str().into()), ..bench.cloud.node(&name) };
-        if provider.claims_node(&node) != NodeClaim::Foreign {
+        if provider.node_ownership(&node) != NodeOwnership::Foreign {
             wrong.push(format!("claims {id:?}"));
         }
     }
     for id in [None, own.as_deref()] {
         let node = NodeView { provider_id: id.map(Into::into), ..bench.cloud.node(&name) };
-        if provider.claims_node(&node) != NodeClaim::Ours {
+        if provider.node_ownership(&node) != NodeOwnership::Ours {
             wrong.push(format!("does not claim its own node with provider ID {id:?}"));
         }
     }
@@ -83,13 +83,13 @@ pub(super) async fn foreign_nodes_left_alone(bench: &Bench<'_, dyn InstanceCloud
     expect(wrong.is_empty(), || wrong.join("; "))
 }
 
-pub(super) async fn addresses_valid(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn addresses_valid(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let meta = bench.meta(&name).await?;
     syntax::addresses(&meta.addresses).map_err(Problem::Failed)
 }
 
-pub(super) async fn labels_valid(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn labels_valid(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let meta = bench.meta(&name).await?;
     let mut wrong = BTreeSet::new();
@@ -108,18 +108,20 @@ pub(super) async fn labels_valid(bench: &Bench<'_, dyn InstanceCloud>) -> Verdic
     expect(wrong.is_empty(), || wrong.into_iter().collect::<Vec<_>>().join("; "))
 }
 
-pub(super) async fn every_need_answered(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn every_need_answered(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let name = bench.create().await?;
     let full = bench.meta(&name).await?;
-    for need in [Need::Power, Need::Addresses, Need::Initialize] {
-        let answer = bench.ask_one(NodeQuery { need, ..bench.query(&name) }).await?;
+    for need in [MetadataScope::PowerState, MetadataScope::Addresses, MetadataScope::All] {
+        let answer = bench.ask_one(InstanceQuery { scope: need, ..bench.query(&name) }).await?;
         let right = match &answer {
-            Ok(Presence::Found { meta, .. }) => need == Need::Power || meta.addresses == full.addresses,
+            Ok(InstanceStatus::Found { meta, .. }) => {
+                need == MetadataScope::PowerState || meta.addresses == full.addresses
+            }
             _ => false,
         };
         expect(right, || format!("need {need:?}: {}", show(&answer)))?;
-        let answer = bench.ask_one(NodeQuery { need, ..bench.query(&bench.name()) }).await?;
-        let found = matches!(answer, Ok(Presence::Found { .. }));
+        let answer = bench.ask_one(InstanceQuery { scope: need, ..bench.query(&bench.name()) }).await?;
+        let found = matches!(answer, Ok(InstanceStatus::Found { .. }));
         expect(!found, || format!("need {need:?}, absent: {}", show(&answer)))?;
     }
     Ok(())

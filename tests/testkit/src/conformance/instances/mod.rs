@@ -2,7 +2,7 @@
 
 mod answers;
 mod behaviour;
-mod bench;
+mod context;
 mod errors;
 mod metadata;
 mod start;

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, Index, ProviderContext},
-    runtime::gate::WriteGate,
+    provider::{CacheReader, CloudError, CloudProvider, ProviderContext},
+    runtime::write_gate::WriteGate,
 };
 use prometheus::Registry;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{
         InjectedFault, InstanceCloud,
-        bench::{Bench, CLUSTER, presentable},
+        context::{CLUSTER, RuleContext, presentable},
         report::{Problem, Verdict, expect},
     },
     ids,
@@ -34,14 +34,14 @@ const WATCHED_REALLY: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_secs(1);
 
 /// What a provider is lent to start with: a cluster with one Node.
-struct Lent {
+struct StartContext {
     server: ApiServer,
     context: ProviderContext,
 }
 
-struct Known(Arc<NodeView>);
+struct FixedNodeCache(Arc<NodeView>);
 
-impl Index<NodeView> for Known {
+impl CacheReader<NodeView> for FixedNodeCache {
     fn get(&self, key: &str) -> Option<Arc<NodeView>> {
         (*self.0.name == *key).then(|| self.0.clone())
     }
@@ -51,15 +51,15 @@ impl Index<NodeView> for Known {
     }
 }
 
-impl Lent {
+impl StartContext {
     fn new(node: NodeView, gate: WriteGate) -> Self {
         let server = ApiServer::new(Options::default());
         let context = ProviderContext {
             cluster_name: CLUSTER.into(),
             cancel: CancellationToken::new(),
             metrics: Registry::new(),
-            gate,
-            nodes: Arc::new(Known(Arc::new(node))),
+            write_gate: gate,
+            nodes: Arc::new(FixedNodeCache(Arc::new(node))),
             services: None,
             endpoint_slices: None,
             client: server.client(),
@@ -85,11 +85,11 @@ impl Lent {
     }
 }
 
-impl Bench<'_, dyn InstanceCloud> {
+impl RuleContext<'_, dyn InstanceCloud> {
     /// Creates an instance, and lends a cluster with its Node.
-    async fn lends(&self, gate: WriteGate) -> Verdict<Lent> {
+    async fn lends(&self, gate: WriteGate) -> Verdict<StartContext> {
         let name = self.create().await?;
-        Ok(Lent::new(self.cloud.node(&name), gate))
+        Ok(StartContext::new(self.cloud.node(&name), gate))
     }
 }
 
@@ -97,7 +97,7 @@ fn show(error: &CloudError) -> String {
     format!("start: error {}: {}", error.kind(), error.chain())
 }
 
-pub(super) async fn ends(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn ends(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let lent = bench.lends(WriteGate::always_open()).await?;
     let started = lent.start(&bench.provider().await?).await.map_err(Problem::Failed)?;
     started.map_err(|error| Problem::Failed(show(&error)))?;
@@ -113,13 +113,13 @@ pub(super) async fn ends(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
 /// A start that failed.
 struct Failed {
     fault: InjectedFault,
-    lent: Lent,
+    lent: StartContext,
     provider: Arc<dyn CloudProvider>,
     error: CloudError,
 }
 
 /// Starts a provider under each fault that the cloud can have. That it does without the cloud is no fault.
-async fn under_each_fault(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict<Vec<Failed>> {
+async fn under_each_fault(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict<Vec<Failed>> {
     // One that fails without a fault is judged for that.
     bench.lends(WriteGate::always_open()).await?.has_started(&bench.provider().await?).await?;
     let (mut checked, mut failed) = (0, Vec::new());
@@ -139,14 +139,14 @@ async fn under_each_fault(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict<Vec<F
     }
 }
 
-pub(super) async fn error_kinds(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn error_kinds(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     for Failed { fault, error, .. } in under_each_fault(bench).await? {
         expect(error.kind() == fault.kind(), || format!("under {fault:?}: {}", show(&error)))?;
     }
     Ok(())
 }
 
-pub(super) async fn texts(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn texts(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let secrets = bench.cloud.secrets();
     for Failed { fault, error, .. } in under_each_fault(bench).await? {
         presentable(&error, &secrets).map_err(|seen| Problem::Failed(format!("start under {fault:?}: {seen}")))?;
@@ -154,7 +154,7 @@ pub(super) async fn texts(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn again(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn again(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     for Failed { fault, lent, provider, error: first } in under_each_fault(bench).await? {
         // With the same context, as the framework has it.
         let second = lent.started(&provider).await?;
@@ -164,18 +164,18 @@ pub(super) async fn again(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
     Ok(())
 }
 
-pub(super) async fn idempotent(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn idempotent(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let lent = bench.lends(WriteGate::always_open()).await?;
     lent.has_started(&bench.provider().await?).await?;
     let before = bench.cloud.fingerprint().await?;
-    let next = Lent::new(bench.cloud.node(&bench.name()), WriteGate::always_open());
+    let next = StartContext::new(bench.cloud.node(&bench.name()), WriteGate::always_open());
     next.has_started(&bench.provider().await?).await?;
     let after = bench.cloud.fingerprint().await?;
     expect(before == after, || format!("the cloud was {before}, and with the next process became {after}"))
 }
 
-pub(super) async fn without_leadership(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
-    let (lent, provider) = (bench.lends(WriteGate::shut()).await?, bench.provider().await?);
+pub(super) async fn without_leadership(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
+    let (lent, provider) = (bench.lends(WriteGate::always_closed()).await?, bench.provider().await?);
     let before = bench.cloud.fingerprint().await?;
     let started = lent.started(&provider).await?;
     let after = bench.cloud.fingerprint().await?;
@@ -189,7 +189,7 @@ pub(super) async fn without_leadership(bench: &Bench<'_, dyn InstanceCloud>) -> 
     Err(Problem::Failed(show(&error)))
 }
 
-pub(super) async fn stops(bench: &Bench<'_, dyn InstanceCloud>) -> Verdict {
+pub(super) async fn stops(bench: &RuleContext<'_, dyn InstanceCloud>) -> Verdict {
     let (lent, provider) = (bench.lends(WriteGate::always_open()).await?, bench.provider().await?);
     lent.has_started(&provider).await?;
     lent.context.cancel.cancel();

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, pin::pin, sync::Arc, task::Poll, time::Duration
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, CloudProvider, ErrorKind, RouteChange},
-    runtime::gate::WriteGate,
+    runtime::write_gate::WriteGate,
 };
 use futures::future::join_all;
 use ipnet::IpNet;
@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
-        InjectedFault, RouteCloud, Trouble,
-        balancers::trouble::cut_short,
-        bench::{Bench, CLUSTER, Records, presentable},
+        InjectedCallFault, InjectedFault, RouteCloud,
+        context::{CLUSTER, MutationRecords, RuleContext, presentable},
+        load_balancers::trouble::cut_short,
         report::{Problem, Verdict, expect},
     },
     bench::{Answers, MAX_CALLS, all_done, check, create, show, show_error},
@@ -33,7 +33,7 @@ const SLOWLY: Duration = Duration::from_millis(20);
 /// Calls that overlap.
 const TOGETHER: usize = 8;
 
-type RouteBench<'a> = Bench<'a, dyn RouteCloud>;
+type RouteBench<'a> = RuleContext<'a, dyn RouteCloud>;
 
 /// Three routes to make and one to delete.
 struct Batch {
@@ -134,12 +134,12 @@ pub(super) async fn resumable(bench: &RouteBench<'_>) -> Verdict {
                 let mut provider = bench.provider().await?;
                 let batch = Batch::new(bench, &provider).await?;
                 let trouble = match lost {
-                    true => Trouble::lose_answer(call),
-                    false => Trouble::fail(call, InjectedFault::Transient),
+                    true => InjectedCallFault::lose_answer(call),
+                    false => InjectedCallFault::fail(call, InjectedFault::Transient),
                 };
                 bench.cloud.script(Some(trouble)).await?;
                 let answers = bench.apply(&provider, &batch.changes).await?;
-                let spoilt = bench.cloud.tally().await?.calls() >= call;
+                let spoilt = bench.cloud.call_count().await?.calls() >= call;
                 bench.cloud.script(None).await?;
                 let what = format!("call {call} {}", if lost { "lost its answer" } else { "failed" });
                 check(batch.honest(bench, &answers).await?, &what)?;
@@ -167,9 +167,9 @@ pub(super) async fn list_whole(bench: &RouteBench<'_>) -> Verdict {
     for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
         for provider in [&provider, &bench.provider().await?] {
             for fault in InjectedFault::ALL {
-                bench.cloud.script(Some(Trouble::fail(call, fault).lasting())).await?;
+                bench.cloud.script(Some(InjectedCallFault::fail(call, fault).lasting())).await?;
                 let listed = bench.list_with(provider, &bench.op(), &[node.clone()]).await?;
-                let spoilt = bench.cloud.tally().await?.calls() >= call;
+                let spoilt = bench.cloud.call_count().await?.calls() >= call;
                 bench.cloud.script(None).await?;
                 let Ok(routes) = listed else { continue };
                 let seen: BTreeSet<_> = routes.iter().map(|route| route.destination).collect();
@@ -194,9 +194,9 @@ async fn under_each_fault(
         let provider = bench.provider().await?;
         let batch = Batch::new(bench, &provider).await?;
         for call in (1..=MAX_CALLS).step_by(bench.cloud.stride().max(1)) {
-            bench.cloud.script(Some(Trouble::fail(call, fault).lasting())).await?;
+            bench.cloud.script(Some(InjectedCallFault::fail(call, fault).lasting())).await?;
             let answers = bench.apply(&provider, &batch.changes).await?;
-            let spoilt = bench.cloud.tally().await?.calls() >= call;
+            let spoilt = bench.cloud.call_count().await?.calls() >= call;
             bench.cloud.script(None).await?;
             if !spoilt {
                 break;
@@ -208,7 +208,7 @@ async fn under_each_fault(
                 judge(fault, &format!("apply, call {call}"), error)?;
             }
         }
-        bench.cloud.script(Some(Trouble::fail(1, fault).lasting())).await?;
+        bench.cloud.script(Some(InjectedCallFault::fail(1, fault).lasting())).await?;
         let listed = bench.list_with(&provider, &bench.op(), &[node.clone()]).await?;
         bench.cloud.script(None).await?;
         match listed {
@@ -247,7 +247,7 @@ pub(super) async fn texts_presentable(bench: &RouteBench<'_>) -> Verdict {
     let secrets = bench.cloud.secrets();
     for fault in InjectedFault::ALL {
         let batch = Batch::new(bench, &provider).await?;
-        bench.cloud.script(Some(Trouble::fail(1, fault).lasting())).await?;
+        bench.cloud.script(Some(InjectedCallFault::fail(1, fault).lasting())).await?;
         let mut answers = bench.apply(&provider, &batch.changes).await?;
         answers.push(bench.list_with(&provider, &bench.op(), &[node.clone()]).await?.map(drop));
         bench.cloud.script(None).await?;
@@ -261,12 +261,12 @@ pub(super) async fn texts_presentable(bench: &RouteBench<'_>) -> Verdict {
 pub(super) async fn changes_recorded(bench: &RouteBench<'_>) -> Verdict {
     let provider = bench.provider().await?;
     let batch = Batch::new(bench, &provider).await?;
-    let records = Records::new(&provider)?;
+    let records = MutationRecords::new(&provider)?;
     bench.cloud.script(None).await?;
     let op = bench.op().with_mutations(records.metrics.clone());
     let answers = bench.apply_with(&provider, &op, &batch.changes).await?;
     all_done(&answers).map_err(|seen| Problem::Blocked(ids::FAILURE_SPOILS_NOTHING, seen))?;
-    let writes = bench.cloud.tally().await?.writes;
+    let writes = bench.cloud.call_count().await?.writes;
     records.cover(0, writes, "apply")
 }
 
@@ -274,7 +274,9 @@ pub(super) async fn sleeps_briefly(bench: &RouteBench<'_>) -> Verdict {
     let node = bench.node().await?;
     let provider = bench.provider().await?;
     let throttled = InjectedFault::Throttled(Duration::from_secs(7));
-    for trouble in [None, Some(Trouble::fail(1, throttled)), Some(Trouble::fail(1, throttled).lasting())] {
+    for trouble in
+        [None, Some(InjectedCallFault::fail(1, throttled)), Some(InjectedCallFault::fail(1, throttled).lasting())]
+    {
         let batch = Batch::new(bench, &provider).await?;
         for apply in [true, false] {
             bench.cloud.script(trouble).await?;
@@ -284,7 +286,7 @@ pub(super) async fn sleeps_briefly(bench: &RouteBench<'_>) -> Verdict {
                 false => drop(bench.list_with(&provider, &bench.op(), &[node.clone()]).await?),
             }
             let took = began.elapsed();
-            let calls = u32::try_from(bench.cloud.tally().await?.calls()).unwrap_or(u32::MAX);
+            let calls = u32::try_from(bench.cloud.call_count().await?.calls()).unwrap_or(u32::MAX);
             bench.cloud.script(None).await?;
             let limit = LONGEST_SLEEP + bench.cloud.answer_time() * calls.saturating_add(1);
             let what = if apply { "apply" } else { "list" };
@@ -302,7 +304,7 @@ pub(super) async fn no_write_without_leadership(bench: &RouteBench<'_>) -> Verdi
     bench.cloud.script(None).await?;
     let op = bench.op_with(CLUSTER, CancellationToken::new(), gate);
     let answers = bench.apply_with(&provider, &op, &batch.changes).await?;
-    let writes = bench.cloud.tally().await?.writes;
+    let writes = bench.cloud.call_count().await?.writes;
     expect(writes == 0 && bench.world().await? == before, || format!("{writes} writing calls"))?;
     let other = answers.iter().find(|answer| !matches!(answer, Err(error) if error.kind() == ErrorKind::NotLeader));
     expect(other.is_none(), || format!("the answer is {other:?}"))?;
@@ -318,13 +320,13 @@ pub(super) async fn no_write_without_leadership(bench: &RouteBench<'_>) -> Verdi
         let mut call = pin!(bench.apply_with(&provider, &op, &batch.changes));
         let ended = cut_short(call.as_mut(), waits, || Poll::Ready(())).await;
         keeper.close();
-        let begun = bench.cloud.tally().await?.writes;
+        let begun = bench.cloud.call_count().await?.writes;
         let under_way = ended.is_none();
         match ended {
             None => drop(call.await?),
             Some(answers) => drop(answers?),
         }
-        let more = bench.cloud.tally().await?.writes - begun;
+        let more = bench.cloud.call_count().await?.writes - begun;
         bench.cloud.slow_down(Duration::ZERO).await?;
         expect(more == 0, || format!("{more} writing calls were begun after leadership was lost"))?;
         if !under_way {

@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, future::Future, net::Ipv4Addr, sync::Arc, time:
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, CloudProvider, ErrorKind, Op, Route, RouteChange},
-    runtime::gate::WriteGate,
+    runtime::write_gate::WriteGate,
 };
 use ipnet::{IpNet, Ipv4Net};
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     super::{
         RouteCloud,
-        bench::{Bench, CLUSTER},
+        context::{CLUSTER, RuleContext},
         report::{Problem, Verdict, expect},
     },
     cloud::CloudRoute,
@@ -24,7 +24,7 @@ pub(super) const MAX_CALLS: u64 = 100;
 
 pub(super) type Answers = Vec<Result<(), CloudError>>;
 
-impl Bench<'_, dyn RouteCloud> {
+impl RuleContext<'_, dyn RouteCloud> {
     /// Makes a provider that remembers nothing and has routes.
     pub(super) async fn provider(&self) -> Verdict<Arc<dyn CloudProvider>> {
         let provider = self.make().await?;

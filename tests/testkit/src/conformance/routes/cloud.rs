@@ -4,13 +4,13 @@ use async_trait::async_trait;
 use ccm_core::{k8s::NodeView, provider::CloudProvider};
 use ipnet::IpNet;
 
-use super::super::ScriptedCloud;
+use super::super::FaultyCloud;
 
 /// Shows and changes the routes of the cloud behind the provider under test.
 ///
 /// What is shown is read from the cloud itself, never from the provider.
 #[async_trait]
-pub trait RouteCloud: ScriptedCloud {
+pub trait RouteCloud: FaultyCloud {
     /// Lists the routes of every table and cluster that could be mixed up with this cluster's.
     async fn routes(&self) -> anyhow::Result<Vec<CloudRoute>>;
 

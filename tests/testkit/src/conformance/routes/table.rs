@@ -8,12 +8,12 @@ use ipnet::{IpNet, Ipv6Net};
 use std::{net::Ipv6Addr, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
-use ccm_core::runtime::gate::WriteGate;
+use ccm_core::runtime::write_gate::WriteGate;
 
 use super::{
     super::{
         RouteCloud,
-        bench::{Bench, CLUSTER},
+        context::{CLUSTER, RuleContext},
         report::{Problem, Verdict, expect},
     },
     bench::{all_done, check, create, show, show_error},
@@ -23,7 +23,7 @@ use super::{
 /// Name of the cluster that must not be disturbed.
 const OTHER_CLUSTER: &str = "conformance-other";
 
-type RouteBench<'a> = Bench<'a, dyn RouteCloud>;
+type RouteBench<'a> = RuleContext<'a, dyn RouteCloud>;
 
 /// Creates a route and checks that it is listed as it should be.
 async fn round_trip(
@@ -206,7 +206,7 @@ pub(super) async fn list_is_read_only(bench: &RouteBench<'_>) -> Verdict {
     let (gate, _keeper) = WriteGate::closed();
     let op = bench.op_with(CLUSTER, CancellationToken::new(), gate);
     let listed = bench.list_with(&bench.provider().await?, &op, &[node]).await?;
-    let writes = bench.cloud.tally().await?.writes;
+    let writes = bench.cloud.call_count().await?.writes;
     let same = bench.world().await? == before;
     expect(writes == 0 && same, || format!("{writes} writing calls, changed the cloud: {}", !same))?;
     expect(listed.is_ok(), || {

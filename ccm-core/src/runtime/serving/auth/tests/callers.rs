@@ -3,13 +3,13 @@
 use http::Method;
 
 use super::{
-    super::{AuthClients, Caller},
-    world::{Checked, World, get},
+    super::{AuthClients, UserInfo},
+    api_server::{Checked, FakeApiServer, get},
 };
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_let_in_where_its_user_may() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.token("t1", "jane", &["devs"]);
     world.allow("jane", "/metrics");
     let checked = Checked::new(&world).await;
@@ -24,16 +24,20 @@ async fn a_token_is_let_in_where_its_user_may() {
     assert_eq!(checked.status(&get("/metrics").token("t1").token("t1")).await, 401, "two headers");
     let mut put = get("/metrics").token("t1").parts();
     put.method = Method::PUT;
-    assert_eq!(checked.auth.check(&[], &put).await.unwrap_err().status, 403, "the right is for get");
+    assert_eq!(
+        checked.auth.authenticate_and_authorize(&[], &put).await.unwrap_err().status,
+        403,
+        "the right is for get"
+    );
     assert_eq!(world.last()["nonResourceAttributes"]["verb"], "put");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_credentials_only_allowed_paths_are_served() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     let checked = Checked::new(&world).await;
     for path in ["/healthz", "/readyz", "/livez", "/healthz?verbose"] {
-        assert_eq!(checked.call(&get(path)).await, Ok(Caller::anonymous()), "{path}");
+        assert_eq!(checked.call(&get(path)).await, Ok(UserInfo::anonymous()), "{path}");
     }
     assert_eq!(world.count("reviews"), 0, "nothing needs to be asked for them");
     for path in ["/metrics", "/healthz/", "/healthz/../metrics", "/%68ealthz", "//healthz", "/", "/configz"] {
@@ -49,7 +53,7 @@ async fn without_credentials_only_allowed_paths_are_served() {
 
 #[tokio::test(start_paused = true)]
 async fn masters_need_no_review() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.token("t1", "root", &["system:masters"]);
     let checked = Checked::new(&world).await;
     assert_eq!(checked.status(&get("/configz").token("t1")).await, 200);
@@ -58,16 +62,16 @@ async fn masters_need_no_review() {
 
 #[tokio::test(start_paused = true)]
 async fn without_clients_tokens_are_nobodys_and_nothing_is_allowed() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     let checked = Checked::connect(AuthClients::default(), |_, _| ()).await.unwrap();
-    assert_eq!(checked.call(&get("/healthz").token("t1")).await, Ok(Caller::anonymous()));
+    assert_eq!(checked.call(&get("/healthz").token("t1")).await, Ok(UserInfo::anonymous()));
     assert_eq!(checked.status(&get("/metrics").token("t1")).await, 403);
     assert_eq!(world.count(""), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_review_decides_and_denial_wins() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     let checked = Checked::new(&world).await;
     for (status, want) in [
         (r#"{"allowed": true}"#, 200),
@@ -90,7 +94,7 @@ async fn the_review_decides_and_denial_wins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_whose_user_has_no_name_is_refused() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     let checked = Checked::new(&world).await;
     for (status, want) in [
         (r#"{"authenticated": true, "user": {"username": ""}}"#, 401),
@@ -107,10 +111,10 @@ async fn a_token_whose_user_has_no_name_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_read_as_a_kube_apiservers() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.token("t1", "<jane>", &[]);
     let checked = Checked::new(&world).await;
-    let body = |refusal: &super::super::Refusal| {
+    let body = |refusal: &super::super::AuthRefusal| {
         let response = refusal.response();
         assert_eq!(response.headers()["x-content-type-options"], "nosniff");
         assert_eq!(response.headers()["cache-control"], "no-cache, private");

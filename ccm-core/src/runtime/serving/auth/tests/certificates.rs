@@ -6,13 +6,13 @@ use rcgen::{CustomExtension, ExtendedKeyUsagePurpose};
 use rustls::pki_types::UnixTime;
 
 use super::{
-    super::certificate::Anchors,
-    world::{Ca, Checked, Odd, START, World, get},
+    super::x509::CaBundle,
+    api_server::{Ca, Checked, FakeApiServer, Odd, START, get},
 };
 
 #[tokio::test(start_paused = true)]
 async fn a_client_certificate_names_its_user() {
-    let (world, ca) = (World::new(), Ca::new("cluster"));
+    let (world, ca) = (FakeApiServer::new(), Ca::new("cluster"));
     world.config_map(&[("client-ca-file", &ca.pem)]);
     world.allow("jane", "/metrics");
     let checked = Checked::new(&world).await;
@@ -28,7 +28,7 @@ async fn a_client_certificate_names_its_user() {
 
 #[tokio::test(start_paused = true)]
 async fn certificates_that_are_not_quite_right_are_refused() {
-    let (world, ca, old) = (World::new(), Ca::new("cluster"), Ca::valid("old", (-300, -1)));
+    let (world, ca, old) = (FakeApiServer::new(), Ca::new("cluster"), Ca::valid("old", (-300, -1)));
     world.config_map(&[("client-ca-file", &format!("{}{}", ca.pem, old.pem))]);
     let checked = Checked::new(&world).await;
     let intermediate = Odd { ca: true, ..Odd::default() };
@@ -68,7 +68,7 @@ async fn certificates_that_are_not_quite_right_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_is_refused_leaves_the_token_its_say() {
-    let (world, ca) = (World::new(), Ca::new("cluster"));
+    let (world, ca) = (FakeApiServer::new(), Ca::new("cluster"));
     world.config_map(&[("client-ca-file", &ca.pem)]);
     world.token("t1", "joe", &[]);
     let checked = Checked::new(&world).await;
@@ -82,7 +82,7 @@ async fn a_certificate_that_is_refused_leaves_the_token_its_say() {
 
 #[tokio::test(start_paused = true)]
 async fn certificates_say_nothing_without_a_ca() {
-    let (world, ca) = (World::new(), Ca::new("cluster"));
+    let (world, ca) = (FakeApiServer::new(), Ca::new("cluster"));
     world.config_map(&[("client-ca-file", &ca.pem)]);
     let checked = Checked::with(&world, |who, _| who.skip_lookup = true).await.unwrap();
     let root = get("/metrics").peer(&ca.client("root", &["system:masters"]));
@@ -93,7 +93,7 @@ async fn certificates_say_nothing_without_a_ca() {
 #[test]
 fn no_byte_of_a_certificate_can_be_changed() {
     let ca = Ca::new("cluster");
-    let anchors = Anchors::parse(ca.pem.as_bytes()).unwrap();
+    let anchors = CaBundle::parse(ca.pem.as_bytes()).unwrap();
     let leaf = ca.client("jane", &["devs"]).remove(0);
     let start: jiff::Timestamp = START.parse().unwrap();
     let now = UnixTime::since_unix_epoch(Duration::from_secs(start.as_second().unsigned_abs()));

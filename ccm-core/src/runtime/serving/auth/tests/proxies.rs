@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::{
-    super::Caller,
-    world::{Ca, Call, Checked, World, get},
+    super::UserInfo,
+    api_server::{Ca, Call, Checked, FakeApiServer, get},
 };
 
 /// A cluster with a CA of clients and one of proxies, of which only `front` is allowed.
-fn cluster() -> (World, Ca, Ca) {
-    let (world, clients, proxies) = (World::new(), Ca::new("clients"), Ca::new("proxies"));
+fn cluster() -> (FakeApiServer, Ca, Ca) {
+    let (world, clients, proxies) = (FakeApiServer::new(), Ca::new("clients"), Ca::new("proxies"));
     world.config_map(&[
         ("client-ca-file", &clients.pem),
         ("requestheader-client-ca-file", &proxies.pem),
@@ -33,7 +33,7 @@ async fn an_allowed_proxy_tells_the_user() {
     let front = proxies.client("front", &["system:masters"]);
     let call = get("/healthz").peer(&front).header("X-Remote-User", "jane").header("X-Remote-Group", "devs");
     let call = call.header("X-Remote-Uid", "u7").header("X-Remote-Extra-Scope", "s");
-    let want = Caller {
+    let want = UserInfo {
         name: "jane".into(),
         uid: "u7".into(),
         groups: vec!["devs".into(), "system:authenticated".into()],

@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     super::{
-        Refusal,
-        answers::{Answers, Key, Unasked},
+        AuthRefusal,
+        review_cache::{Key, ReviewCache, ReviewError},
     },
-    world::{Ca, Checked, World, get},
+    api_server::{Ca, Checked, FakeApiServer, get},
 };
 
 const TOKENS: &str = "tokenreviews";
@@ -27,7 +27,7 @@ const RIGHTS: &str = "subjectaccessreviews";
 
 #[tokio::test(start_paused = true)]
 async fn answers_are_kept_for_their_time() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.token("t1", "jane", &[]);
     world.allow("jane", "/metrics");
     let checked = Checked::new(&world).await;
@@ -51,7 +51,7 @@ async fn answers_are_kept_for_their_time() {
 
 #[tokio::test(start_paused = true)]
 async fn users_do_not_share_answers() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     for (token, groups) in [("t1", &["a"][..]), ("t2", &["b"]), ("t3", &["a"])] {
         world.token(token, "jane", groups);
     }
@@ -64,7 +64,7 @@ async fn users_do_not_share_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_nobody_keeps_is_asked_for_each_time() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.token("t1", "jane", &[]);
     let checked = Checked::with(&world, |who, _| who.token_webhook_cache_ttl = Duration::ZERO).await.unwrap();
     for _ in 0..3 {
@@ -75,7 +75,7 @@ async fn a_token_that_nobody_keeps_is_asked_for_each_time() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_at_the_same_time_share_one_question() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.token("t1", "jane", &[]);
     world.allow("jane", "/metrics");
     world.delay(Duration::from_secs(1));
@@ -88,11 +88,11 @@ async fn callers_at_the_same_time_share_one_question() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_that_may_pass_are_tried_again_and_never_kept() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.token("t1", "jane", &[]);
     let checked = Checked::new(&world).await;
     let call = get("/healthz").token("t1");
-    let asked = |world: &World| world.count(TOKENS);
+    let asked = |world: &FakeApiServer| world.count(TOKENS);
     world.fail(&[500, 429, 503, 504]);
     let started = Instant::now();
     assert_eq!(checked.status(&call).await, 200);
@@ -119,7 +119,7 @@ async fn failures_that_may_pass_are_tried_again_and_never_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_does_not_answer_is_no_permission() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     let checked = Checked::new(&world).await;
     world.delay(Duration::from_secs(3600));
     let started = Instant::now();
@@ -132,7 +132,7 @@ async fn an_api_server_that_does_not_answer_is_no_permission() {
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_tokens_is_turned_away_and_stops_nobody_who_need_not_be_asked_about() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.token("t1", "jane", &["system:masters"]);
     let checked = Checked::new(&world).await;
     let known = get("/configz").token("t1");
@@ -152,14 +152,14 @@ async fn a_flood_of_tokens_is_turned_away_and_stops_nobody_who_need_not_be_asked
     assert!(took < Duration::from_secs(3), "{took:?}");
     assert_eq!(world.count(TOKENS), 501);
     assert_eq!(checked.status(&get("/metrics").token("y")).await, 401, "there is room again");
-    let busy = Refusal::busy().response();
+    let busy = AuthRefusal::too_many_requests().response();
     assert_eq!((busy.status().as_u16(), busy.headers()["retry-after"].to_str().unwrap()), (429, "1"));
     assert!(String::from_utf8_lossy(busy.body()).contains(r#""reason":"TooManyRequests""#));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_tokens_keeps_no_withdrawn_ca_believed() {
-    let (world, ca) = (World::new(), Ca::new("ca"));
+    let (world, ca) = (FakeApiServer::new(), Ca::new("ca"));
     world.config_map(&[("client-ca-file", &ca.pem)]);
     let checked = Checked::new(&world).await;
     let stop = CancellationToken::new();
@@ -205,7 +205,7 @@ impl std::io::Write for Log {
 
 #[tokio::test(start_paused = true)]
 async fn no_token_is_in_log_metrics_or_debug_output() {
-    let (log, world) = (Log::default(), World::new());
+    let (log, world) = (Log::default(), FakeApiServer::new());
     let writer = log.clone();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone()).finish();
@@ -228,7 +228,7 @@ async fn no_token_is_in_log_metrics_or_debug_output() {
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_refusals_is_told_seldom() {
-    let (log, world) = (Log::default(), World::new());
+    let (log, world) = (Log::default(), FakeApiServer::new());
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
@@ -251,7 +251,7 @@ fn key(number: usize) -> Key {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_answers_are_kept_than_fit() {
-    let answers = Answers::<usize>::new(3, 2);
+    let answers = ReviewCache::<usize>::new(3, 2);
     for number in 0..10 {
         let ttl = Duration::from_secs(10);
         assert_eq!(answers.get(key(number), || async move { Ok((number, ttl)) }).await, Ok(number));
@@ -267,7 +267,7 @@ async fn no_more_answers_are_kept_than_fit() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_questions_are_pending_than_may() {
-    let answers = Answers::<usize>::new(3, 2);
+    let answers = ReviewCache::<usize>::new(3, 2);
     let slow = |number| {
         answers.get(key(number), move || async move {
             sleep(Duration::from_secs(1)).await;
@@ -275,13 +275,13 @@ async fn no_more_questions_are_pending_than_may() {
         })
     };
     let (one, two, same, more) = tokio::join!(slow(1), slow(2), slow(1), slow(3));
-    assert_eq!((one, two, same, more), (Ok(1), Ok(2), Ok(1), Err(Unasked::Busy)));
+    assert_eq!((one, two, same, more), (Ok(1), Ok(2), Ok(1), Err(ReviewError::Busy)));
     assert_eq!((slow(3).await, slow(1).await), (Ok(3), Ok(1)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_question_outlives_whoever_asked_first_but_not_all() {
-    let (answers, asked) = (Arc::new(Answers::<usize>::new(3, 2)), Arc::new(AtomicUsize::new(0)));
+    let (answers, asked) = (Arc::new(ReviewCache::<usize>::new(3, 2)), Arc::new(AtomicUsize::new(0)));
     let ask = || {
         let (answers, asked) = (Arc::clone(&answers), Arc::clone(&asked));
         async move {
@@ -311,13 +311,13 @@ async fn a_question_outlives_whoever_asked_first_but_not_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_reaches_all_who_wait_and_nobody_after() {
-    let answers = Answers::<usize>::new(3, 2);
+    let answers = ReviewCache::<usize>::new(3, 2);
     let failing = || async {
         sleep(Duration::from_secs(1)).await;
-        Err(Unasked::failed("down"))
+        Err(ReviewError::failed("down"))
     };
     let both = tokio::join!(answers.get(key(1), failing), answers.get(key(1), failing));
-    assert_eq!(both, (Err(Unasked::failed("down")), Err(Unasked::failed("down"))));
+    assert_eq!(both, (Err(ReviewError::failed("down")), Err(ReviewError::failed("down"))));
     assert_eq!(answers.get(key(1), || async { Ok((1, Duration::ZERO)) }).await, Ok(1));
     assert_eq!(answers.sizes(), (0, 0, 0));
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{Ca, Checked, World, get};
+use super::api_server::{Ca, Checked, FakeApiServer, get};
 use crate::error::chain;
 
 /// Long enough for the CAs to be read again.
@@ -13,7 +13,7 @@ const A_WHILE: Duration = Duration::from_secs(61);
 
 #[tokio::test(start_paused = true)]
 async fn a_config_map_that_cannot_be_read_is_an_error_that_says_what_to_do() {
-    let world = World::new();
+    let world = FakeApiServer::new();
     world.fail(&[403]);
     let error = Checked::with(&world, |_, _| ()).await.map(|_| ()).unwrap_err();
     let text = chain(&error);
@@ -36,7 +36,7 @@ async fn a_config_map_that_cannot_be_read_is_an_error_that_says_what_to_do() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_look_up_can_be_tolerated_and_is_made_up_for() {
-    let (world, ca) = (World::new(), Ca::new("cluster"));
+    let (world, ca) = (FakeApiServer::new(), Ca::new("cluster"));
     world.config_map(&[("client-ca-file", &ca.pem)]);
     world.fail(&[403]);
     let checked = Checked::with(&world, |who, _| who.tolerate_lookup_failure = true).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_failed_look_up_can_be_tolerated_and_is_made_up_for() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_looked_up_when_files_say_it_all() {
-    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+    let (world, directory) = (FakeApiServer::new(), tempfile::tempdir().unwrap());
     let path = directory.path().join("ca.crt");
     std::fs::write(&path, Ca::new("file").pem).unwrap();
     world.fail(&[403]);
@@ -70,7 +70,7 @@ async fn nothing_is_looked_up_when_files_say_it_all() {
 
 #[tokio::test(start_paused = true)]
 async fn all_mistakes_are_told_together() {
-    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+    let (world, directory) = (FakeApiServer::new(), tempfile::tempdir().unwrap());
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -114,7 +114,7 @@ fn crate_base64(bytes: &[u8]) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_ca_is_believed_and_an_old_one_no_more() {
-    let (world, old, new) = (World::new(), Ca::new("ca"), Ca::new("ca"));
+    let (world, old, new) = (FakeApiServer::new(), Ca::new("ca"), Ca::new("ca"));
     world.config_map(&[("client-ca-file", &old.pem)]);
     let checked = Checked::new(&world).await;
     let stop = CancellationToken::new();
@@ -154,7 +154,7 @@ async fn a_new_ca_is_believed_and_an_old_one_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn strangers_cannot_have_the_cas_read_all_the_time() {
-    let (world, ca) = (World::new(), Ca::new("ca"));
+    let (world, ca) = (FakeApiServer::new(), Ca::new("ca"));
     world.config_map(&[("client-ca-file", &ca.pem)]);
     let checked = Checked::new(&world).await;
     let stop = CancellationToken::new();
@@ -174,7 +174,7 @@ async fn strangers_cannot_have_the_cas_read_all_the_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_is_read_again() {
-    let (world, directory, old, new) = (World::new(), tempfile::tempdir().unwrap(), Ca::new("a"), Ca::new("b"));
+    let (world, directory, old, new) = (FakeApiServer::new(), tempfile::tempdir().unwrap(), Ca::new("a"), Ca::new("b"));
     let path = directory.path().join("ca.crt");
     std::fs::write(&path, &old.pem).unwrap();
     let checked = Checked::with(&world, |who, _| who.client_ca_file = Some(path.clone())).await.unwrap();

@@ -7,25 +7,25 @@ use crate::{
         TargetGroup,
     },
     lb::{
-        effect::Picture,
-        fixtures,
-        model::{Tls, WantedListener},
+        effect::WorkingState,
+        model::{DesiredListener, Tls},
+        test_fixtures,
     },
 };
 
-pub(super) fn listener(port: u16, protocol: ElbProtocol, node_port: u16) -> WantedListener {
+pub(super) fn listener(port: u16, protocol: ElbProtocol, node_port: u16) -> DesiredListener {
     let tls = protocol == ElbProtocol::Tls;
     let backend = if tls { ElbProtocol::Tcp } else { protocol };
-    let mut listener = fixtures::listener(port, node_port, backend);
+    let mut listener = test_fixtures::listener(port, node_port, backend);
     listener.protocol = protocol;
     listener.tls = tls.then(|| Tls { certificates: vec!["cert-1".into()], policy: None, alpn: None });
     listener.target_group.name = format!("k8s-default-web-{port}-{node_port}-{backend}").into();
     listener
 }
 
-pub(super) fn wanted(listeners: Vec<WantedListener>) -> Wanted {
+pub(super) fn wanted(listeners: Vec<DesiredListener>) -> DesiredLoadBalancer {
     let attributes = attributes(&[("load_balancing.cross_zone.enabled", "false")]);
-    Wanted { name: "au1".into(), listeners, attributes, ..fixtures::wanted() }
+    DesiredLoadBalancer { name: "au1".into(), listeners, attributes, ..test_fixtures::desired() }
 }
 
 pub(super) fn attributes(pairs: &[(&str, &str)]) -> Attributes {
@@ -36,38 +36,39 @@ pub(super) fn mapping(subnet: &str) -> SubnetMapping {
     SubnetMapping { subnet: subnet.into(), allocation: None, private_ipv4: None, ipv6: None }
 }
 
-pub(super) fn resolved(wanted: &Wanted, instances: &[&str]) -> Resolved {
+pub(super) fn resolved(wanted: &DesiredLoadBalancer, instances: &[&str]) -> ResolvedInput {
     let target = |id: &str, port: u16| Target { id: id.into(), port, zone: None };
     let targets = wanted.listeners.iter().map(|listener| {
         let port = listener.target_group.port.get();
         ((listener.port, listener.protocol), instances.iter().map(|id| target(id, port)).collect())
     });
     let tags = [("kubernetes.io/cluster/c", "owned"), ("kubernetes.io/service-name", "default/web")];
-    Resolved {
+    ResolvedInput {
         vpc: "vpc-1".into(),
         tags: attributes(&tags).into_iter().chain(wanted.extra_tags.clone()).collect(),
         subnets: Some(vec![mapping("subnet-a"), mapping("subnet-b")]),
         groups: Vec::new(),
         targets: targets.collect(),
-        exposure: Digest::of(wanted),
+        rules_digest: Digest::of(wanted),
     }
 }
 
 /// Carries out a step on a picture, giving new objects ARNs that tell what they are.
-pub(super) fn carry_out(picture: &mut Picture, step: &Step, exposure: Digest) {
+pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposure: Digest) {
     match &step.action {
-        Action::CreateLoadBalancer(create) => picture.made_balancer(balancer(create), &create.tags),
-        Action::CreateTargetGroup(key, create) => {
+        ActionKind::CreateLoadBalancer(create) => picture.load_balancer_created(balancer(create), &create.tags),
+        ActionKind::CreateTargetGroup(key, create) => {
             assert!(
-                picture.observed.groups.iter().all(|seen| seen.group.name != create.name),
+                picture.observed.target_groups.iter().all(|seen| seen.group.name != create.name),
                 "{} is taken",
                 create.name
             );
-            picture.made_group(*key, group(create), &create.tags);
+            picture.target_group_created(*key, group(create), &create.tags);
         }
-        Action::CreateListener(settings) => {
-            let seen = picture.observed.balancer.as_ref().unwrap();
-            let place = |listener: &crate::lb::seen::SeenListener| (listener.listener.port, listener.listener.protocol);
+        ActionKind::CreateListener(settings) => {
+            let seen = picture.observed.load_balancer.as_ref().unwrap();
+            let place =
+                |listener: &crate::lb::seen::ObservedListener| (listener.listener.port, listener.listener.protocol);
             assert!(seen.listeners.iter().all(|l| place(l) != (settings.key.0.get(), Some(settings.key.1))));
             let listener = Listener {
                 arn: format!("listener/{}/{}", settings.key.1, settings.key.0).into(),
@@ -76,23 +77,23 @@ pub(super) fn carry_out(picture: &mut Picture, step: &Step, exposure: Digest) {
                 certificate: settings.certificate.clone(),
                 ssl_policy: settings.ssl_policy.clone(),
                 alpn_policy: settings.alpn_policy.clone(),
-                target_group: Some(picture.group(&settings.group).expect("its group is there")),
+                target_group: Some(picture.target_group_arn(&settings.group).expect("its group is there")),
             };
-            picture.made_listener(listener, &settings.tags);
+            picture.listener_created(listener, &settings.tags);
         }
-        Action::RegisterTargets(of, targets) => {
+        ActionKind::RegisterTargets(of, targets) => {
             assert!(targets.len() <= 200);
-            let arn = picture.group(of).unwrap();
-            picture.note_targets(&arn, targets, &[]);
+            let arn = picture.target_group_arn(of).unwrap();
+            picture.targets_changed(&arn, targets, &[]);
         }
-        Action::DeregisterTargets(arn, targets) => picture.note_targets(arn, &[], targets),
-        Action::DeleteTargetGroup(arn) => {
-            let listeners = picture.observed.balancer.iter().flat_map(|b| &b.listeners);
+        ActionKind::DeregisterTargets(arn, targets) => picture.targets_changed(arn, &[], targets),
+        ActionKind::DeleteTargetGroup(arn) => {
+            let listeners = picture.observed.load_balancer.iter().flat_map(|b| &b.listeners);
             assert!(listeners.clone().all(|l| l.listener.target_group.as_ref() != Some(arn)), "{arn} is in use");
-            picture.note(&step.action);
+            picture.action_applied(&step.action);
         }
-        Action::CloseSecurityGroups => picture.observed.exposure = Some(exposure),
-        action => picture.note(action),
+        ActionKind::RemoveSecurityGroupRules => picture.observed.rules_digest = Some(exposure),
+        action => picture.action_applied(action),
     }
 }
 
@@ -131,12 +132,12 @@ pub(super) fn group(create: &CreateTargetGroup) -> TargetGroup {
 }
 
 /// Carries out a whole plan, and plans again at every point where it may break off.
-pub(super) fn reach(wanted: &Wanted, resolved: &Resolved, from: &Observed) -> Observed {
+pub(super) fn reach(wanted: &DesiredLoadBalancer, resolved: &ResolvedInput, from: &ObservedState) -> ObservedState {
     let steps = plan(wanted, resolved, from).unwrap();
-    let run = |steps: &[Step], from: Observed| {
-        let mut picture = Picture::new(from);
+    let run = |steps: &[PlannedAction], from: ObservedState| {
+        let mut picture = WorkingState::new(from);
         for step in steps {
-            carry_out(&mut picture, step, resolved.exposure);
+            carry_out(&mut picture, step, resolved.rules_digest);
         }
         picture.observed
     };
@@ -148,8 +149,8 @@ pub(super) fn reach(wanted: &Wanted, resolved: &Resolved, from: &Observed) -> Ob
         let mut again = run(&rest, there);
         let mut end = end.clone();
         for observed in [&mut again, &mut end] {
-            observed.groups.sort_by(|a, b| a.group.arn.cmp(&b.group.arn));
-            observed.balancer.as_mut().unwrap().listeners.sort_by(|a, b| a.listener.arn.cmp(&b.listener.arn));
+            observed.target_groups.sort_by(|a, b| a.group.arn.cmp(&b.group.arn));
+            observed.load_balancer.as_mut().unwrap().listeners.sort_by(|a, b| a.listener.arn.cmp(&b.listener.arn));
         }
         assert_eq!(again, end, "broken off after {broken_off} of {steps:#?}");
     }

@@ -11,26 +11,26 @@ use super::*;
 use crate::{
     api::elb::{ElbProtocol, HealthProtocol, Scheme, Target},
     lb::{
-        effect::Picture,
-        model::{ListenerKey, WantedListener},
-        seen::SeenGroup,
+        effect::WorkingState,
+        model::{DesiredListener, ListenerKey},
+        seen::ObservedTargetGroup,
     },
 };
 
-fn names(steps: &[Step]) -> Vec<String> {
-    let name = |step: &Step| match step.action.request() {
+fn names(steps: &[PlannedAction]) -> Vec<String> {
+    let name = |step: &PlannedAction| match step.action.request() {
         Some(request) => request.name().to_owned(),
         None => format!("{:?}", step.action).split('(').next().unwrap_or_default().to_owned(),
     };
     steps.iter().map(name).collect()
 }
 
-fn web() -> Wanted {
+fn web() -> DesiredLoadBalancer {
     wanted(vec![listener(80, ElbProtocol::Tcp, 30080), listener(443, ElbProtocol::Tls, 30443)])
 }
 
-fn there(wanted: &Wanted) -> Observed {
-    reach(wanted, &resolved(wanted, &["i-1", "i-2"]), &Observed::default())
+fn there(wanted: &DesiredLoadBalancer) -> ObservedState {
+    reach(wanted, &resolved(wanted, &["i-1", "i-2"]), &ObservedState::default())
 }
 
 const KEY: fn(u16, ElbProtocol) -> ListenerKey = |port, protocol| (port.try_into().unwrap(), protocol);
@@ -39,22 +39,22 @@ const KEY: fn(u16, ElbProtocol) -> ListenerKey = |port, protocol| (port.try_into
 fn a_new_balancer_gets_its_groups_and_targets_before_its_listeners() {
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
     let resolved = resolved(&wanted, &["i-2", "i-1"]);
-    let steps = plan(&wanted, &resolved, &Observed::default()).unwrap();
+    let steps = plan(&wanted, &resolved, &ObservedState::default()).unwrap();
     assert_eq!(
         names(&steps),
         [
             "CreateLoadBalancer",
             "CreateTargetGroup",
             "RegisterTargets",
-            "OpenSecurityGroups",
+            "AddSecurityGroupRules",
             "CreateListener",
-            "CloseSecurityGroups"
+            "RemoveSecurityGroupRules"
         ]
     );
     let key = KEY(80, ElbProtocol::Tcp);
     let registered = ["i-1", "i-2"].map(|id| Target { id: id.into(), port: 30080, zone: None });
-    assert_eq!(steps[2].action, Action::RegisterTargets(GroupRef::New(key), registered.to_vec()));
-    reach(&wanted, &resolved, &Observed::default());
+    assert_eq!(steps[2].action, ActionKind::RegisterTargets(TargetGroupRef::New(key), registered.to_vec()));
+    reach(&wanted, &resolved, &ObservedState::default());
 }
 
 // LB7
@@ -66,13 +66,13 @@ fn only_attributes_that_differ_from_the_defaults_are_set_on_what_is_new() {
     wanted.listeners[1].attributes = attributes(&[("tcp.idle_timeout.seconds", "400")]);
     wanted.listeners[1].target_group.attributes =
         attributes(&[("proxy_protocol_v2.enabled", "true"), ("preserve_client_ip.enabled", "true")]);
-    let steps = plan(&wanted, &resolved(&wanted, &[]), &Observed::default()).unwrap();
+    let steps = plan(&wanted, &resolved(&wanted, &[]), &ObservedState::default()).unwrap();
     let set: Vec<_> = steps
         .iter()
         .filter_map(|step| match &step.action {
-            Action::ModifyLoadBalancerAttributes(set)
-            | Action::ModifyTargetGroupAttributes(_, set)
-            | Action::ModifyListenerAttributes(_, set) => Some(set.clone()),
+            ActionKind::ModifyLoadBalancerAttributes(set)
+            | ActionKind::ModifyTargetGroupAttributes(_, set)
+            | ActionKind::ModifyListenerAttributes(_, set) => Some(set.clone()),
             _ => None,
         })
         .collect();
@@ -84,7 +84,7 @@ fn only_attributes_that_differ_from_the_defaults_are_set_on_what_is_new() {
     assert_eq!(set, expected.map(|pairs| attributes(&pairs)));
 }
 
-type Change = fn(&mut Wanted, &mut Resolved);
+type Change = fn(&mut DesiredLoadBalancer, &mut ResolvedInput);
 
 // length: a table of changes
 #[test]
@@ -126,7 +126,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
         (
             "TCP becomes TLS",
             |w, r| {
-                w.listeners[0] = WantedListener {
+                w.listeners[0] = DesiredListener {
                     target_group: w.listeners[0].target_group.clone(),
                     ..listener(80, ElbProtocol::Tls, 30080)
                 };
@@ -232,7 +232,7 @@ fn a_change_plans_what_differs_in_the_order_that_keeps_traffic() {
         let (mut wanted, from) = (web(), there(&web()));
         let mut resolved = resolved(&wanted, &["i-1", "i-2"]);
         change(&mut wanted, &mut resolved);
-        resolved.exposure = from.exposure.unwrap();
+        resolved.rules_digest = from.rules_digest.unwrap();
         let steps = plan(&wanted, &resolved, &from).unwrap();
         assert_eq!(names(&steps), expected, "{case}");
         reach(&wanted, &resolved, &from);
@@ -255,16 +255,16 @@ fn targets_differ_by_id_and_port() {
     for (have, want, register, deregister) in cases {
         let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
         let first = resolved(&wanted, have);
-        let from = reach(&wanted, &first, &Observed::default());
-        let arn = from.groups[0].group.arn.clone();
-        let resolved = Resolved { exposure: first.exposure, ..resolved(&wanted, want) };
+        let from = reach(&wanted, &first, &ObservedState::default());
+        let arn = from.target_groups[0].group.arn.clone();
+        let resolved = ResolvedInput { rules_digest: first.rules_digest, ..resolved(&wanted, want) };
         let steps: Vec<_> = plan(&wanted, &resolved, &from).unwrap().into_iter().map(|step| step.action).collect();
         let mut expected = Vec::new();
         if !deregister.is_empty() {
-            expected.push(Action::DeregisterTargets(arn.clone(), list(deregister)));
+            expected.push(ActionKind::DeregisterTargets(arn.clone(), list(deregister)));
         }
         if !register.is_empty() {
-            expected.push(Action::RegisterTargets(GroupRef::Existing(arn), list(register)));
+            expected.push(ActionKind::RegisterTargets(TargetGroupRef::Existing(arn), list(register)));
         }
         assert_eq!(steps, expected, "{have:?} -> {want:?}");
     }
@@ -277,11 +277,11 @@ fn targets_come_in_chunks_of_200() {
     for (count, chunks) in [(0, &[][..]), (1, &[1]), (200, &[200]), (201, &[200, 1]), (450, &[200, 200, 50])] {
         let ids: Vec<String> = (0..count).map(|n| format!("i-{n:04}")).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        let steps = plan(&wanted, &resolved(&wanted, &ids), &Observed::default()).unwrap();
+        let steps = plan(&wanted, &resolved(&wanted, &ids), &ObservedState::default()).unwrap();
         let sizes: Vec<_> = steps
             .iter()
             .filter_map(|step| match &step.action {
-                Action::RegisterTargets(_, targets) => Some(targets.len()),
+                ActionKind::RegisterTargets(_, targets) => Some(targets.len()),
                 _ => None,
             })
             .collect();
@@ -299,7 +299,7 @@ fn what_cannot_be_changed_is_refused() {
     assert!(error.to_string().starts_with("scheme cannot be changed from internet-facing to internal"), "{error}");
 
     let mut seen = from;
-    seen.balancer.as_mut().unwrap().balancer.zones[0].allocations = vec!["eipalloc-1".into()];
+    seen.load_balancer.as_mut().unwrap().load_balancer.zones[0].allocations = vec!["eipalloc-1".into()];
     let mut other = resolved(&web(), &[]);
     other.subnets.as_mut().unwrap()[0].allocation = Some("eipalloc-2".into());
     assert!(plan(&web(), &other, &seen).unwrap_err().to_string().contains("addresses of load balancer au1 in subnet"));
@@ -310,11 +310,12 @@ fn addresses_stay_when_only_prefixes_change() {
     let mut wanted = web();
     wanted.ip_address_type = IpAddressType::Dualstack;
     let mut seen = there(&wanted);
-    let zones = &mut seen.balancer.as_mut().unwrap().balancer.zones;
+    let zones = &mut seen.load_balancer.as_mut().unwrap().load_balancer.zones;
     zones[0].allocations = vec!["eipalloc-1".into()];
     (zones[1].private_ipv4, zones[1].ipv6) = (vec!["10.0.1.9".into()], vec!["2001:db8::9".into()]);
     wanted.ipv6_source_nat = Some(true);
-    let resolved = Resolved { subnets: None, exposure: seen.exposure.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+    let resolved =
+        ResolvedInput { subnets: None, rules_digest: seen.rules_digest.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
     let actions: Vec<_> = plan(&wanted, &resolved, &seen).unwrap().into_iter().map(|step| step.action).collect();
     let first = SubnetMapping { allocation: Some("eipalloc-1".into()), ..mapping("subnet-a") };
     let (private, ipv6) = ("10.0.1.9".parse().ok(), "2001:db8::9".parse().ok());
@@ -325,7 +326,7 @@ fn addresses_stay_when_only_prefixes_change() {
         ip_address_type: None,
         removes: false,
     };
-    assert_eq!(actions, [Action::SetSubnets(change)]);
+    assert_eq!(actions, [ActionKind::SetSubnets(change)]);
     reach(&wanted, &resolved, &seen);
 }
 
@@ -338,8 +339,8 @@ fn a_new_balancer_with_logs_sets_what_differs_from_aws_defaults() {
         ("access_logs.s3.enabled", "true"),
         ("access_logs.s3.prefix", ""),
     ]);
-    let steps = plan(&wanted, &resolved(&wanted, &[]), &Observed::default()).unwrap();
-    let set = Action::ModifyLoadBalancerAttributes(attributes(&[
+    let steps = plan(&wanted, &resolved(&wanted, &[]), &ObservedState::default()).unwrap();
+    let set = ActionKind::ModifyLoadBalancerAttributes(attributes(&[
         ("access_logs.s3.bucket", "b"),
         ("access_logs.s3.enabled", "true"),
     ]));
@@ -349,8 +350,8 @@ fn a_new_balancer_with_logs_sets_what_differs_from_aws_defaults() {
 #[test]
 fn a_balancer_without_subnets_is_not_made() {
     for subnets in [None, Some(Vec::new())] {
-        let resolved = Resolved { subnets, ..resolved(&web(), &[]) };
-        assert!(plan(&web(), &resolved, &Observed::default()).is_err(), "{resolved:?}");
+        let resolved = ResolvedInput { subnets, ..resolved(&web(), &[]) };
+        assert!(plan(&web(), &resolved, &ObservedState::default()).is_err(), "{resolved:?}");
     }
 }
 
@@ -358,12 +359,13 @@ fn a_balancer_without_subnets_is_not_made() {
 fn security_groups_change_only_on_a_balancer_that_has_some() {
     let mut wanted = web();
     let with = |groups: &[&str]| groups.iter().map(|id| (*id).into()).collect::<Vec<SecurityGroupId>>();
-    let from = |groups: &[&str], wanted: &Wanted| {
-        let resolved = Resolved { groups: with(groups), ..resolved(wanted, &[]) };
-        reach(wanted, &resolved, &Observed::default())
+    let from = |groups: &[&str], wanted: &DesiredLoadBalancer| {
+        let resolved = ResolvedInput { groups: with(groups), ..resolved(wanted, &[]) };
+        reach(wanted, &resolved, &ObservedState::default())
     };
-    let steps = |wanted: &Wanted, groups: &[&str], from: &Observed| {
-        let resolved = Resolved { groups: with(groups), exposure: from.exposure.unwrap(), ..resolved(wanted, &[]) };
+    let steps = |wanted: &DesiredLoadBalancer, groups: &[&str], from: &ObservedState| {
+        let resolved =
+            ResolvedInput { groups: with(groups), rules_digest: from.rules_digest.unwrap(), ..resolved(wanted, &[]) };
         plan(wanted, &resolved, from).unwrap().into_iter().map(|step| step.action).collect::<Vec<_>>()
     };
     assert_eq!(steps(&wanted, &["sg-1"], &from(&[], &wanted)), [], "made without any");
@@ -371,48 +373,51 @@ fn security_groups_change_only_on_a_balancer_that_has_some() {
     assert_eq!(steps(&wanted, &["sg-2", "sg-1"], &from(&["sg-1", "sg-2"], &wanted)), [], "in another order");
     assert_eq!(
         steps(&wanted, &["sg-2", "sg-3"], &from(&["sg-1", "sg-2"], &wanted)),
-        [Action::SetSecurityGroups(with(&["sg-2", "sg-3"]), None), Action::ReleaseSecurityGroups(with(&["sg-1"]))]
+        [
+            ActionKind::SetSecurityGroups(with(&["sg-2", "sg-3"]), None),
+            ActionKind::CleanUpSecurityGroups(with(&["sg-1"]))
+        ]
     );
     let seen = from(&["sg-1"], &wanted);
     wanted.security.private_link_rules = Some(false);
-    assert_eq!(steps(&wanted, &[], &seen), [Action::SetSecurityGroups(with(&["sg-1"]), Some(false))]);
+    assert_eq!(steps(&wanted, &[], &seen), [ActionKind::SetSecurityGroups(with(&["sg-1"]), Some(false))]);
 }
 
 #[test]
 fn what_was_not_read_is_left_alone() {
     let mut seen = there(&web());
-    let balancer = seen.balancer.as_mut().unwrap();
+    let balancer = seen.load_balancer.as_mut().unwrap();
     (balancer.tags, balancer.attributes) = (None, None);
     balancer.listeners.iter_mut().for_each(|l| (l.tags, l.attributes, l.certificates) = (None, None, None));
-    seen.groups.iter_mut().for_each(|g| (g.tags, g.attributes) = (None, None));
-    assert!(!seen.is_full());
+    seen.target_groups.iter_mut().for_each(|g| (g.tags, g.attributes) = (None, None));
+    assert!(!seen.is_complete());
     let mut wanted = web();
     wanted.extra_tags.insert("team".into(), "a".into());
     wanted.attributes.insert("load_balancing.cross_zone.enabled".into(), "true".into());
     wanted.listeners[1].tls.as_mut().unwrap().certificates.push("cert-2".into());
-    let resolved = Resolved { exposure: seen.exposure.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+    let resolved = ResolvedInput { rules_digest: seen.rules_digest.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
     assert_eq!(plan(&wanted, &resolved, &seen).unwrap(), []);
 }
 
 #[test]
 fn tags_of_our_own_go_when_nobody_asks_for_them_and_others_stay() {
     let mut seen = there(&web());
-    for tags in [&mut seen.balancer.as_mut().unwrap().tags, &mut seen.groups[0].tags] {
+    for tags in [&mut seen.load_balancer.as_mut().unwrap().tags, &mut seen.target_groups[0].tags] {
         tags.as_mut().unwrap().extend(attributes(&[("team", "a"), ("foreign", "b")]));
     }
-    let resolved = Resolved { exposure: seen.exposure.unwrap(), ..resolved(&web(), &["i-1", "i-2"]) };
+    let resolved = ResolvedInput { rules_digest: seen.rules_digest.unwrap(), ..resolved(&web(), &["i-1", "i-2"]) };
     assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
-    seen.recorded_tags = [Box::from("team"), Box::from("kubernetes.io/service-name")].into();
-    let arns = vec![Box::from("lb/au1"), seen.groups[0].group.arn.as_str().into()];
+    seen.removable_tag_keys = [Box::from("team"), Box::from("kubernetes.io/service-name")].into();
+    let arns = vec![Box::from("lb/au1"), seen.target_groups[0].group.arn.as_str().into()];
     let steps: Vec<_> = plan(&web(), &resolved, &seen).unwrap().into_iter().map(|step| step.action).collect();
-    assert_eq!(steps, [Action::RemoveTags(arns, vec!["team".into()])]);
+    assert_eq!(steps, [ActionKind::RemoveTags(arns, vec!["team".into()])]);
 }
 
 #[test]
 fn a_living_group_under_another_name_is_kept() {
     let mut seen = there(&web());
-    seen.groups[0].group.name = "k8s-default-web-older".into();
-    let resolved = Resolved { exposure: seen.exposure.unwrap(), ..resolved(&web(), &["i-1", "i-2"]) };
+    seen.target_groups[0].group.name = "k8s-default-web-older".into();
+    let resolved = ResolvedInput { rules_digest: seen.rules_digest.unwrap(), ..resolved(&web(), &["i-1", "i-2"]) };
     assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
 }
 
@@ -420,25 +425,25 @@ fn a_living_group_under_another_name_is_kept() {
 fn a_group_that_nobody_uses_is_used_or_deleted() {
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
     let resolved = resolved(&wanted, &["i-1"]);
-    let mut picture = Picture::default();
-    let steps = plan(&wanted, &resolved, &Observed::default()).unwrap();
+    let mut picture = WorkingState::default();
+    let steps = plan(&wanted, &resolved, &ObservedState::default()).unwrap();
     for step in &steps[..2] {
-        carry_out(&mut picture, step, resolved.exposure);
+        carry_out(&mut picture, step, resolved.rules_digest);
     }
     let mut left = picture.observed;
-    let mut other = left.groups[0].clone();
+    let mut other = left.target_groups[0].clone();
     (other.group.name, other.group.arn) = ("k8s-default-web-left".into(), "tg/left".into());
-    left.groups.push(other);
+    left.target_groups.push(other);
     let end = reach(&wanted, &resolved, &left);
-    assert_eq!(end.groups.iter().map(|g| &*g.group.name).collect::<Vec<_>>(), ["k8s-default-web-80-30080-TCP"]);
+    assert_eq!(end.target_groups.iter().map(|g| &*g.group.name).collect::<Vec<_>>(), ["k8s-default-web-80-30080-TCP"]);
 }
 
 #[test]
 fn a_health_check_that_cannot_be_changed_costs_another_group() {
     let mut wanted = web();
     let mut from = there(&wanted);
-    from.frozen.insert(from.groups[0].group.arn.clone());
-    let resolved = Resolved { exposure: from.exposure.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+    from.unmodifiable_groups.insert(from.target_groups[0].group.arn.clone());
+    let resolved = ResolvedInput { rules_digest: from.rules_digest.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
     assert_eq!(plan(&wanted, &resolved, &from).unwrap(), [], "it is as it shall be");
     wanted.listeners[0].target_group.health_check.interval = 10;
     wanted.listeners[0].target_group.name = "k8s-default-web-10s".into();
@@ -454,10 +459,10 @@ fn a_group_that_cannot_be_changed_serves_until_another_one_takes_over() {
     let mut wanted = web();
     let mut from = there(&wanted);
     for codes in ["200", "201", "202"] {
-        from.frozen = from.groups.iter().map(|seen| seen.group.arn.clone()).collect();
+        from.unmodifiable_groups = from.target_groups.iter().map(|seen| seen.group.arn.clone()).collect();
         // The name of the group does not tell of this.
         wanted.listeners[0].target_group.health_check.matcher = Some(codes.into());
-        let resolved = Resolved { exposure: from.exposure.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
+        let resolved = ResolvedInput { rules_digest: from.rules_digest.unwrap(), ..resolved(&wanted, &["i-1", "i-2"]) };
         assert_eq!(
             names(&plan(&wanted, &resolved, &from).unwrap()),
             ["CreateTargetGroup", "RegisterTargets", "ModifyListener", "DeleteTargetGroup"],
@@ -471,29 +476,29 @@ fn a_group_that_cannot_be_changed_serves_until_another_one_takes_over() {
 fn groups_that_were_taken_off_are_given_up_until_that_is_done() {
     let wanted = web();
     let with = |groups: &[&str]| groups.iter().map(|id| (*id).into()).collect::<Vec<SecurityGroupId>>();
-    let made = Resolved { groups: with(&["sg-1"]), ..resolved(&wanted, &[]) };
-    let from = reach(&wanted, &made, &Observed::default());
-    let resolved = Resolved { groups: with(&["sg-2"]), exposure: from.exposure.unwrap(), ..made };
-    let mut picture = Picture::new(from);
+    let made = ResolvedInput { groups: with(&["sg-1"]), ..resolved(&wanted, &[]) };
+    let from = reach(&wanted, &made, &ObservedState::default());
+    let resolved = ResolvedInput { groups: with(&["sg-2"]), rules_digest: from.rules_digest.unwrap(), ..made };
+    let mut picture = WorkingState::new(from);
     let steps = plan(&wanted, &resolved, &picture.observed).unwrap();
-    let release = Action::ReleaseSecurityGroups(with(&["sg-1"]));
+    let release = ActionKind::CleanUpSecurityGroups(with(&["sg-1"]));
     assert_eq!(steps.last().unwrap().action, release);
     for step in &steps[..steps.len() - 1] {
-        picture.note(&step.action);
+        picture.action_applied(&step.action);
     }
     let again = plan(&wanted, &resolved, &picture.observed).unwrap();
     assert_eq!(again.iter().map(|step| &step.action).collect::<Vec<_>>(), [&release]);
-    picture.note(&release);
+    picture.action_applied(&release);
     assert_eq!(plan(&wanted, &resolved, &picture.observed).unwrap(), []);
 }
 
 #[test]
 fn the_order_of_what_was_read_does_not_matter() {
     let from = there(&web());
-    let mut turned: Observed = from.clone();
-    turned.groups.reverse();
-    turned.balancer.as_mut().unwrap().listeners.reverse();
-    turned.balancer.as_mut().unwrap().balancer.zones.reverse();
+    let mut turned: ObservedState = from.clone();
+    turned.target_groups.reverse();
+    turned.load_balancer.as_mut().unwrap().listeners.reverse();
+    turned.load_balancer.as_mut().unwrap().load_balancer.zones.reverse();
     let mut wanted = web();
     wanted.listeners[0].target_group.health_check.interval = 10;
     let resolved = resolved(&wanted, &["i-3"]);
@@ -503,10 +508,10 @@ fn the_order_of_what_was_read_does_not_matter() {
 #[test]
 fn unread_targets_are_not_guessed() {
     let mut seen = there(&web());
-    seen.groups.iter_mut().for_each(|group: &mut SeenGroup| group.targets = None);
+    seen.target_groups.iter_mut().for_each(|group: &mut ObservedTargetGroup| group.targets = None);
     for instances in [&[][..], &["i-1"]] {
-        let resolved = Resolved { exposure: seen.exposure.unwrap(), ..resolved(&web(), instances) };
+        let resolved = ResolvedInput { rules_digest: seen.rules_digest.unwrap(), ..resolved(&web(), instances) };
         assert_eq!(plan(&web(), &resolved, &seen).unwrap(), []);
-        assert_eq!(membership(&web(), &resolved.targets, &seen), []);
+        assert_eq!(plan_targets_only(&web(), &resolved.targets, &seen), []);
     }
 }

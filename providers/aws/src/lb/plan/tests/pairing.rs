@@ -6,20 +6,20 @@ use super::{
 };
 use crate::{
     api::elb::{HealthCheck, TargetType},
-    lb::plan::groups::differs,
+    lb::plan::target_groups::differs,
 };
 
 /// Two ports whose target groups need the same, as those of one port of pods do.
-fn twins() -> Wanted {
-    let second = |port| WantedListener { port, ..listener(443, ElbProtocol::Tcp, 30080) };
+fn twins() -> DesiredLoadBalancer {
+    let second = |port| DesiredListener { port, ..listener(443, ElbProtocol::Tcp, 30080) };
     wanted(vec![listener(80, ElbProtocol::Tcp, 30080), second(443.try_into().unwrap())])
 }
 
-fn same_exposure(wanted: &Wanted, instances: &[&str], from: &Observed) -> Resolved {
-    Resolved { exposure: from.exposure.unwrap(), ..resolved(wanted, instances) }
+fn same_exposure(wanted: &DesiredLoadBalancer, instances: &[&str], from: &ObservedState) -> ResolvedInput {
+    ResolvedInput { rules_digest: from.rules_digest.unwrap(), ..resolved(wanted, instances) }
 }
 
-fn actions(wanted: &Wanted, resolved: &Resolved, from: &Observed) -> Vec<Action> {
+fn actions(wanted: &DesiredLoadBalancer, resolved: &ResolvedInput, from: &ObservedState) -> Vec<ActionKind> {
     plan(wanted, resolved, from).unwrap().into_iter().map(|step| step.action).collect()
 }
 
@@ -28,19 +28,19 @@ fn listeners_that_lead_to_one_group_by_hand_get_one_each_and_it_stays() {
     let there = there(&twins());
     for (moved, to) in [(0, 1), (1, 0)] {
         let mut seen = there.clone();
-        let arn = seen.groups[to].group.arn.clone();
-        let listeners = &mut seen.balancer.as_mut().unwrap().listeners;
+        let arn = seen.target_groups[to].group.arn.clone();
+        let listeners = &mut seen.load_balancer.as_mut().unwrap().listeners;
         listeners[moved].listener.target_group = Some(arn.clone());
         let resolved = same_exposure(&twins(), &["i-1", "i-2"], &seen);
         let actions = actions(&twins(), &resolved, &seen);
-        let goes = |action: &Action| {
-            matches!(action, Action::DeleteListener(_)) || *action == Action::DeleteTargetGroup(arn.clone())
+        let goes = |action: &ActionKind| {
+            matches!(action, ActionKind::DeleteListener(_)) || *action == ActionKind::DeleteTargetGroup(arn.clone())
         };
         assert!(!actions.iter().any(goes), "{moved}: {actions:#?}");
         let end = reach(&twins(), &resolved, &seen);
-        let listeners = end.balancer.unwrap().listeners;
+        let listeners = end.load_balancer.unwrap().listeners;
         assert_ne!(listeners[0].listener.target_group, listeners[1].listener.target_group, "{moved}");
-        assert_eq!(end.groups.len(), 2, "{moved}");
+        assert_eq!(end.target_groups.len(), 2, "{moved}");
     }
 }
 
@@ -49,14 +49,14 @@ fn a_new_listener_takes_no_group_from_one_that_stays() {
     let one = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
     let mut seen = there(&one);
     // The group that the first one uses has the name of the second one's.
-    seen.groups[0].group.name = twins().listeners[1].target_group.name.clone();
+    seen.target_groups[0].group.name = twins().listeners[1].target_group.name.clone();
     let resolved = same_exposure(&twins(), &["i-1", "i-2"], &seen);
     assert_eq!(
         names(&plan(&twins(), &resolved, &seen).unwrap()),
         ["CreateTargetGroup", "RegisterTargets", "CreateListener"]
     );
     let end = reach(&twins(), &resolved, &seen);
-    assert_eq!(end.groups.len(), 2);
+    assert_eq!(end.target_groups.len(), 2);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_listener_of_another_kind_of_targets_gets_another_group() {
 #[test]
 fn a_group_of_no_named_family_is_of_ipv4() {
     let mut seen = there(&web());
-    seen.groups.iter_mut().for_each(|group| group.group.ip_address_type = None);
+    seen.target_groups.iter_mut().for_each(|group| group.group.ip_address_type = None);
     assert_eq!(actions(&web(), &same_exposure(&web(), &["i-1", "i-2"], &seen), &seen), []);
 }
 
@@ -86,12 +86,12 @@ fn a_group_with_the_right_name_comes_before_the_one_of_the_port() {
     wanted.listeners[0] = listener(80, ElbProtocol::Tls, 30080);
     wanted.listeners[0].target_group.name = "k8s-default-web-prepared".into();
     let mut seen = there(&web());
-    let mut prepared = seen.groups[0].clone();
+    let mut prepared = seen.target_groups[0].clone();
     (prepared.group.name, prepared.group.arn) = ("k8s-default-web-prepared".into(), "tg/prepared".into());
-    seen.groups.push(prepared);
+    seen.target_groups.push(prepared);
     let end = reach(&wanted, &same_exposure(&wanted, &["i-1", "i-2"], &seen), &seen);
-    assert!(end.groups.iter().any(|group| group.group.arn == "tg/prepared".into()));
-    assert_eq!(end.groups.len(), 2);
+    assert!(end.target_groups.iter().any(|group| group.group.arn == "tg/prepared".into()));
+    assert_eq!(end.target_groups.len(), 2);
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn a_new_group_says_its_family_only_where_it_is_not_aws_default() {
     for (family, said) in [(IpFamily::V4, None), (IpFamily::V6, Some(IpAddressType::Ipv6))] {
         let mut wanted = web();
         wanted.listeners.iter_mut().for_each(|listener| listener.target_group.family = family);
-        let steps = plan(&wanted, &resolved(&wanted, &[]), &Observed::default()).unwrap();
-        let said_of = |step: &Step| match &step.action {
-            Action::CreateTargetGroup(_, create) => Some(create.ip_address_type),
+        let steps = plan(&wanted, &resolved(&wanted, &[]), &ObservedState::default()).unwrap();
+        let said_of = |step: &PlannedAction| match &step.action {
+            ActionKind::CreateTargetGroup(_, create) => Some(create.ip_address_type),
             _ => None,
         };
         assert_eq!(steps.iter().filter_map(said_of).collect::<Vec<_>>(), [said, said]);
@@ -142,19 +142,21 @@ fn a_target_with_another_port_is_another_target() {
     ];
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
     for (have, want, register, deregister) in cases {
-        let with =
-            |targets| Resolved { targets: [(KEY(80, ElbProtocol::Tcp), targets)].into(), ..resolved(&wanted, &[]) };
-        let seen = reach(&wanted, &with(have.clone()), &Observed::default());
-        let arn = seen.groups[0].group.arn.clone();
+        let with = |targets| ResolvedInput {
+            targets: [(KEY(80, ElbProtocol::Tcp), targets)].into(),
+            ..resolved(&wanted, &[])
+        };
+        let seen = reach(&wanted, &with(have.clone()), &ObservedState::default());
+        let arn = seen.target_groups[0].group.arn.clone();
         let mut expected = Vec::new();
         if !deregister.is_empty() {
-            expected.push(Action::DeregisterTargets(arn.clone(), deregister));
+            expected.push(ActionKind::DeregisterTargets(arn.clone(), deregister));
         }
         if !register.is_empty() {
-            expected.push(Action::RegisterTargets(GroupRef::Existing(arn), register));
+            expected.push(ActionKind::RegisterTargets(TargetGroupRef::Existing(arn), register));
         }
         assert_eq!(actions(&wanted, &with(want.clone()), &seen), expected, "{have:?} -> {want:?}");
-        let steps = membership(&wanted, &with(want).targets, &seen);
+        let steps = plan_targets_only(&wanted, &with(want).targets, &seen);
         assert_eq!(steps.into_iter().map(|step| step.action).collect::<Vec<_>>(), expected);
     }
 }
@@ -165,12 +167,12 @@ fn a_living_group_gains_and_loses_targets_in_chunks_of_200() {
     let wanted = wanted(vec![listener(80, ElbProtocol::Tcp, 30080)]);
     let ids = |from: usize, count: usize| (from..from + count).map(|n| format!("i-{n:04}")).collect::<Vec<_>>();
     let with = |ids: Vec<String>| resolved(&wanted, &ids.iter().map(String::as_str).collect::<Vec<_>>());
-    let seen = reach(&wanted, &with(ids(0, 201)), &Observed::default());
+    let seen = reach(&wanted, &with(ids(0, 201)), &ObservedState::default());
     let sizes: Vec<_> = actions(&wanted, &with(ids(1000, 401)), &seen)
         .iter()
         .map(|action| match action {
-            Action::DeregisterTargets(_, targets) => (false, targets.len()),
-            Action::RegisterTargets(_, targets) => (true, targets.len()),
+            ActionKind::DeregisterTargets(_, targets) => (false, targets.len()),
+            ActionKind::RegisterTargets(_, targets) => (true, targets.len()),
             other => panic!("{other:?}"),
         })
         .collect();

@@ -5,11 +5,11 @@ use super::{
     *,
 };
 
-fn same_exposure(wanted: &Wanted, from: &Observed) -> Resolved {
-    Resolved { exposure: from.exposure.unwrap(), ..resolved(wanted, &["i-1", "i-2"]) }
+fn same_exposure(wanted: &DesiredLoadBalancer, from: &ObservedState) -> ResolvedInput {
+    ResolvedInput { rules_digest: from.rules_digest.unwrap(), ..resolved(wanted, &["i-1", "i-2"]) }
 }
 
-fn actions(wanted: &Wanted, resolved: &Resolved, from: &Observed) -> Vec<Action> {
+fn actions(wanted: &DesiredLoadBalancer, resolved: &ResolvedInput, from: &ObservedState) -> Vec<ActionKind> {
     plan(wanted, resolved, from).unwrap().into_iter().map(|step| step.action).collect()
 }
 
@@ -18,8 +18,13 @@ fn ids(groups: &[&str]) -> Vec<SecurityGroupId> {
 }
 
 /// Subnets, IPv6 prefixes, families, and whether subnets go.
-fn change(subnets: Vec<SubnetMapping>, nat: Option<bool>, families: Option<IpAddressType>, removes: bool) -> Action {
-    Action::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
+fn change(
+    subnets: Vec<SubnetMapping>,
+    nat: Option<bool>,
+    families: Option<IpAddressType>,
+    removes: bool,
+) -> ActionKind {
+    ActionKind::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
 }
 
 #[test]
@@ -34,7 +39,7 @@ fn subnets_come_and_go_and_it_is_said_when_one_goes() {
     ];
     for (subnets, removes) in cases {
         let subnets: Vec<_> = subnets.iter().map(|s| mapping(&format!("subnet-{s}"))).collect();
-        let resolved = Resolved { subnets: Some(subnets.clone()), ..same_exposure(&web(), &seen) };
+        let resolved = ResolvedInput { subnets: Some(subnets.clone()), ..same_exposure(&web(), &seen) };
         let expected: Vec<_> =
             removes.into_iter().map(|removes| change(subnets.clone(), None, None, removes)).collect();
         assert_eq!(actions(&web(), &resolved, &seen), expected, "{subnets:?}");
@@ -44,12 +49,12 @@ fn subnets_come_and_go_and_it_is_said_when_one_goes() {
 
 #[test]
 fn both_families_come_before_subnets_and_go_after_them() {
-    let dual = Wanted { ip_address_type: IpAddressType::Dualstack, ..web() };
+    let dual = DesiredLoadBalancer { ip_address_type: IpAddressType::Dualstack, ..web() };
     for (from, to, expected) in
         [(web(), dual.clone(), ["SetIpAddressType", "SetSubnets"]), (dual, web(), ["SetSubnets", "SetIpAddressType"])]
     {
         let seen = there(&from);
-        let resolved = Resolved { subnets: Some(vec![mapping("subnet-a")]), ..same_exposure(&to, &seen) };
+        let resolved = ResolvedInput { subnets: Some(vec![mapping("subnet-a")]), ..same_exposure(&to, &seen) };
         assert_eq!(names(&plan(&to, &resolved, &seen).unwrap()), expected);
         reach(&to, &resolved, &seen);
     }
@@ -57,18 +62,18 @@ fn both_families_come_before_subnets_and_go_after_them() {
 
 #[test]
 fn prefixes_change_with_chosen_subnets_too_and_ipv6_addresses_go_with_the_family() {
-    let dual = Wanted { ip_address_type: IpAddressType::Dualstack, ..web() };
+    let dual = DesiredLoadBalancer { ip_address_type: IpAddressType::Dualstack, ..web() };
     let seen = there(&dual);
-    let wanted = Wanted { ipv6_source_nat: Some(true), ..dual.clone() };
+    let wanted = DesiredLoadBalancer { ipv6_source_nat: Some(true), ..dual.clone() };
     let resolved = same_exposure(&wanted, &seen);
     let both = vec![mapping("subnet-a"), mapping("subnet-b")];
     assert_eq!(actions(&wanted, &resolved, &seen), [change(both, Some(true), None, false)]);
 
     let mut seen = reach(&wanted, &resolved, &seen);
-    seen.balancer.as_mut().unwrap().balancer.zones[0].ipv6 = vec!["2001:db8::9".into()];
+    seen.load_balancer.as_mut().unwrap().load_balancer.zones[0].ipv6 = vec!["2001:db8::9".into()];
     for (family, ipv6) in [(IpAddressType::Ipv4, None), (IpAddressType::Dualstack, "2001:db8::9".parse().ok())] {
-        let wanted = Wanted { ip_address_type: family, ipv6_source_nat: Some(false), ..web() };
-        let resolved = Resolved { subnets: None, ..same_exposure(&wanted, &seen) };
+        let wanted = DesiredLoadBalancer { ip_address_type: family, ipv6_source_nat: Some(false), ..web() };
+        let resolved = ResolvedInput { subnets: None, ..same_exposure(&wanted, &seen) };
         let subnets = vec![SubnetMapping { ipv6, ..mapping("subnet-a") }, mapping("subnet-b")];
         let together = Some(family).filter(|family| *family == IpAddressType::Ipv4);
         assert_eq!(actions(&wanted, &resolved, &seen), [change(subnets, Some(false), together, false)]);
@@ -79,8 +84,8 @@ fn prefixes_change_with_chosen_subnets_too_and_ipv6_addresses_go_with_the_family
 #[test]
 fn addresses_that_are_others_are_refused_and_those_that_are_not_known_are_not() {
     let plain = there(&web());
-    type Seen = (Option<&'static str>, Option<&'static str>);
-    let cases: [(Seen, Seen, bool); 6] = [
+    type ObservedTls = (Option<&'static str>, Option<&'static str>);
+    let cases: [(ObservedTls, ObservedTls, bool); 6] = [
         ((None, None), (Some("eipalloc-1"), Some("10.0.0.9")), true),
         ((Some("eipalloc-1"), None), (Some("eipalloc-1"), None), true),
         ((Some("eipalloc-2"), None), (Some("eipalloc-1"), None), false),
@@ -90,7 +95,7 @@ fn addresses_that_are_others_are_refused_and_those_that_are_not_known_are_not() 
     ];
     for (have, want, expected) in cases {
         let mut seen = plain.clone();
-        let zone = &mut seen.balancer.as_mut().unwrap().balancer.zones[0];
+        let zone = &mut seen.load_balancer.as_mut().unwrap().load_balancer.zones[0];
         zone.allocations = have.0.into_iter().map(Into::into).collect();
         zone.private_ipv4 = have.1.into_iter().map(Into::into).collect();
         let mut resolved = same_exposure(&web(), &seen);
@@ -110,10 +115,10 @@ fn rules_for_private_link_are_turned_off_on_what_is_new_and_never_on() {
     ] {
         let mut wanted = web();
         wanted.security.private_link_rules = rules;
-        let resolved = Resolved { groups: ids(groups), ..resolved(&wanted, &[]) };
-        let steps = plan(&wanted, &resolved, &Observed::default()).unwrap();
-        let expected = set.then(|| Action::SetSecurityGroups(ids(groups), rules));
-        let found = steps.into_iter().map(|step| step.action).find(|a| matches!(a, Action::SetSecurityGroups(..)));
+        let resolved = ResolvedInput { groups: ids(groups), ..resolved(&wanted, &[]) };
+        let steps = plan(&wanted, &resolved, &ObservedState::default()).unwrap();
+        let expected = set.then(|| ActionKind::SetSecurityGroups(ids(groups), rules));
+        let found = steps.into_iter().map(|step| step.action).find(|a| matches!(a, ActionKind::SetSecurityGroups(..)));
         assert_eq!(found, expected, "{rules:?} {groups:?}");
     }
 }
@@ -133,11 +138,11 @@ fn only_groups_that_are_off_the_balancer_for_good_are_given_up_and_each_once() {
     ];
     for (has, wanted, before, expected) in cases {
         let mut seen = there(&web());
-        seen.balancer.as_mut().unwrap().balancer.security_groups = ids(has);
-        seen.detached = ids(before).into_iter().collect();
-        let resolved = Resolved { groups: ids(wanted), ..same_exposure(&web(), &seen) };
+        seen.load_balancer.as_mut().unwrap().load_balancer.security_groups = ids(has);
+        seen.detached_security_groups = ids(before).into_iter().collect();
+        let resolved = ResolvedInput { groups: ids(wanted), ..same_exposure(&web(), &seen) };
         let released = actions(&web(), &resolved, &seen).into_iter().filter_map(|action| match action {
-            Action::ReleaseSecurityGroups(groups) => Some(groups),
+            ActionKind::CleanUpSecurityGroups(groups) => Some(groups),
             _ => None,
         });
         assert_eq!(released.flatten().collect::<Vec<_>>(), ids(expected), "{has:?} {wanted:?} {before:?}");
@@ -148,23 +153,30 @@ fn only_groups_that_are_off_the_balancer_for_good_are_given_up_and_each_once() {
 fn rules_are_opened_before_listeners_lead_anywhere_and_closed_after_the_last_one_went() {
     let seen = there(&web());
     assert_eq!(actions(&web(), &same_exposure(&web(), &seen), &seen), []);
-    let changed = Resolved { exposure: Digest(seen.exposure.unwrap().0 ^ 1), ..same_exposure(&web(), &seen) };
-    assert_eq!(actions(&web(), &changed, &seen), [Action::OpenSecurityGroups, Action::CloseSecurityGroups]);
-    let unknown = Observed { exposure: None, ..seen.clone() };
-    assert_eq!(actions(&web(), &changed, &unknown), [Action::OpenSecurityGroups, Action::CloseSecurityGroups]);
+    let changed =
+        ResolvedInput { rules_digest: Digest(seen.rules_digest.unwrap().0 ^ 1), ..same_exposure(&web(), &seen) };
+    assert_eq!(
+        actions(&web(), &changed, &seen),
+        [ActionKind::AddSecurityGroupRules, ActionKind::RemoveSecurityGroupRules]
+    );
+    let unknown = ObservedState { rules_digest: None, ..seen.clone() };
+    assert_eq!(
+        actions(&web(), &changed, &unknown),
+        [ActionKind::AddSecurityGroupRules, ActionKind::RemoveSecurityGroupRules]
+    );
 
     let mut moved = web();
     moved.listeners[0] = listener(81, ElbProtocol::Tcp, 30081);
-    let moved_to = Resolved { exposure: changed.exposure, ..resolved(&moved, &["i-1"]) };
+    let moved_to = ResolvedInput { rules_digest: changed.rules_digest, ..resolved(&moved, &["i-1"]) };
     let expected = [
         "DeregisterTargets",
         "CreateTargetGroup",
         "RegisterTargets",
-        "OpenSecurityGroups",
+        "AddSecurityGroupRules",
         "CreateListener",
         "DeleteListener",
         "DeleteTargetGroup",
-        "CloseSecurityGroups",
+        "RemoveSecurityGroupRules",
     ];
     let mut found = names(&plan(&moved, &moved_to, &seen).unwrap());
     found[..3].sort_by_key(|name| expected.iter().position(|of| of == name));
@@ -176,14 +188,14 @@ fn each_object_gets_the_tags_that_it_lacks() {
     let mut seen = there(&web());
     let mut wanted = web();
     wanted.extra_tags = attributes(&[("cost", "c"), ("team", "a")]);
-    let balancer = seen.balancer.as_mut().unwrap();
+    let balancer = seen.load_balancer.as_mut().unwrap();
     balancer.tags.as_mut().unwrap().extend(attributes(&[("team", "a")]));
     balancer.listeners[0].tags.as_mut().unwrap().extend(attributes(&[("team", "b"), ("cost", "c")]));
     let lacking = |arns: Vec<&str>, tags: &[(&str, &str)]| {
-        Action::AddTags(arns.into_iter().map(Into::into).collect(), attributes(tags))
+        ActionKind::AddTags(arns.into_iter().map(Into::into).collect(), attributes(tags))
     };
     let [first, second] = [0, 1].map(|n| balancer.listeners[n].listener.arn.clone());
-    let groups: Vec<_> = seen.groups.iter().map(|seen| seen.group.arn.clone()).collect();
+    let groups: Vec<_> = seen.target_groups.iter().map(|seen| seen.group.arn.clone()).collect();
     let rest = vec![second.as_str(), groups[0].as_str(), groups[1].as_str()];
     let expected = [
         lacking(vec!["lb/au1"], &[("cost", "c")]),
@@ -198,14 +210,14 @@ fn each_object_gets_the_tags_that_it_lacks() {
 #[test]
 fn each_object_loses_the_tags_that_it_has_too_many() {
     let mut seen = there(&web());
-    let balancer = seen.balancer.as_mut().unwrap();
+    let balancer = seen.load_balancer.as_mut().unwrap();
     balancer.tags.as_mut().unwrap().extend(attributes(&[("cost", "c"), ("team", "a")]));
     balancer.listeners[0].tags.as_mut().unwrap().extend(attributes(&[("team", "a")]));
     let arn = balancer.listeners[0].listener.arn.clone();
-    seen.recorded_tags = ["cost", "team"].map(Into::into).into();
+    seen.removable_tag_keys = ["cost", "team"].map(Into::into).into();
     let expected = [
-        Action::RemoveTags(vec!["lb/au1".into()], vec!["cost".into(), "team".into()]),
-        Action::RemoveTags(vec![arn.as_str().into()], vec!["team".into()]),
+        ActionKind::RemoveTags(vec!["lb/au1".into()], vec!["cost".into(), "team".into()]),
+        ActionKind::RemoveTags(vec![arn.as_str().into()], vec!["team".into()]),
     ];
     assert_eq!(actions(&web(), &same_exposure(&web(), &seen), &seen), expected);
 }
@@ -215,11 +227,11 @@ fn certificates_for_sni_that_nobody_wants_go_and_the_default_one_may_be_listed()
     let mut wanted = web();
     wanted.listeners[1].tls.as_mut().unwrap().certificates.push("cert-2".into());
     let mut seen = there(&wanted);
-    let listener = &mut seen.balancer.as_mut().unwrap().listeners[1];
+    let listener = &mut seen.load_balancer.as_mut().unwrap().listeners[1];
     listener.certificates = Some(["cert-1", "cert-2", "cert-3"].map(Into::into).into());
     let arn = listener.listener.arn.clone();
     let resolved = same_exposure(&wanted, &seen);
-    assert_eq!(actions(&wanted, &resolved, &seen), [Action::RemoveListenerCertificate(arn, "cert-3".into())]);
+    assert_eq!(actions(&wanted, &resolved, &seen), [ActionKind::RemoveListenerCertificate(arn, "cert-3".into())]);
 }
 
 #[test]
@@ -237,7 +249,7 @@ fn policies_of_tls_are_compared_where_the_service_names_them() {
     ];
     for (have, want, differs) in cases {
         let mut seen = there(&web());
-        let listener = &mut seen.balancer.as_mut().unwrap().listeners[1].listener;
+        let listener = &mut seen.load_balancer.as_mut().unwrap().listeners[1].listener;
         (listener.ssl_policy, listener.alpn_policy) = (have.0.map(Into::into), have.1.map(Into::into));
         let mut wanted = web();
         let tls = wanted.listeners[1].tls.as_mut().unwrap();

@@ -5,7 +5,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::stage::Stage;
+use crate::cluster::fixture::ClusterFixture;
 
 /// A Service, and what there has to be for it.
 pub(super) struct Case {
@@ -74,15 +74,15 @@ impl Case {
 }
 
 /// What annotations name.
-pub(super) struct Places {
+pub(super) struct AnnotationValues {
     public_a: String,
     allocations: [String; 2],
     certificates: [String; 2],
     group: String,
 }
 
-impl Places {
-    pub(super) async fn make(stage: &Stage<'_>) -> anyhow::Result<Self> {
+impl AnnotationValues {
+    pub(super) async fn make(stage: &ClusterFixture<'_>) -> anyhow::Result<Self> {
         let fixture = &stage.fixture;
         Ok(Self {
             public_a: stage.network.public[0].id.clone(),
@@ -94,7 +94,7 @@ impl Places {
 }
 
 /// The pods behind a Service with addresses as targets.
-pub(super) async fn slice(stage: &Stage<'_>, case: &Case) -> anyhow::Result<()> {
+pub(super) async fn slice(stage: &ClusterFixture<'_>, case: &Case) -> anyhow::Result<()> {
     if !case.annotations.iter().any(|(key, value)| *key == "nlb-target-type" && value == "ip") {
         return Ok(());
     }
@@ -115,7 +115,7 @@ pub(super) async fn slice(stage: &Stage<'_>, case: &Case) -> anyhow::Result<()> 
 }
 
 /// Load balancers without security groups: nodes admit networks.
-pub(super) fn plain(places: &Places) -> Vec<Case> {
+pub(super) fn plain(places: &AnnotationValues) -> Vec<Case> {
     let mut cases = placement(places);
     cases.extend(listeners(places));
     cases.extend(targets());
@@ -124,7 +124,7 @@ pub(super) fn plain(places: &Places) -> Vec<Case> {
 }
 
 // length: one table
-fn placement(places: &Places) -> Vec<Case> {
+fn placement(places: &AnnotationValues) -> Vec<Case> {
     vec![
         Case::new(
             "plain",
@@ -209,7 +209,7 @@ fn placement(places: &Places) -> Vec<Case> {
 }
 
 // length: one table
-fn listeners(places: &Places) -> Vec<Case> {
+fn listeners(places: &AnnotationValues) -> Vec<Case> {
     let [first, second] = &places.certificates;
     vec![
         Case::new(
@@ -383,7 +383,7 @@ fn attributes() -> Vec<Case> {
 
 /// Load balancers with security groups: nodes admit these.
 // length: one table
-pub(super) fn managed(places: &Places) -> Vec<Case> {
+pub(super) fn managed(places: &AnnotationValues) -> Vec<Case> {
     let certificate = &places.certificates[0];
     vec![
         Case::new(

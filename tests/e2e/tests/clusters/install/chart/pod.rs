@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use ccm_e2e::ccm::Ccm;
-use ccm_e2e::image::{self, Means};
+use ccm_e2e::image::{self, ContainerMethod};
 use ccm_e2e::scenario::Scenario;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -22,7 +22,7 @@ use crate::helm::root;
 /// A pod of the chart on its way to become a process.
 pub(super) struct Kubelet<'a> {
     scenario: &'a Scenario,
-    means: Means,
+    means: ContainerMethod,
     pod: &'a Pod,
     container: &'a Container,
     /// Where volumes are made.
@@ -36,7 +36,7 @@ impl<'a> Kubelet<'a> {
     /// that is injected.
     pub(super) async fn start(
         scenario: &'a Scenario,
-        means: Means,
+        means: ContainerMethod,
         pod: &'a Pod,
         service: &str,
     ) -> anyhow::Result<Ccm> {
@@ -143,7 +143,7 @@ impl<'a> Kubelet<'a> {
     /// Gives a file to root and to the pod's group, as a volume with an fsGroup has it.
     fn own(&self, path: &Path, mode: u32) -> anyhow::Result<()> {
         // In a user namespace our files are the process's own.
-        if self.means == Means::Root {
+        if self.means == ContainerMethod::Root {
             std::os::unix::fs::chown(path, Some(0), Some(u32::try_from(self.group)?))?;
         }
         Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?)

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ccm_core::k8s::AddressType;
-use ccm_e2e::observer::{addresses, is_tainted, label, pod_cidrs};
 use ccm_e2e::scenario::{SOON, Scenario, each};
+use ccm_e2e::watcher::{addresses, is_tainted, label, pod_cidrs};
 use ccm_mock::cloud::{Address, FaultError, FaultSpec, InstanceSpec, Operation, PowerState};
 use ccm_testkit::kubelet::Ready;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::gate::{At, Gate};
+use crate::call_breakpoint::{At, CallBreakpoint};
 
 const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -57,7 +57,7 @@ pub(crate) async fn collide(
 ) -> anyhow::Result<()> {
     for round in 0..ROUNDS {
         let name = format!("{prefix}-{round}");
-        let gate = Gate::shut(s, Operation::DescribeInstances, At::Answer);
+        let gate = CallBreakpoint::shut(s, Operation::DescribeInstances, At::Answer);
         s.register(std::slice::from_ref(&name)).await?;
         gate.holds().await?;
         taint_in_front(s, &name).await?;

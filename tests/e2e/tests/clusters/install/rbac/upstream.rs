@@ -1,6 +1,6 @@
 //! What the roles of managers on Go's framework grant, as their projects' manifests had it.
 
-use ccm_e2e::rights::{Grant, grants};
+use ccm_e2e::permissions::{Grant, grants};
 use serde_json::json;
 
 /// A role: where it is written, and verbs by resource. Names behind the resource are those of the only objects meant.

@@ -1,0 +1,85 @@
+//! Feature gates of the API client, which come from the environment: `KUBE_FEATURE_<Name>=true|false`, as for client-go.
+
+use super::{Config, value::parse_bool};
+
+const PREFIX: &str = "KUBE_FEATURE_";
+const WATCH_LIST: &str = "WatchListClient";
+/// Gates of client-go 1.37 that mean nothing to this client, with their defaults.
+const GATES_WITHOUT_EFFECT: [(&str, bool); 9] = [
+    ("AtomicFIFO", true),
+    ("ClientsAllowCARotation", true),
+    ("ClientsAllowCBOR", false),
+    ("ClientsAllowTLSCacheGC", true),
+    ("ClientsPreferCBOR", false),
+    ("InOrderInformers", true),
+    ("InOrderInformersBatchProcess", true),
+    ("InformerResourceVersion", true),
+    ("UnlockWhileProcessingFIFO", true),
+];
+
+/// How the client behaves where that can be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientFeatureGates {
+    /// `WatchListClient`: whether lists are streamed where the server does that. On by default since 1.35.
+    pub watch_list: bool,
+}
+
+impl Default for ClientFeatureGates {
+    fn default() -> Self {
+        Self { watch_list: true }
+    }
+}
+
+impl Config {
+    /// Reads the gates from variables of the environment. What cannot be used changes nothing and gets a warning, as
+    /// client-go has it; other variables are other programs' business.
+    pub fn read_client_gates(&mut self, variables: impl IntoIterator<Item = (String, String)>) {
+        let mut variables: Vec<_> = variables
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_owned(), value)))
+            .collect();
+        variables.sort();
+        for (name, text) in variables {
+            let idle = GATES_WITHOUT_EFFECT.iter().find(|(idle, _)| *idle == name);
+            let value = match parse_bool(&text) {
+                _ if name != WATCH_LIST && idle.is_none() => continue,
+                Err(reason) => {
+                    self.warnings.push(format!("{PREFIX}{name}={text} has no effect: {reason}"));
+                    continue;
+                }
+                Ok(value) => value,
+            };
+            match idle {
+                None => self.client_gates.watch_list = value,
+                Some((_, default)) if *default == value => {}
+                Some(_) => self.warnings.push(format!("{PREFIX}{name}={text} has no effect in this program")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+
+    #[test]
+    fn the_environment_sets_gates_of_the_client() {
+        let product = Product::new("ccm", "v1.0.0", &["mock"]);
+        for (variables, watch_list, warned) in [
+            (&[][..], true, &[][..]),
+            (&[("KUBE_FEATURE_WatchListClient", "false")], false, &[]),
+            (&[("KUBE_FEATURE_WatchListClient", "1")], true, &[]),
+            (&[("KUBE_FEATURE_WatchListClient", "off")], true, &["WatchListClient=off", "must be true or false"]),
+            (&[("KUBE_FEATURE_ClientsAllowCBOR", "true")], true, &["ClientsAllowCBOR=true", "no effect"]),
+            (&[("KUBE_FEATURE_ClientsAllowCBOR", "false")], true, &[]),
+            (&[("KUBE_FEATURE_InformerResourceVersion", "maybe")], true, &["InformerResourceVersion=maybe"]),
+            (&[("KUBE_FEATURE_Nope", "maybe"), ("WatchListClient", "false")], true, &[]),
+        ] {
+            let Ok(Invocation::Run(mut config)) = parse(&product, ["--cloud-provider=mock"]) else { panic!() };
+            config.read_client_gates(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+            assert_eq!(config.client_gates.watch_list, watch_list, "{variables:?}");
+            assert_eq!(config.warnings().len(), usize::from(!warned.is_empty()), "{variables:?}");
+            assert!(warned.iter().all(|word| config.warnings()[0].contains(word)), "{:?}", config.warnings());
+        }
+    }
+}

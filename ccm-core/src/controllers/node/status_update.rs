@@ -1,0 +1,142 @@
+//! Compares the addresses of every node with the cloud's, once per period.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    NodeController, apply,
+    metrics::{NodeOperation, NodeOutcome},
+    plan::{self, NodeChange},
+};
+use crate::{
+    error::chain,
+    k8s::NodeView,
+    provider::{InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, PowerState},
+    runtime::api::ApiError,
+    telemetry::controllers::SkippedWrite,
+};
+
+/// A snapshot of the provider may be this part of the period old.
+const MAX_AGE_FRACTION: u32 = 10;
+
+impl NodeController {
+    pub(super) async fn update_periodically(&self, cancel: &CancellationToken) {
+        let period = self.config.status_update_period;
+        cancel.run_until_cancelled(self.cx.nodes.synced()).await;
+        while !cancel.is_cancelled() {
+            let start = Instant::now();
+            self.update_all(period, cancel).await;
+            // A pass that took long, because the cloud is slow, is not followed by the next at once.
+            let next = (start + period).max(Instant::now() + period / 2);
+            cancel.run_until_cancelled(tokio::time::sleep_until(next)).await;
+        }
+    }
+
+    /// Asks about all nodes, in slices of the provider's own batch that are spread over the first half of the period,
+    /// where upstream asks about all at once (W2).
+    async fn update_all(&self, period: Duration, cancel: &CancellationToken) {
+        let mut nodes = self.cx.nodes.list();
+        nodes.retain(|node| !node.is_uninitialized() && self.is_ours(node));
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let size = self.instances.limits().max_batch.get();
+        let slices = nodes.len().div_ceil(size);
+        let gap = period / 2 / u32::try_from(slices.max(1)).unwrap_or(u32::MAX);
+        for (index, slice) in nodes.chunks(size).enumerate() {
+            if index > 0 {
+                cancel.run_until_cancelled(tokio::time::sleep(gap)).await;
+            }
+            if cancel.is_cancelled() {
+                return;
+            }
+            self.update_slice(slice, period / MAX_AGE_FRACTION).await;
+        }
+    }
+
+    async fn update_slice(&self, nodes: &[Arc<NodeView>], max_age: Duration) {
+        let need = if self.config.refresh_additional_labels { MetadataScope::All } else { MetadataScope::Addresses };
+        let queries = nodes.iter().map(|node| InstanceQuery { node: node.clone(), scope: need, max_age }).collect();
+        let answers = self.instances.describe_many(queries).await;
+        stream::iter(nodes.iter().zip(answers))
+            .for_each_concurrent(None, |(node, answer)| async move {
+                match answer {
+                    // Whether it is really gone is for the node-lifecycle controller to prove; what a terminated instance
+                    // still shows are no addresses of a node.
+                    Ok(
+                        InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
+                    ) => {
+                        tracing::debug!(node = %node.name, "the cloud does not know the instance");
+                    }
+                    Ok(InstanceStatus::Found { meta, .. }) => self.update_node(node, &meta).await,
+                    Err(error) => {
+                        self.metrics.count(NodeOperation::Addresses, NodeOutcome::Failed);
+                        tracing::warn!(node = %node.name, error = error.chain(), "addresses not compared");
+                    }
+                }
+            })
+            .await;
+    }
+
+    async fn update_node(&self, asked: &NodeView, meta: &InstanceMetadata) {
+        // The answer took its time: decide on what the node is now.
+        let Some(node) = self.cx.nodes.get(&asked.name).filter(|n| n.uid == asked.uid && !n.is_uninitialized()) else {
+            return;
+        };
+        match plan::plan_addresses(&node, &meta.addresses) {
+            Ok(Some(addresses)) => {
+                let _permit = self.status_writes.acquire().await;
+                self.record_result(
+                    &node,
+                    NodeOperation::Addresses,
+                    apply::patch_addresses(&self.cx.api, self.network_conditions.as_ref(), &node, &addresses)
+                        .await
+                        .map(drop),
+                );
+            }
+            Ok(None) => {
+                self.event_dedup.clear(&node.name);
+                self.metrics.count(NodeOperation::Addresses, NodeOutcome::Unchanged);
+                self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeAddresses);
+            }
+            Err(error) => {
+                self.metrics.count(NodeOperation::Addresses, NodeOutcome::Failed);
+                let note = chain(&error);
+                tracing::warn!(node = %node.name, error = note, "addresses left alone");
+                self.event_dedup.warn_once(&self.cx.events, &node, "InvalidNodeIP", &note);
+            }
+        }
+        if self.config.refresh_additional_labels {
+            self.refresh_labels(&node, meta).await;
+        }
+    }
+
+    async fn refresh_labels(&self, node: &NodeView, meta: &InstanceMetadata) {
+        let (change, dropped): (NodeChange, _) = plan::plan_label_refresh(node, meta);
+        for label in dropped {
+            tracing::debug!(node = %node.name, label = %label.key, why = label.reason.as_str(), "label of the cloud not set");
+        }
+        if change.is_empty() {
+            self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeLabels);
+        } else {
+            let _permit = self.status_writes.acquire().await;
+            self.record_result(node, NodeOperation::Labels, apply::patch_node(&self.cx.api, node, &change).await);
+        }
+    }
+
+    fn record_result(&self, node: &NodeView, work: NodeOperation, result: Result<(), ApiError>) {
+        match result {
+            Ok(()) => {
+                self.metrics.count(work, NodeOutcome::Changed);
+                tracing::info!(node = %node.name, ?work, "node updated");
+            }
+            // Gone, or changed under our hands: the next pass sees it as it is then.
+            Err(error) if error.is_not_found() || error.is_conflict() => {}
+            Err(error) => {
+                self.metrics.count(work, NodeOutcome::Failed);
+                tracing::warn!(node = %node.name, ?work, error = chain(&error), "node not updated");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Who holds which blocks of one cluster CIDR. Several may hold the same one: what others wrote is not always right.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use ipnet::IpNet;
+
+use super::cidr_set::{CidrSet, InvalidBlocks};
+
+/// One cluster CIDR: its blocks and their holders. A block is taken as long as anybody holds it.
+#[derive(Debug)]
+pub(crate) struct CidrPool {
+    set: CidrSet,
+    /// Networks of services, held for good.
+    services: Vec<(IpNet, Range<u64>)>,
+    /// Holders of single blocks.
+    single_block_holders: BTreeMap<u64, Vec<Arc<str>>>,
+    /// Holders of more than one block in one piece: nodes with networks of another size than ours.
+    range_holders: Vec<(Range<u64>, Arc<str>)>,
+    changed: PoolChanges,
+}
+
+/// What happened to a pool since it was last asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolChanges {
+    /// Blocks that were free and are taken.
+    pub(crate) taken: u64,
+    /// Blocks that were taken and are free.
+    pub(crate) freed: u64,
+    /// For each search for a free block, how many taken ones it passed.
+    pub(crate) skipped: Vec<u64>,
+}
+
+impl CidrPool {
+    /// Makes a pool whose free blocks are those that no network of services touches.
+    pub(crate) fn new(cluster: IpNet, mask: u8, services: &[IpNet]) -> Result<Self, InvalidBlocks> {
+        let mut set = CidrSet::new(cluster, mask)?;
+        let mut changed = PoolChanges::default();
+        let services: Vec<_> = services.iter().filter_map(|net| Some((*net, set.blocks_of(net)?))).collect();
+        for (_, blocks) in &services {
+            changed.taken += set.occupy(blocks.clone());
+        }
+        Ok(Self { set, services, single_block_holders: BTreeMap::new(), range_holders: Vec::new(), changed })
+    }
+
+    pub(crate) fn set(&self) -> &CidrSet {
+        &self.set
+    }
+
+    /// Finds the next free block, which the caller then [holds](Self::hold).
+    pub(crate) fn free_block(&mut self) -> Option<Range<u64>> {
+        let found = self.set.take_next_free()?;
+        self.changed.skipped.push(found.skipped);
+        Some(found.index..found.index + 1)
+    }
+
+    /// Makes `holder` one of those who hold these blocks. Each pair of holder and blocks only once.
+    pub(crate) fn allocate_blocks(&mut self, blocks: &Range<u64>, holder: &Arc<str>) {
+        self.changed.taken += self.set.occupy(blocks.clone());
+        if is_single(blocks) {
+            self.single_block_holders.entry(blocks.start).or_default().push(holder.clone());
+        } else {
+            self.range_holders.push((blocks.clone(), holder.clone()));
+        }
+    }
+
+    /// Undoes [`hold`](Self::hold). What somebody else holds stays taken.
+    pub(crate) fn release_blocks(&mut self, blocks: &Range<u64>, holder: &str) {
+        if is_single(blocks) {
+            if let Some(holders) = self.single_block_holders.get_mut(&blocks.start) {
+                holders.retain(|other| &**other != holder);
+                if holders.is_empty() {
+                    self.single_block_holders.remove(&blocks.start);
+                }
+            }
+        } else {
+            self.range_holders.retain(|(known, other)| known != blocks || &**other != holder);
+        }
+        let freed = self.set.release(blocks.clone());
+        let mut still = 0;
+        for index in self.single_block_holders.range(blocks.clone()).map(|(index, _)| *index) {
+            still += self.set.occupy(index..index + 1);
+        }
+        let services = self.services.iter().map(|(_, held)| held);
+        for held in self.range_holders.iter().map(|(held, _)| held).chain(services).filter(|held| overlap(held, blocks))
+        {
+            still += self.set.occupy(held.start.max(blocks.start)..held.end.min(blocks.end));
+        }
+        self.changed.freed += freed - still;
+    }
+
+    /// Returns who else holds any of these blocks; with one block in the hands of many, the first few are enough.
+    pub(crate) fn other_holders<'a>(
+        &'a self,
+        blocks: &Range<u64>,
+        holder: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<str>> {
+        let blocks = blocks.clone();
+        let single = self.single_block_holders.range(blocks.clone()).flat_map(|(_, holders)| holders);
+        let wide = self.range_holders.iter().filter(move |(held, _)| overlap(held, &blocks)).map(|(_, other)| other);
+        single.chain(wide).filter(move |other| &***other != holder)
+    }
+
+    /// Returns the network of services that touches these blocks.
+    pub(crate) fn overlapping_service_cidr(&self, blocks: &Range<u64>) -> Option<IpNet> {
+        self.services.iter().find(|(_, held)| overlap(held, blocks)).map(|(net, _)| *net)
+    }
+
+    /// Returns what happened since the last call.
+    pub(crate) fn take_changes(&mut self) -> PoolChanges {
+        std::mem::take(&mut self.changed)
+    }
+}
+
+fn is_single(blocks: &Range<u64>) -> bool {
+    blocks.end - blocks.start == 1
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}

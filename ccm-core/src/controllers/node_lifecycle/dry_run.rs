@@ -1,0 +1,152 @@
+//! Which nodes the node-lifecycle controller would taint or delete.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{
+    NodeLifecycleController,
+    plan::{Action, InstanceObservation, NotReadyTracker},
+};
+use crate::{
+    config::controllers::CLOUD_NODE_LIFECYCLE,
+    k8s::{NodeView, well_known as wk},
+    provider::{CloudError, InstanceStatus, NodeOwnership},
+    runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
+};
+
+/// The controller as a shadow: it asks and proves as ever.
+struct LifecycleDryRun {
+    controller: NodeLifecycleController,
+    tracker: NotReadyTracker,
+    started_at: Instant,
+    pass_number: usize,
+    next: Instant,
+    /// Nodes that were looked at in the last pass.
+    nodes: usize,
+    /// What the last answer about each node led to, if anything, and when it came.
+    current_findings: HashMap<Arc<str>, (Difference, Instant)>,
+    /// Nodes about which the last question was not answered.
+    failed_queries: BTreeMap<Arc<str>, String>,
+}
+
+impl NodeLifecycleController {
+    /// Makes a controller that only says what it would do.
+    pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
+        let (tracker, now) = (NotReadyTracker::new(self.config.period, self.safety()), Instant::now());
+        let (standing, unanswered) = (HashMap::new(), BTreeMap::new());
+        let controller = self;
+        Box::new(LifecycleDryRun {
+            controller,
+            tracker,
+            started_at: now,
+            pass_number: 0,
+            next: now,
+            nodes: 0,
+            current_findings: standing,
+            failed_queries: unanswered,
+        })
+    }
+}
+
+#[async_trait]
+impl DryRun for LifecycleDryRun {
+    async fn compare(&mut self, now: Instant) -> DryRunFindings {
+        if self.next <= now {
+            self.pass(now).await;
+            self.pass_number += 1;
+            self.next = now + self.controller.config.period;
+        }
+        let uncompared = |(name, why): (&Arc<str>, &String)| {
+            let (object, why) = (name.to_string(), why.clone());
+            (NotCompared { kind: ObjectKind::Node, object, controller: CLOUD_NODE_LIFECYCLE, why }, now)
+        };
+        let proved = |name: &str| self.current_findings.get(name).is_some_and(|(found, _)| found.part == DELETION);
+        let doubted = self.tracker.suspected_gone().filter(|name| !proved(name));
+        DryRunFindings {
+            compared: vec![("nodes", self.nodes)],
+            differences: self.current_findings.values().cloned().collect(),
+            uncompared: self.failed_queries.iter().map(uncompared).collect(),
+            unsettled: doubted.map(|name| (ObjectKind::Node, name.to_string())).collect(),
+        }
+    }
+}
+
+impl LifecycleDryRun {
+    async fn pass(&mut self, now: Instant) {
+        let cx = &self.controller.cx;
+        let mut ours = cx.nodes.list();
+        ours.retain(|node| cx.provider.node_ownership(node) == NodeOwnership::Ours);
+        self.nodes = ours.len();
+        let elapsed = || self.started_at.elapsed();
+        let (questions, mut actions) = self.tracker.plan_queries(&ours, elapsed());
+        let answers = self.controller.query_cloud(&questions.routine).await;
+        for (node, answer) in questions.routine.iter().zip(&answers) {
+            actions.extend(self.tracker.record_routine(node, InstanceObservation::of(answer), elapsed()));
+        }
+        let mut answered: Vec<_> = questions.routine.iter().cloned().zip(answers).collect();
+        for suspects in questions.confirmations.chunks(self.controller.confirm_size()) {
+            let (judged, answers) = self.controller.query_with_controls(&ours, suspects, self.pass_number).await;
+            let wall = self.controller.cx.clock.now();
+            for (node, seen, evidence) in judged {
+                actions.extend(self.tracker.record_confirmation(&node, seen, &evidence, elapsed(), wall));
+            }
+            answered.extend(suspects.iter().cloned().zip(answers));
+        }
+        self.drop_outdated(&ours);
+        self.record_answers(&answered);
+        self.current_findings.extend(actions.iter().filter_map(difference).map(|(node, found)| (node, (found, now))));
+    }
+
+    /// Forgets what was said of nodes that are not any more what it was said of.
+    fn drop_outdated(&mut self, ours: &[Arc<NodeView>]) {
+        let nodes: HashMap<&str, &Arc<NodeView>> = ours.iter().map(|node| (&*node.name, node)).collect();
+        let is_suspect = |name: &str| nodes.get(name).is_some_and(|node| !node.is_ready() && !node.deleting);
+        self.failed_queries.retain(|name, _| is_suspect(name));
+        self.current_findings.retain(|name, (found, _)| {
+            let tainted = nodes.get(&**name).is_some_and(|node| node.has_shutdown_taint());
+            is_suspect(name) && (found.part == DELETION || !tainted)
+        });
+    }
+
+    /// What was said before is outdated by an answer, whatever it is.
+    fn record_answers(&mut self, answered: &[(Arc<NodeView>, Result<InstanceStatus, CloudError>)]) {
+        for (node, answer) in answered {
+            match answer {
+                Ok(_) => {
+                    self.failed_queries.remove(&node.name);
+                    self.current_findings.remove(&node.name);
+                }
+                Err(error) => drop(self.failed_queries.insert(node.name.clone(), error.chain())),
+            }
+        }
+    }
+}
+
+/// The part of a Node that is the Node.
+const DELETION: &str = "the object";
+
+fn difference(action: &Action) -> Option<(Arc<str>, Difference)> {
+    let taint = || format!("spec.taints[{}]", wk::TAINT_SHUTDOWN);
+    let (node, part, is, would_be, why) = match action {
+        Action::Taint(node) => (node, taint(), NONE, "set", "its instance is shut down"),
+        Action::Untaint(node) => (node, taint(), "set", NONE, "it is Ready"),
+        Action::Delete(node) => (node, DELETION.to_owned(), "there", "deleted", "its instance is gone"),
+        // Told, and nothing written.
+        Action::RefuseDeletion { .. } => return None,
+    };
+    let difference = Difference {
+        kind: ObjectKind::Node,
+        object: node.name.to_string(),
+        part,
+        controller: CLOUD_NODE_LIFECYCLE,
+        current: Some(is.to_owned()),
+        desired: would_be.to_owned(),
+        why: why.to_owned(),
+    };
+    Some((node.name.clone(), difference))
+}

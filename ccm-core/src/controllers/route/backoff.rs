@@ -1,0 +1,221 @@
+//! Back-off of single changes: one that failed is tried again by itself, and holds back no other.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+
+use ipnet::{IpNet, Ipv4Net};
+
+use crate::{
+    k8s::NodeView,
+    provider::{CloudError, ErrorKind, Route},
+    runtime::work_queue::Backoff,
+};
+
+/// Back-off of a change that may succeed the next time.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(60) };
+/// Back-off of a mistake that only a person can mend. A change of the node, or a deleted route where a quota was used up,
+/// ends it at once.
+const LONG_BACKOFF: Duration = Duration::from_secs(300);
+/// Failures in a row before a trouble that may pass by itself becomes an event of the node.
+const FAILURES_BEFORE_EVENT: u32 = 3;
+/// Event reason of a route that could not be created, as upstream.
+const FAILED_TO_CREATE: &str = "FailedToCreateRoute";
+
+/// What a change is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum ChangeKey {
+    /// A route to be created: UID of its node, and destination.
+    Create(Box<str>, IpNet),
+    /// A route to be deleted: name, and destination.
+    Delete(Box<str>, IpNet),
+}
+
+impl ChangeKey {
+    pub(crate) fn create(node: &NodeView, destination: IpNet) -> Self {
+        Self::Create(node.uid.clone(), destination)
+    }
+
+    pub(crate) fn delete(route: &Route) -> Self {
+        Self::Delete(route.name.clone(), route.destination)
+    }
+
+    fn is_for(&self, uid: &str) -> bool {
+        matches!(self, Self::Create(owner, _) if **owner == *uid)
+    }
+}
+
+/// The changes that failed last time. Times are counted from a moment common to all of them.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, FailedChange>);
+
+#[derive(Debug)]
+struct FailedChange {
+    count: u32,
+    retry_at: Duration,
+    kind: ErrorKind,
+    reported_reason: Option<&'static str>,
+}
+
+impl ChangeBackoff {
+    /// Tells whether the change has to wait.
+    pub(crate) fn is_backed_off(&self, key: &ChangeKey, now: Duration) -> bool {
+        self.0.get(key).is_some_and(|failure| failure.retry_at > now)
+    }
+
+    /// Returns when the next change is due.
+    pub(crate) fn next_retry(&self) -> Option<Duration> {
+        self.0.values().map(|failure| failure.retry_at).min()
+    }
+
+    /// Returns how many changes wait or failed.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Counts a failure. Returns the reason of the event that should tell of it, once for each node and reason.
+    pub(crate) fn record_failure(&mut self, key: ChangeKey, error: &CloudError, now: Duration) -> Option<&'static str> {
+        let kind = error.kind();
+        let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
+        // A node is told once of all its routes that fail for one reason.
+        let is_told = match &key {
+            ChangeKey::Create(uid, _) => self.for_node(uid).any(|failure| failure.reported_reason == Some(reason)),
+            ChangeKey::Delete(..) => true,
+        };
+        let failure =
+            self.0.entry(key).or_insert(FailedChange { count: 0, retry_at: now, kind, reported_reason: None });
+        failure.count = failure.count.saturating_add(1);
+        failure.kind = kind;
+        let delay = error.retry_after().unwrap_or_else(|| match kind {
+            ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => LONG_BACKOFF,
+            // Changes that failed together come back together, because they are sent together.
+            _ => BACKOFF.shared_delay(failure.count, now),
+        });
+        failure.retry_at = now + delay;
+        // What often passes by itself concerns every node at once: not each of them is told about it at once.
+        let is_news = !is_told && (!is_transient(kind) || failure.count >= FAILURES_BEFORE_EVENT);
+        is_news.then(|| {
+            failure.reported_reason = Some(reason);
+            reason
+        })
+    }
+
+    /// Forgets a change that succeeded.
+    pub(crate) fn record_success(&mut self, key: &ChangeKey) {
+        self.0.remove(key);
+        if let ChangeKey::Delete(..) = key {
+            // There is room now.
+            for failure in self.0.values_mut().filter(|failure| failure.kind == ErrorKind::QuotaExceeded) {
+                failure.retry_at = Duration::ZERO;
+            }
+        }
+    }
+
+    /// Makes everything due that is to be created for this node: something about it has changed.
+    pub(crate) fn retry_now(&mut self, uid: &str) {
+        self.for_node(uid).for_each(|failure| failure.retry_at = Duration::ZERO);
+    }
+
+    /// What is to be created for this node. Logarithmic: in an outage this is asked for every node.
+    fn for_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut FailedChange> {
+        let first = ChangeKey::Create(uid.into(), IpNet::V4(Ipv4Net::default()));
+        self.0.range_mut(first..).take_while(move |(key, _)| key.is_for(uid)).map(|(_, failure)| failure)
+    }
+
+    /// Forgets what is not needed any more.
+    pub(crate) fn retain(&mut self, needed: &HashSet<ChangeKey>) {
+        self.0.retain(|key, _| needed.contains(key));
+    }
+}
+
+/// Tells whether the trouble is likely not the node's own and may be over soon.
+fn is_transient(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Conflict | ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn key(uid: &str) -> ChangeKey {
+        ChangeKey::Create(uid.into(), "10.0.0.0/24".parse().unwrap())
+    }
+
+    fn error(kind: ErrorKind) -> CloudError {
+        CloudError::new(kind, "no")
+    }
+
+    #[test]
+    fn a_failed_change_waits_by_itself_and_longer_each_time() {
+        let mut failures = ChangeBackoff::default();
+        let mut now = Duration::ZERO;
+        let mut delays = Vec::new();
+        for _ in 0..10 {
+            failures.record_failure(key("a"), &error(ErrorKind::Transient), now);
+            let due = failures.next_retry().unwrap();
+            assert!(failures.is_backed_off(&key("a"), now) && !failures.is_backed_off(&key("a"), due));
+            delays.push(due.saturating_sub(now).as_secs_f64());
+            now = due;
+        }
+        assert!(!failures.is_backed_off(&key("b"), Duration::ZERO));
+        let wanted = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0];
+        assert!(delays.iter().zip(wanted).all(|(have, want)| (want..want * 1.1).contains(have)), "{delays:?}");
+        failures.record_success(&key("a"));
+        assert_eq!(failures.next_retry(), None);
+    }
+
+    #[test]
+    fn the_error_says_how_long_to_wait() {
+        let due = |error: &CloudError| {
+            let mut failures = ChangeBackoff::default();
+            failures.record_failure(key("a"), error, secs(10));
+            failures.next_retry().unwrap().saturating_sub(secs(10))
+        };
+        assert_eq!(due(&error(ErrorKind::InvalidInput)), secs(300));
+        assert_eq!(due(&error(ErrorKind::QuotaExceeded)), secs(300));
+        assert_eq!(due(&error(ErrorKind::Transient).with_retry_after(secs(42))), secs(42));
+        assert_eq!(due(&error(ErrorKind::InvalidInput).with_retry_after(secs(42))), secs(42));
+    }
+
+    #[test]
+    fn a_deleted_route_makes_room_for_those_that_the_quota_refused() {
+        let mut failures = ChangeBackoff::default();
+        failures.record_failure(key("quota"), &error(ErrorKind::QuotaExceeded), secs(1));
+        failures.record_failure(key("bad"), &error(ErrorKind::InvalidInput), secs(1));
+        failures.record_success(&key("other"));
+        assert!(failures.is_backed_off(&key("quota"), secs(2)), "a creation makes no room");
+        failures.record_success(&ChangeKey::Delete("r".into(), "10.0.1.0/24".parse().unwrap()));
+        assert!(!failures.is_backed_off(&key("quota"), secs(2)) && failures.is_backed_off(&key("bad"), secs(2)));
+    }
+
+    #[test]
+    fn a_change_of_the_node_ends_its_waits_alone() {
+        let mut failures = ChangeBackoff::default();
+        for uid in ["a", "b"] {
+            failures.record_failure(key(uid), &error(ErrorKind::InvalidInput), secs(1));
+        }
+        failures.retry_now("a");
+        assert!(!failures.is_backed_off(&key("a"), secs(2)) && failures.is_backed_off(&key("b"), secs(2)));
+    }
+
+    #[test]
+    fn a_passing_trouble_is_told_after_three_failures_and_others_at_once_but_once() {
+        let mut failures = ChangeBackoff::default();
+        let told: Vec<_> =
+            (0..5).map(|i| failures.record_failure(key("a"), &error(ErrorKind::Transient), secs(i))).collect();
+        assert_eq!(told, [None, None, Some(FAILED_TO_CREATE), None, None]);
+        let other = ChangeKey::Create("a".into(), "fd00::/64".parse().unwrap());
+        assert_eq!(failures.record_failure(other, &error(ErrorKind::InvalidInput), secs(5)), None, "it has been told");
+        assert_eq!(failures.record_failure(key("b"), &error(ErrorKind::InvalidInput), secs(5)), Some(FAILED_TO_CREATE));
+        let bad = error(ErrorKind::InvalidInput).with_reason("RouteTableFull");
+        let told: Vec<_> = (0..2).map(|i| failures.record_failure(key("a"), &bad, secs(i))).collect();
+        assert_eq!(told, [Some("RouteTableFull"), None]);
+        failures.record_success(&key("a"));
+        assert_eq!(failures.record_failure(key("a"), &bad, secs(9)), Some("RouteTableFull"), "it is news again");
+    }
+}

@@ -1,0 +1,291 @@
+//! Condition `NetworkUnavailable`: what it shall be, who writes it, and the writing.
+//!
+//! The route controller decides. It writes, too, unless the node controller is about to write the addresses of a new node:
+//! then the condition rides in that patch, which saves a write per node.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use jiff::{Timestamp, Unit};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{RouteController, metrics::ConditionWrite, plan::NetworkStatus};
+use crate::{
+    error::chain,
+    k8s::{NodeCondition, NodeView, well_known as wk},
+    runtime::{
+        api::{ApiErrorKind, Patch, Subresource},
+        events::WallClock,
+        work_queue::Backoff,
+    },
+};
+
+/// Writes in flight. Upstream has no limit (W17c).
+const MAX_WRITES: usize = 16;
+/// Back-off of a condition that could not be written.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
+/// How long the condition of a new node waits for its addresses to be written. The look-up in the cloud and its batch take
+/// less than this unless the cloud is in trouble.
+const ADDRESS_PATCH_WAIT: Duration = Duration::from_secs(3);
+/// How long a write may take to come back through the watch before it is taken for lost.
+const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before a second look at a node that somebody else is writing to.
+const WRITE_CONFLICT_DELAY: Duration = Duration::from_secs(1);
+
+/// What condition `NetworkUnavailable` of each node shall be: filled by the route controller, and consulted by the node
+/// controller whenever it writes addresses. Clones share one table.
+#[derive(Clone, Debug)]
+pub struct NetworkConditions {
+    table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
+    clock: WallClock,
+    combines_with_addresses: bool,
+}
+
+#[derive(Debug)]
+struct ConditionEntry {
+    /// The entry says nothing about a namesake.
+    uid: Box<str>,
+    network: NetworkStatus,
+    /// When that was decided.
+    since: Instant,
+    /// Whether somebody writes it just now.
+    write_in_progress: bool,
+    unconfirmed: Option<UnconfirmedWrite>,
+}
+
+/// A write that may not have come back through the watch.
+#[derive(Debug)]
+struct UnconfirmedWrite {
+    /// The condition that it replaced.
+    replaced: Option<NodeCondition>,
+    at: Instant,
+}
+
+/// What to do about a node's condition.
+#[derive(Debug)]
+pub(crate) enum ConditionAction {
+    /// It is as it shall be, or nothing is known.
+    None,
+    /// Look again after this time.
+    RetryAfter(Duration),
+    /// Write it.
+    Write(ConditionPatch),
+}
+
+/// The right to write the condition of one node. Dropped before [`done`](Self::done), the write did not happen.
+#[derive(Debug)]
+pub(crate) struct ConditionPatch {
+    table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
+    node: Arc<str>,
+    uid: Box<str>,
+    over: Option<NodeCondition>,
+    network: NetworkStatus,
+    now: Timestamp,
+}
+
+impl NetworkConditions {
+    /// Makes an empty table. `rides`: whether a node controller in this process consults it, so that waiting for that
+    /// makes sense.
+    pub fn new(clock: WallClock, combines_with_addresses: bool) -> Self {
+        Self { table: Arc::default(), clock, combines_with_addresses }
+    }
+
+    /// Decides what the condition of a node shall be. Returns whether it has to be written.
+    pub(crate) fn decide(&self, node: &NodeView, network: NetworkStatus) -> bool {
+        let mut table = self.table.lock();
+        let known = table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && entry.network == network);
+        if known.is_none() {
+            let entry = ConditionEntry {
+                uid: node.uid.clone(),
+                network,
+                since: Instant::now(),
+                write_in_progress: false,
+                unconfirmed: None,
+            };
+            table.insert(node.name.clone(), entry);
+        }
+        !network.matches_condition(node.network_unavailable.as_ref())
+    }
+
+    /// Forgets the nodes that are not to be kept.
+    pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) {
+        self.table.lock().retain(|name, _| keep(name));
+    }
+
+    /// Tells whether the node shows what was decided, or nothing was.
+    pub(crate) fn is_up_to_date(&self, node: &NodeView) -> bool {
+        let table = self.table.lock();
+        let entry = table.get(&node.name).filter(|entry| entry.uid == node.uid);
+        entry.is_none_or(|entry| entry.network.matches_condition(node.network_unavailable.as_ref()))
+    }
+
+    /// Looks at a node on behalf of the route controller.
+    pub(crate) fn next_action(&self, node: &NodeView) -> ConditionAction {
+        let mut table = self.table.lock();
+        let Some(entry) = pending_entry(&mut table, node) else { return ConditionAction::None };
+        let wait = entry.watch_confirm_wait(node);
+        if !wait.is_zero() {
+            return ConditionAction::RetryAfter(wait);
+        }
+        if entry.write_in_progress {
+            return ConditionAction::RetryAfter(WRITE_CONFLICT_DELAY);
+        }
+        let wait = self.address_patch_wait(entry, node);
+        if !wait.is_zero() {
+            return ConditionAction::RetryAfter(wait);
+        }
+        ConditionAction::Write(self.start_patch(entry, node))
+    }
+
+    /// Returns the right to write the condition of a node along with its addresses, if there is anything to write. Only
+    /// good news ride: whether routes are missing is decided anew at each pass.
+    pub(crate) fn combine_with_address_patch(&self, node: &NodeView) -> Option<ConditionPatch> {
+        let mut table = self.table.lock();
+        let is_free = |entry: &&mut ConditionEntry| {
+            !entry.write_in_progress
+                && entry.network == NetworkStatus::Ready
+                && entry.watch_confirm_wait(node).is_zero()
+        };
+        let entry = pending_entry(&mut table, node).filter(is_free)?;
+        Some(self.start_patch(entry, node))
+    }
+
+    fn start_patch(&self, entry: &mut ConditionEntry, node: &NodeView) -> ConditionPatch {
+        entry.write_in_progress = true;
+        ConditionPatch {
+            table: self.table.clone(),
+            node: node.name.clone(),
+            uid: node.uid.clone(),
+            over: node.network_unavailable.clone(),
+            network: entry.network,
+            now: self.clock.now(),
+        }
+    }
+
+    /// Returns how long the condition should wait for the node's addresses to be written.
+    fn address_patch_wait(&self, entry: &ConditionEntry, node: &NodeView) -> Duration {
+        let is_awaited = self.combines_with_addresses
+            && entry.network == NetworkStatus::Ready
+            && node.is_uninitialized()
+            && node.addresses.is_empty();
+        if is_awaited { ADDRESS_PATCH_WAIT.saturating_sub(entry.since.elapsed()) } else { Duration::ZERO }
+    }
+}
+
+/// Returns the entry of a node that does not show what was decided.
+fn pending_entry<'a>(
+    table: &'a mut HashMap<Arc<str>, ConditionEntry>,
+    node: &NodeView,
+) -> Option<&'a mut ConditionEntry> {
+    let have = node.network_unavailable.as_ref();
+    table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && !entry.network.matches_condition(have))
+}
+
+impl ConditionEntry {
+    /// Returns how long the watch may still take to bring our own write. Somebody who puts back just what was there before
+    /// is noticed after that.
+    fn watch_confirm_wait(&self, node: &NodeView) -> Duration {
+        let is_before = |written: &&UnconfirmedWrite| written.replaced.as_ref() == node.network_unavailable.as_ref();
+        let written = self.unconfirmed.as_ref().filter(is_before);
+        written.map_or(Duration::ZERO, |written| WATCH_CONFIRM_TIMEOUT.saturating_sub(written.at.elapsed()))
+    }
+}
+
+impl ConditionPatch {
+    /// Returns the condition as it is patched. Without `lastTransitionTime` the server keeps the old one, which is right
+    /// where only the reason changes; upstream resets it (W17e).
+    pub(crate) fn condition(&self) -> Value {
+        // Like every time of the API's own objects, in whole seconds.
+        let now = self.now.round(Unit::Second).unwrap_or(self.now).to_string();
+        let mut condition = json!({
+            "type": wk::CONDITION_NETWORK_UNAVAILABLE,
+            "status": self.network.status().as_str(),
+            "reason": self.network.reason(),
+            "message": self.network.message(),
+            "lastHeartbeatTime": now,
+        });
+        if self.over.as_ref().is_none_or(|over| over.status != self.network.status()) {
+            condition["lastTransitionTime"] = Value::from(now);
+        }
+        condition
+    }
+
+    /// Notes that it is written.
+    pub(crate) fn mark_written(self) {
+        let written = UnconfirmedWrite { replaced: self.over.clone(), at: Instant::now() };
+        if let Some(entry) = self.entry(&mut self.table.lock()) {
+            entry.unconfirmed = Some(written);
+        }
+    }
+
+    fn entry<'a>(&self, table: &'a mut HashMap<Arc<str>, ConditionEntry>) -> Option<&'a mut ConditionEntry> {
+        table.get_mut(&self.node).filter(|entry| entry.uid == self.uid && entry.network == self.network)
+    }
+}
+
+impl Drop for ConditionPatch {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry(&mut self.table.lock()) {
+            entry.write_in_progress = false;
+        }
+    }
+}
+
+impl RouteController {
+    /// Writes conditions, some at a time, until `cancel`; then finishes what was begun.
+    pub(super) async fn write_conditions(&self, cancel: &CancellationToken) {
+        let mut writing = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                Some(()) = writing.next(), if !writing.is_empty() => {}
+                name = self.conditions.get(), if writing.len() < MAX_WRITES => writing.push(self.sync_condition(name)),
+            }
+        }
+        while writing.next().await.is_some() {}
+    }
+
+    async fn sync_condition(&self, name: Arc<str>) {
+        match self.sync_condition_once(&name).await {
+            None => self.conditions.forget(&name),
+            Some(delay) => self.conditions.add_after(name.clone(), delay),
+        }
+        self.conditions.done(&name);
+    }
+
+    /// Writes the condition of a node if that is to be done. Returns when to look again.
+    async fn sync_condition_once(&self, name: &Arc<str>) -> Option<Duration> {
+        let node = self.cx.nodes.get(name)?;
+        let writing = match self.network.next_action(&node) {
+            ConditionAction::None => return None,
+            ConditionAction::RetryAfter(delay) => return Some(delay),
+            ConditionAction::Write(writing) => writing,
+        };
+        // The UID makes the server refuse the patch for a namesake that was registered meanwhile.
+        let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [writing.condition()] } });
+        let result = self.cx.api.patch_node(name, Subresource::Status, &Patch::Strategic(body)).await;
+        let error = match result {
+            Ok(_) => {
+                self.metrics.condition(ConditionWrite::Written);
+                tracing::debug!(node = %name, network = ?writing.network, "network condition written");
+                writing.mark_written();
+                return None;
+            }
+            Err(error) if error.is_not_found() => return None,
+            Err(error) => error,
+        };
+        let is_quiet = error.is_conflict() || matches!(error.kind(), ApiErrorKind::NotLeader | ApiErrorKind::Canceled);
+        if !is_quiet {
+            self.metrics.condition(ConditionWrite::Failed);
+            tracing::warn!(node = %name, error = chain(&error), "network condition not written");
+        }
+        let failures = self.conditions.failed(name);
+        Some(error.retry_after().unwrap_or_else(|| BACKOFF.delay(failures)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! Observes the nodes: sets of backends made once per change, and doubted when most of one is gone.
+
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
+use tokio::{sync::Mutex as AsyncMutex, time::Instant};
+
+use super::{
+    UNCONFIRMED_RETRY,
+    backend_nodes::{BackendNodes, Urgency, is_backend, urgency},
+};
+use crate::{
+    controllers::ControllerContext,
+    k8s::NodeView,
+    provider::{CloudProvider, LabelRequirement, LoadBalancers, NodeOwnership, NodeTarget},
+    runtime::{api::ApiError, cache::Change},
+};
+
+/// Sets of nodes, by what balancers require of their labels.
+pub(crate) struct BackendNodeCache {
+    cx: ControllerContext,
+    state: Arc<Mutex<CachedNodeSets>>,
+    /// Held while the API server is asked, so that one answer serves all.
+    confirmation_lock: AsyncMutex<()>,
+}
+
+#[derive(Default)]
+struct CachedNodeSets {
+    /// Counts the changes of nodes that may change a set.
+    generation: u64,
+    sets: HashMap<Vec<LabelRequirement>, CachedNodeSet>,
+    /// Until when an answer that did not settle a doubt stands for all who ask.
+    unconfirmed_until: Option<Instant>,
+    /// Whether the cache was compared with the API server since the start.
+    confirmed: bool,
+}
+
+struct CachedNodeSet {
+    generation: u64,
+    set: Arc<BackendNodes>,
+}
+
+/// Why what the cache shows is not acted upon.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StaleCacheError {
+    /// The API server could not be asked.
+    #[error("nodes could not be read again before most backends are removed")]
+    Api(#[source] ApiError),
+    /// It has a Service that the cache lacks.
+    #[error("the API server has the service that the cache lacks; its load balancer stays until both agree")]
+    ServiceExists,
+    /// A Service is to be served again, as the API server has it.
+    #[error(
+        "the API server has the service as one to be served, which the cache does not show yet; its load balancer stays"
+    )]
+    LoadBalancerNeeded,
+    /// Services vanished all at once that nobody deleted.
+    #[error(
+        "{missing} of {all} services with load balancers are gone and were not deleted, as after a restored backup; their load balancers stay, delete them by hand if they are not needed"
+    )]
+    MostServicesGone {
+        /// Those that are gone.
+        missing: usize,
+        /// All with a balancer.
+        all: usize,
+    },
+    /// It was asked a moment ago, in vain.
+    #[error("nodes are in doubt: most backends are gone from the cache alone, or the API server could not be asked")]
+    RecentlyUnconfirmed,
+    /// It shows backends that the cache does not.
+    #[error("the API server has nodes that the cache lacks; backends stay until both agree")]
+    BackendsDiffer,
+}
+
+impl BackendNodeCache {
+    pub(crate) fn new(cx: ControllerContext) -> Self {
+        Self { cx, state: Arc::default(), confirmation_lock: AsyncMutex::default() }
+    }
+
+    /// Has sets made anew after changes of nodes, and tells which changes are news to balancers.
+    pub(crate) fn watch_nodes(&self, news: impl Fn(Urgency) + Send + Sync + 'static) {
+        let (state, provider) = (self.state.clone(), self.cx.provider.clone());
+        let candidate = {
+            let provider = provider.clone();
+            move |node: &Arc<NodeView>| is_candidate(&*provider, node).then(|| node.clone())
+        };
+        self.cx.nodes.on_change(move |change: &Change<NodeView>| {
+            let (old, new) = match change {
+                Change::Added(new) => (None, candidate(new)),
+                Change::Updated { old, new } => (candidate(old), candidate(new)),
+                Change::Deleted(old) => (candidate(old), None),
+            };
+            let news_of = urgency(old.as_deref(), new.as_deref(), target(&*provider));
+            let relabelled = matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
+            let (was, is) = (old.is_some_and(|n| is_backend(&n)), new.is_some_and(|n| is_backend(&n)));
+            // The autoscaler's taint changes a set and is no news; nor are labels before the initialisation.
+            if news_of.is_some() || was != is || relabelled {
+                state.lock().generation += 1;
+            }
+            news_of.into_iter().for_each(&news);
+        });
+    }
+
+    /// Returns the set of today.
+    ///
+    /// When it lost most of its nodes since it was last asked for, the nodes are read again from the API server: a cache
+    /// that lags or a list that is cut short must not take backends out of service.
+    pub(crate) async fn get(&self, requirements: &[LabelRequirement]) -> Result<Arc<BackendNodes>, StaleCacheError> {
+        if let Some(set) = self.cached(requirements) {
+            return Ok(set);
+        }
+        let (generation, set) = self.build(requirements);
+        if self.shrunk_from(requirements, &set).is_none() {
+            return Ok(self.store(requirements, generation, set));
+        }
+        let _asking = self.confirmation_lock.lock().await;
+        // Somebody else may have asked meanwhile.
+        if let Some(set) = self.cached(requirements) {
+            return Ok(set);
+        }
+        self.check_doubt()?;
+        let (generation, set) = self.build(requirements);
+        if let Some(before) = self.shrunk_from(requirements, &set) {
+            tracing::warn!(left = set.nodes.len(), "most backends are gone; nodes are read again from the API server");
+            self.confirm_removals(requirements, &before, &set).await.inspect_err(|_| {
+                self.state.lock().unconfirmed_until = Some(Instant::now() + UNCONFIRMED_RETRY);
+            })?;
+        }
+        Ok(self.store(requirements, generation, set))
+    }
+
+    /// Reads the nodes again; an error if one of those that are to go is still there.
+    async fn confirm_removals(
+        &self,
+        requirements: &[LabelRequirement],
+        before: &BackendNodes,
+        set: &BackendNodes,
+    ) -> Result<(), StaleCacheError> {
+        let fresh = self.read(requirements).await?;
+        if before.removes_existing_node(set, &fresh) { Err(StaleCacheError::BackendsDiffer) } else { Ok(()) }
+    }
+
+    /// Compares the cache with the API server, once, before the first change of backends from before the start. The first set
+    /// has none before it that shows what it lost: a list that was cut short at the start must not empty load balancers. What
+    /// was taken from the cache before may be older than what is confirmed.
+    ///
+    /// # Errors
+    /// The cache lacks a node that the API server has, or that could not be asked.
+    pub(crate) async fn confirm_start(&self) -> Result<(), StaleCacheError> {
+        let _asking = self.confirmation_lock.lock().await;
+        if self.state.lock().confirmed {
+            return Ok(());
+        }
+        self.check_doubt()?;
+        let confirmed = match self.read(&[]).await {
+            Ok(fresh) if fresh.removes_existing_node(&self.build(&[]).1, &fresh) => {
+                Err(StaleCacheError::BackendsDiffer)
+            }
+            Ok(_) => Ok(()),
+            Err(doubt) => Err(doubt),
+        };
+        let mut state = self.state.lock();
+        match confirmed {
+            Ok(()) => state.confirmed = true,
+            Err(_) => state.unconfirmed_until = Some(Instant::now() + UNCONFIRMED_RETRY),
+        }
+        confirmed
+    }
+
+    /// Tells whether the nodes were in doubt a moment ago.
+    ///
+    /// # Errors
+    /// They were.
+    pub(crate) fn check_doubt(&self) -> Result<(), StaleCacheError> {
+        let doubted = self.state.lock().unconfirmed_until.is_some_and(|until| until > Instant::now());
+        if doubted { Err(StaleCacheError::RecentlyUnconfirmed) } else { Ok(()) }
+    }
+
+    /// Reads the set from the API server.
+    async fn read(&self, requirements: &[LabelRequirement]) -> Result<BackendNodes, StaleCacheError> {
+        let nodes = self.cx.api.list_nodes(&self.cx.node_fields).await.map_err(StaleCacheError::Api)?;
+        Ok(self.select(nodes.into_iter().map(Arc::new).collect(), requirements))
+    }
+
+    fn select(&self, mut nodes: Vec<Arc<NodeView>>, requirements: &[LabelRequirement]) -> BackendNodes {
+        nodes.retain(|node| is_candidate(&*self.cx.provider, node));
+        BackendNodes::new(&nodes, requirements, target(&*self.cx.provider))
+    }
+
+    fn cached(&self, requirements: &[LabelRequirement]) -> Option<Arc<BackendNodes>> {
+        let state = self.state.lock();
+        let entry = state.sets.get(requirements)?;
+        (entry.generation == state.generation).then(|| entry.set.clone())
+    }
+
+    fn build(&self, requirements: &[LabelRequirement]) -> (u64, BackendNodes) {
+        let generation = self.state.lock().generation;
+        (generation, self.select(self.cx.nodes.list(), requirements))
+    }
+
+    /// Returns the set as it was, if `set` lacks most of it.
+    fn shrunk_from(&self, requirements: &[LabelRequirement], set: &BackendNodes) -> Option<Arc<BackendNodes>> {
+        let before = self.state.lock().sets.get(requirements).map(|entry| entry.set.clone());
+        before.filter(|before| set.removes_most_of(before))
+    }
+
+    fn store(&self, requirements: &[LabelRequirement], generation: u64, set: BackendNodes) -> Arc<BackendNodes> {
+        let set = Arc::new(set);
+        self.state.lock().sets.insert(requirements.to_vec(), CachedNodeSet { generation, set: set.clone() });
+        set
+    }
+
+    /// Forgets sets that no balancer asks for any more.
+    pub(crate) fn retain(&self, used: impl Fn(&[LabelRequirement]) -> bool) {
+        self.state.lock().sets.retain(|requirements, _| used(requirements));
+    }
+}
+
+/// Tells whether the load balancers can address a node.
+fn is_candidate(provider: &dyn CloudProvider, node: &NodeView) -> bool {
+    match target(provider) {
+        NodeTarget::Address => true,
+        NodeTarget::Instance => provider.node_ownership(node) == NodeOwnership::Ours,
+    }
+}
+
+fn target(provider: &dyn CloudProvider) -> NodeTarget {
+    provider.load_balancers().map_or(NodeTarget::Address, LoadBalancers::node_target)
+}

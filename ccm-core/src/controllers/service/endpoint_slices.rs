@@ -1,0 +1,112 @@
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use super::backend_nodes::removes_endpoints;
+use crate::{
+    k8s::{EndpointSliceView, ServiceView},
+    runtime::{
+        cache::{Cache, Change},
+        work_queue::WorkQueue,
+    },
+};
+
+/// How long endpoints that are added wait for others: pods of one rollout come one by one.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
+
+type ByService = HashMap<Arc<str>, BTreeMap<Arc<str>, Arc<EndpointSliceView>>>;
+
+/// The EndpointSlices of each Service.
+pub struct EndpointSliceIndex {
+    cache: Cache<EndpointSliceView>,
+    by_service: Arc<Mutex<ByService>>,
+}
+
+impl EndpointSliceIndex {
+    /// Makes an index over a cache.
+    pub fn new(cache: Cache<EndpointSliceView>) -> Self {
+        Self { cache, by_service: Arc::default() }
+    }
+
+    /// Returns the slices of a Service, sorted by name; `None` as long as the first complete list has not arrived.
+    pub(crate) fn for_service(&self, service: &str) -> Option<Vec<Arc<EndpointSliceView>>> {
+        if !self.cache.is_synced() {
+            return None;
+        }
+        Some(self.by_service.lock().get(service).map(|slices| slices.values().cloned().collect()).unwrap_or_default())
+    }
+
+    /// Keeps the index, and queues the Services of `services` whose endpoints change: at once where one is lost, otherwise
+    /// together with what follows shortly. Other Services have no load balancer, so their endpoints do not matter; one that
+    /// gets one is queued by its own change.
+    pub(crate) fn watch(&self, services: &Cache<ServiceView>, queue: WorkQueue<Arc<str>>) {
+        let (index, services) = (self.by_service.clone(), services.clone());
+        let add = move |key: Arc<str>, after: Duration| {
+            if services.get(&key).is_some() {
+                queue.add_after(key, after);
+            }
+        };
+        self.cache.on_change(move |change: &Change<EndpointSliceView>| {
+            let (old, new) = match change {
+                Change::Added(new) => (None, Some(new)),
+                Change::Updated { old, new } => (Some(old), Some(new)),
+                Change::Deleted(old) => (Some(old), None),
+            };
+            if let Some(old) = old {
+                forget(&mut index.lock(), old);
+            }
+            if let Some(new) = new {
+                index.lock().entry(service_of(new)).or_default().insert(new.name.clone(), new.clone());
+            }
+            match (old, new) {
+                // A slice of another Service is not this one's new state.
+                (Some(old), Some(new)) if old.service == new.service && !removes_endpoints(old, new) => {
+                    add(service_of(new), BATCH_DELAY);
+                }
+                (None, Some(new)) => add(service_of(new), BATCH_DELAY),
+                (old, new) => old.into_iter().chain(new).for_each(|slice| add(service_of(slice), Duration::ZERO)),
+            }
+        });
+    }
+}
+
+fn forget(index: &mut ByService, slice: &EndpointSliceView) {
+    let key = service_of(slice);
+    if let Some(slices) = index.get_mut(&key) {
+        slices.remove(&slice.name);
+        if slices.is_empty() {
+            index.remove(&key);
+        }
+    }
+}
+
+fn service_of(slice: &EndpointSliceView) -> Arc<str> {
+    format!("{}/{}", slice.namespace, slice.service).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::ServiceFields;
+
+    #[tokio::test(start_paused = true)]
+    async fn services_without_a_load_balancer_are_not_queued() {
+        let services = Cache::<ServiceView>::new(ServiceFields::default());
+        services.apply(ServiceView::named("shop", "balanced"));
+        let cache = Cache::<EndpointSliceView>::new(());
+        let (slices, queue) = (EndpointSliceIndex::new(cache.clone()), WorkQueue::new());
+        slices.watch(&services, queue.clone());
+        for service in ["balanced", "plain"] {
+            let slice = EndpointSliceView::named("shop", &format!("{service}-1"), service);
+            cache.apply(slice.clone());
+            cache.apply(EndpointSliceView { resource_version: "2".into(), ..slice });
+            cache.remove(&format!("shop/{service}-1"), "");
+        }
+        assert_eq!(queue.len(), 1);
+        assert_eq!(&*queue.get().await, "shop/balanced");
+    }
+}

@@ -1,0 +1,165 @@
+//! Writes to a Service: all of them to its status, which carries finalizers, annotations and status in one patch and is
+//! all that upstream's roles allow.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json};
+
+use super::plan::same_status;
+use crate::{
+    k8s::{LbIngress, LbStatus, Protocol, ServiceFields, ServiceView, well_known as wk},
+    runtime::api::{ApiClient, ApiError, Patch, PatchOp, escape_pointer},
+};
+
+/// Attempts at a Service that keeps changing under our hands.
+const ATTEMPTS: usize = 5;
+/// Pause between them.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Adds our finalizer and returns the new resource version. A strategic merge adds to the list as it is on the server,
+/// so that nobody else's finalizer is lost.
+pub(crate) async fn add_finalizer(api: &ApiClient, service: &ServiceView) -> Result<String, ApiError> {
+    let patch = finalizer_patch(service);
+    Ok(api.patch_service_status(&service.namespace, &service.name, &patch).await?.resource_version)
+}
+
+/// Makes the patch. The UID makes the server refuse it for a namesake.
+pub(crate) fn finalizer_patch(service: &ServiceView) -> Patch {
+    Patch::Strategic(json!({ "metadata": { "uid": &*service.uid, "finalizers": [wk::FINALIZER_LOAD_BALANCER] } }))
+}
+
+/// Returns the patch that makes status and annotations what they should be, or `None` when they are.
+pub(crate) fn status_patch(
+    service: &ServiceView,
+    status: Option<&LbStatus>,
+    annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
+) -> Option<Patch> {
+    let status = status.filter(|status| !same_status(status, &service.status));
+    let differs = |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) != value;
+    let changed = annotations.iter().filter(|(key, value)| differs(key, value.as_deref()));
+    let changed: Map<String, Value> = changed.map(|(key, value)| (key.to_string(), json!(value))).collect();
+    if status.is_none() && changed.is_empty() {
+        return None;
+    }
+    let mut body = json!({ "metadata": { "uid": &*service.uid } });
+    if !changed.is_empty() {
+        body["metadata"]["annotations"] = Value::Object(changed);
+    }
+    if let Some(status) = status {
+        // A merge patch replaces the whole list, as it should.
+        let ingress: Vec<Value> = status.ingress.iter().map(ingress).collect();
+        body["status"] = json!({ "loadBalancer": { "ingress": ingress } });
+    }
+    Some(Patch::Merge(body))
+}
+
+fn ingress(ingress: &LbIngress) -> Value {
+    let mut value = Map::new();
+    if let Some(ip) = &ingress.ip {
+        value.insert("ip".to_owned(), json!(ip));
+    }
+    if let Some(hostname) = &ingress.hostname {
+        value.insert("hostname".to_owned(), json!(hostname));
+    }
+    if let Some(mode) = &ingress.ip_mode {
+        value.insert("ipMode".to_owned(), json!(mode));
+    }
+    if !ingress.ports.is_empty() {
+        let port = |port: &crate::k8s::LbPortStatus| {
+            let mut value = json!({ "port": port.port, "protocol": protocol(port.protocol) });
+            if let Some(error) = &port.error {
+                value["error"] = json!(error);
+            }
+            value
+        };
+        value.insert("ports".to_owned(), ingress.ports.iter().map(port).collect());
+    }
+    Value::Object(value)
+}
+
+fn protocol(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+        Protocol::Sctp => "SCTP",
+    }
+}
+
+/// What became of a Service that was to be released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseOutcome {
+    /// Nothing of ours is on it any more, as of this resource version.
+    Written(String),
+    /// Nothing was there, or there is no such Service any more.
+    NothingToRemove,
+    /// A balancer is wanted for it again: it keeps what it has.
+    LoadBalancerNeeded,
+}
+
+/// Takes what is ours off a Service that has no balancer any more: the finalizer, the status, and these annotations.
+pub(crate) async fn release(
+    api: &ApiClient,
+    fields: &ServiceFields,
+    service: &ServiceView,
+    stale: &[Box<str>],
+) -> Result<ReleaseOutcome, ApiError> {
+    let mut fresh = service.clone();
+    for attempt in 1.. {
+        let operations = release_operations(&fresh, stale);
+        if operations.is_empty() {
+            return Ok(ReleaseOutcome::NothingToRemove);
+        }
+        match api.patch_service_status(&fresh.namespace, &fresh.name, &Patch::Json(operations)).await {
+            Ok(patched) => return Ok(ReleaseOutcome::Written(patched.resource_version)),
+            Err(error) if error.is_not_found() => return Ok(ReleaseOutcome::NothingToRemove),
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS => {}
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(RETRY_DELAY).await;
+        fresh = match api.get_service(&service.namespace, &service.name, fields).await {
+            // Gone, perhaps replaced by a namesake.
+            Ok(fresh) if fresh.uid != service.uid => return Ok(ReleaseOutcome::NothingToRemove),
+            Ok(fresh) if fields.is_managed(&fresh) => return Ok(ReleaseOutcome::LoadBalancerNeeded),
+            Ok(fresh) => fresh,
+            Err(error) if error.is_not_found() => return Ok(ReleaseOutcome::NothingToRemove),
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(ReleaseOutcome::NothingToRemove)
+}
+
+/// Makes the operations. They hold of the Service as it was seen alone: one that arrives late must not take the finalizer
+/// off a Service that has a balancer again. Every removal is guarded by a test of what is removed besides: a finalizer that
+/// somebody adds meanwhile must stay (W9).
+pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
+    let mut operations = Vec::new();
+    if let Some(at) = service.finalizers.iter().position(|f| &**f == wk::FINALIZER_LOAD_BALANCER) {
+        let path = format!("/metadata/finalizers/{at}");
+        operations.extend([PatchOp::test(&*path, wk::FINALIZER_LOAD_BALANCER), PatchOp::Remove { path }]);
+    }
+    // What is being deleted goes with the finalizer.
+    if !service.deleting {
+        // A key that is named twice is there only once.
+        for key in stale.iter().collect::<BTreeSet<_>>() {
+            if let Some(value) = service.annotations.get(&**key) {
+                let path = format!("/metadata/annotations/{}", escape_pointer(key));
+                operations.extend([PatchOp::test(&*path, value), PatchOp::Remove { path }]);
+            }
+        }
+        if !service.status.ingress.is_empty() {
+            operations.push(PatchOp::Add { path: "/status/loadBalancer".to_owned(), value: json!({}) });
+        }
+    }
+    if !operations.is_empty() {
+        let identity = [("/metadata/uid", &service.uid), ("/metadata/resourceVersion", &service.resource_version)];
+        operations.splice(..0, identity.map(|(path, value)| PatchOp::test(path, value)));
+    }
+    operations
+}
+
+#[cfg(test)]
+#[path = "patches_tests.rs"]
+mod tests;

@@ -1,0 +1,228 @@
+//! What the service controller would do about each Service, from what can be seen: as a process that has just started.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+use tokio::time::Instant;
+
+use super::{DesiredService, ServiceSync};
+use crate::{
+    config::controllers::SERVICE_LB,
+    controllers::service::{
+        ServiceController,
+        error::{ServiceOperation, ServiceSyncError},
+        plan::{AfterDelete, PlanInput, ServiceAction, ServiceSyncState, plan},
+    },
+    k8s::{ServiceView, well_known as wk},
+    provider::{ErrorKind, FieldError, PlannedChange},
+    runtime::shadow::{CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
+};
+
+/// The controller as a shadow.
+struct ServiceDryRun {
+    controller: ServiceController,
+    /// Services and fingerprints of their backends as they were when they were compared.
+    schedule: CompareSchedule<(Arc<ServiceView>, Option<u64>)>,
+}
+
+impl ServiceController {
+    /// Makes a controller that only says what it would do; what differs is looked at again after `settle`.
+    pub(crate) fn dry_run(self, settle: Duration) -> Box<dyn DryRun> {
+        let schedule = CompareSchedule::new(settle, self.config.verify_period);
+        Box::new(ServiceDryRun { controller: self, schedule })
+    }
+}
+
+#[async_trait]
+impl DryRun for ServiceDryRun {
+    async fn compare(&mut self, now: Instant) -> DryRunFindings {
+        let Self { controller, schedule } = self;
+        let mut services = controller.services.list();
+        services.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        schedule.retain(|key| controller.services.get(key).is_some());
+        let mut due = Vec::new();
+        for service in services {
+            let key: Arc<str> = service.key().into();
+            let observed = controller.plan_service(&key, &service).await;
+            let fingerprint = observed.as_ref().map_or(None, |observed| observed.sync.fingerprint);
+            let is_same = |(seen, backends): &(Arc<ServiceView>, Option<u64>)| {
+                Arc::ptr_eq(seen, &service) && *backends == fingerprint
+            };
+            if schedule.is_due(&key, now, is_same) {
+                due.push((key, (service, fingerprint), observed));
+            }
+        }
+        let controller = &*controller;
+        let compare = |(key, about, observed): (_, _, Result<PlannedSync, ServiceSyncError>)| async move {
+            let outcome = match observed {
+                Ok(observed) => controller.differences(observed).await,
+                Err(trouble) => Err(trouble),
+            };
+            (key, about, outcome)
+        };
+        let mut outcomes = stream::iter(due).map(compare).buffered(controller.cloud.concurrency());
+        while let Some((key, about, outcome)) = outcomes.next().await {
+            match outcome {
+                Ok(found) => schedule.compared(&key, about, now, found),
+                Err(trouble) => {
+                    let why = match &trouble {
+                        ServiceSyncError::Throttled(_) => "the cloud wants to be left alone".to_owned(),
+                        // The gate is shut, so whoever asks for leadership in a comparison is told that there is none.
+                        trouble => trouble.log().unwrap_or_else(|| "the comparison was broken off".to_owned()),
+                    };
+                    let (object, retry_after) = (key.to_string(), trouble.delay(1));
+                    let why = NotCompared { kind: ObjectKind::Service, object, controller: SERVICE_LB, why };
+                    schedule.failed(&key, about, now, why, Some(retry_after));
+                }
+            }
+        }
+        schedule.findings("services", now)
+    }
+}
+
+/// Where a Service shows the addresses of its balancer.
+const STATUS: &str = "status.loadBalancer";
+
+/// A Service as seen, and what is to be done about it.
+struct PlannedSync {
+    sync: ServiceSync,
+    desired: Option<DesiredService>,
+    step: ServiceAction,
+}
+
+impl ServiceController {
+    /// Decides about a Service of which nothing is remembered. Asks the cloud nothing.
+    async fn plan_service(&self, key: &Arc<str>, service: &Arc<ServiceView>) -> Result<PlannedSync, ServiceSyncError> {
+        let known = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
+        let mut look = ServiceSync::new(key, Some(service.clone()), known);
+        let (wish, wanted) = match self.service_to_sync(&look) {
+            Some(service) => self.interpret_spec(&mut look, service).await?,
+            None => (None, None),
+        };
+        let step = plan(PlanInput {
+            service: look.service.as_deref(),
+            state: &look.state,
+            fields: &self.fields,
+            desired: wish.as_ref(),
+            node_sync_scheduled: false,
+            now: self.now(),
+        });
+        Ok(PlannedSync { sync: look, desired: wanted, step })
+    }
+
+    /// Says what doing it would change.
+    async fn differences(&self, observed: PlannedSync) -> Result<Vec<Difference>, ServiceSyncError> {
+        let PlannedSync { sync: look, desired: wanted, step } = observed;
+        let Some(service) = &look.service else { return Ok(Vec::new()) };
+        match (step, wanted) {
+            (ServiceAction::Forget | ServiceAction::Ignore | ServiceAction::Wait { .. }, _) => Ok(Vec::new()),
+            (ServiceAction::ReportInvalid { mistakes }, _) => Ok(invalid_differences(service, &mistakes)),
+            (ServiceAction::Delete { then, .. }, _) => self.finalizer_differences(&look, service, then),
+            (_, Some(wanted)) => {
+                let changes = match self.cloud.plan(self.op_for_service(&look), &wanted.spec).await? {
+                    Ok(changes) => changes,
+                    // Nothing would be made, and the status be left alone.
+                    Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => {
+                        return Ok(missing_finalizer(service));
+                    }
+                    Err(error) => return Err(ServiceSyncError::cloud(ServiceOperation::Compare, error)),
+                };
+                let mut found = load_balancer_differences(service, &changes);
+                found.extend(missing_finalizer(service));
+                // Which address that is, only the balancer knows. One that changed is among the provider's changes.
+                if service.status.ingress.is_empty() {
+                    let is = Some(NONE.to_owned());
+                    let status =
+                        difference(service, STATUS.to_owned(), "the address of its load balancer belongs there");
+                    found.push(Difference { current: is, desired: "set".to_owned(), ..status });
+                }
+                Ok(found)
+            }
+            (_, None) => Ok(Vec::new()),
+        }
+    }
+
+    /// What the deletion of its balancer changes on the Service, after the balancer itself.
+    fn finalizer_differences(
+        &self,
+        look: &ServiceSync,
+        service: &ServiceView,
+        then: AfterDelete,
+    ) -> Result<Vec<Difference>, ServiceSyncError> {
+        let why = match service.deleting {
+            true => "the service is being deleted",
+            false => "the service wants no load balancer",
+        };
+        let balancer = Difference {
+            current: None,
+            desired: "deleted".to_owned(),
+            ..difference(service, "load balancer".to_owned(), why)
+        };
+        let mut found = vec![balancer, finalizer(service, "set", NONE, why)];
+        if !service.deleting {
+            let balancers = self
+                .cloud
+                .load_balancers()
+                .map_err(|error| ServiceSyncError::cloud(ServiceOperation::RemoveFinalizer, error))?;
+            let stale = balancers.stale_annotations(&self.lb_ref(look, then));
+            found.extend(stale.iter().filter_map(|key| {
+                let is = Some(service.annotations.get(&**key)?.to_string());
+                Some(Difference { current: is, ..difference(service, format!("metadata.annotations[{key}]"), why) })
+            }));
+            if !service.status.ingress.is_empty() {
+                let is = Some("set".to_owned());
+                found.push(Difference { current: is, ..difference(service, STATUS.to_owned(), why) });
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A Service that is not served is refused by whoever leads, too; one that is served would not be any longer.
+fn invalid_differences(service: &ServiceView, mistakes: &[FieldError]) -> Vec<Difference> {
+    if !service.has_finalizer() && service.status.ingress.is_empty() {
+        return Vec::new();
+    }
+    let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    let difference = difference(service, "load balancer".to_owned(), &list.join("; "));
+    let (is, would_be) = (Some("served".to_owned()), "refused, and left as it is".to_owned());
+    vec![Difference { current: is, desired: would_be, ..difference }]
+}
+
+/// One difference for each operation on each object, whatever the number of reasons.
+fn load_balancer_differences(service: &ServiceView, changes: &[PlannedChange]) -> Vec<Difference> {
+    let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for PlannedChange { object, operation, reason } in changes {
+        reasons.entry((object, operation)).or_default().push(reason);
+    }
+    let one = |((object, operation), reasons): ((&str, &str), Vec<&str>)| {
+        let part = format!("load balancer {object}, {operation}");
+        Difference { current: None, desired: "needed".to_owned(), ..difference(service, part, &reasons.join("; ")) }
+    };
+    reasons.into_iter().map(one).collect()
+}
+
+/// The finalizer of a Service that is to have a load balancer.
+fn missing_finalizer(service: &ServiceView) -> Vec<Difference> {
+    let why = "a load balancer must be deleted before its service";
+    if service.has_finalizer() { Vec::new() } else { vec![finalizer(service, NONE, "set", why)] }
+}
+
+fn finalizer(service: &ServiceView, is: &str, would_be: &str, why: &str) -> Difference {
+    let part = format!("metadata.finalizers[{}]", wk::FINALIZER_LOAD_BALANCER);
+    Difference { current: Some(is.to_owned()), desired: would_be.to_owned(), ..difference(service, part, why) }
+}
+
+/// A part of a Service that would go away.
+fn difference(service: &ServiceView, part: String, why: &str) -> Difference {
+    Difference {
+        kind: ObjectKind::Service,
+        object: service.key(),
+        part,
+        controller: SERVICE_LB,
+        current: None,
+        desired: NONE.to_owned(),
+        why: why.to_owned(),
+    }
+}

@@ -1,0 +1,109 @@
+//! Brings finalizer, status and annotations to the Service.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::{
+        ServiceController,
+        error::{ServiceOperation, ServiceSyncError},
+        metrics::{ServiceOperationKind, ServiceOutcome},
+        patches,
+        plan::{LastWrite, UnconfirmedWrites, has_finalizer, with_unconfirmed_write},
+    },
+    DesiredService, IDLE, ServiceSync, SyncResult,
+};
+use crate::{
+    k8s::{LbStatus, ServiceView},
+    runtime::api::{ApiError, ApiErrorKind},
+    telemetry::controllers::SkippedWrite,
+};
+
+impl ServiceController {
+    /// Writes what somebody changed on the Service again.
+    pub(super) async fn restore_status(
+        &self,
+        look: &mut ServiceSync,
+        wanted: &DesiredService,
+    ) -> Result<SyncResult, ServiceSyncError> {
+        look.operation = ServiceOperationKind::PublishStatus;
+        look.state.restored_at = Some(self.now());
+        if !self.add_finalizer(look, &wanted.service).await? {
+            return Ok(IDLE);
+        }
+        let (status, annotations) = (look.state.desired_status.clone(), look.state.desired_annotations.clone());
+        self.publish_status(look, &wanted.service, status.as_ref(), &annotations).await?;
+        (look.state.deferred, look.state.last_failure_event) = (None, None);
+        self.metrics.count(ServiceOperationKind::PublishStatus, ServiceOutcome::Done);
+        if look.state.completion_event_due {
+            self.complete_announced(look, &wanted.service);
+        }
+        Ok(SyncResult::RequeueAt { until: look.state.applied.map(|applied| applied.verify_at), resets_failures: true })
+    }
+
+    /// Adds the finalizer where it is missing; `false` when there is no such Service any more.
+    pub(super) async fn add_finalizer(
+        &self,
+        look: &mut ServiceSync,
+        service: &ServiceView,
+    ) -> Result<bool, ServiceSyncError> {
+        if has_finalizer(service, &look.state, self.now()) {
+            self.cx.controller_metrics.count_skipped_write(SkippedWrite::ServiceFinalizer);
+            return Ok(true);
+        }
+        match patches::add_finalizer(&self.cx.api, service).await {
+            Ok(version) => {
+                (look.state.last_write, look.state.unconfirmed) =
+                    (self.last_write(&version), UnconfirmedWrites::default());
+                Ok(true)
+            }
+            Err(error) if self.service_gone_or_unwanted(&error, service).await => Ok(false),
+            Err(error) => Err(ServiceSyncError::api(ServiceOperation::AddFinalizer, error)),
+        }
+    }
+
+    /// Tells whether a write was refused because the Service is gone, goes away, or wants no balancer any more. The watch
+    /// brings that, and then it is looked at again.
+    async fn service_gone_or_unwanted(&self, error: &ApiError, service: &ServiceView) -> bool {
+        if !matches!(error.kind(), ApiErrorKind::Invalid(_)) {
+            return error.is_not_found();
+        }
+        match self.cx.api.get_service(&service.namespace, &service.name, &self.fields).await {
+            Ok(fresh) => fresh.uid != service.uid || fresh.deleting || !fresh.is_load_balancer,
+            Err(error) => error.is_not_found(),
+        }
+    }
+
+    pub(super) async fn publish_status(
+        &self,
+        look: &mut ServiceSync,
+        service: &ServiceView,
+        status: Option<&LbStatus>,
+        annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
+    ) -> Result<(), ServiceSyncError> {
+        let since = with_unconfirmed_write(service, &look.state, self.now());
+        let patch = patches::status_patch(since.as_ref().unwrap_or(service), status, annotations);
+        let Some(patch) = patch else {
+            self.cx.controller_metrics.count_skipped_write(SkippedWrite::ServiceStatus);
+            return Ok(());
+        };
+        match self.cx.api.patch_service_status(&service.namespace, &service.name, &patch).await {
+            Ok(patched) => {
+                look.state.last_write = self.last_write(&patched.resource_version);
+                if since.is_none() {
+                    look.state.unconfirmed = UnconfirmedWrites::default();
+                }
+                look.state.unconfirmed.status = status.cloned().or(look.state.unconfirmed.status.take());
+                look.state.unconfirmed.annotations.extend(annotations.clone());
+                Ok(())
+            }
+            Err(error) if self.service_gone_or_unwanted(&error, service).await => Ok(()),
+            Err(error) => Err(ServiceSyncError::api(ServiceOperation::Publish, error)),
+        }
+    }
+
+    /// Remembers a write until the cache shows it.
+    fn last_write(&self, version: &str) -> Option<LastWrite> {
+        let version = version.parse().ok()?;
+        Some(LastWrite { version, finalizer: true, at: self.now() })
+    }
+}

@@ -1,0 +1,107 @@
+//! How long one call of a provider sleeps.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Longest time that one call sleeps in all: it holds a worker.
+const MAX_SLEEP: Duration = Duration::from_secs(2);
+
+/// The time that one call has slept.
+#[derive(Debug, Default)]
+pub(super) struct SleepBudget(Mutex<SleepState>);
+
+#[derive(Debug, Default)]
+struct SleepState {
+    spent: Duration,
+    /// When all sleep that was begun is over: what overlaps with it counts once.
+    until: Option<Instant>,
+}
+
+impl SleepBudget {
+    /// Begins to sleep for so long; `false` when that would be too long.
+    pub(super) fn begin(&self, time: Duration) -> bool {
+        let now = Instant::now();
+        self.0.lock().add(now, now + time, MAX_SLEEP)
+    }
+
+    /// Returns how long may be slept from now on.
+    pub(super) fn remaining(&self) -> Duration {
+        let slept = self.0.lock();
+        let begun = slept.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        begun + MAX_SLEEP.saturating_sub(slept.spent)
+    }
+
+    /// Counts time as slept.
+    pub(super) fn charge(&self, time: Duration) {
+        let mut slept = self.0.lock();
+        slept.spent = slept.spent.saturating_add(time);
+    }
+
+    /// Counts a wait since then, however long it was.
+    pub(super) fn charge_since(&self, since: Instant) {
+        self.0.lock().add(since, Instant::now(), Duration::MAX);
+    }
+}
+
+impl SleepState {
+    fn add(&mut self, from: Instant, to: Instant, most: Duration) -> bool {
+        let new = to.saturating_duration_since(self.until.map_or(from, |until| until.max(from)));
+        let spent = self.spent.saturating_add(new);
+        if !new.is_zero() && spent > most {
+            return false;
+        }
+        self.spent = spent;
+        self.until = self.until.max(Some(to));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use crate::{provider::Op, runtime::write_gate::WriteGate};
+
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn op() -> Op {
+        Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_sleeps_two_seconds_in_all_and_the_next_one_as_long() {
+        let (op, begin) = (op(), Instant::now());
+        assert!(op.sleep(ms(1500)).await);
+        assert!(!op.sleep(ms(501)).await);
+        assert!(op.clone().sleep(ms(500)).await, "clones are the same call");
+        assert!(!op.sleep(ms(1)).await);
+        assert!(op.sleep(Duration::ZERO).await, "that is no sleep");
+        assert_eq!((begin.elapsed(), op.remaining_sleep()), (ms(2000), Duration::ZERO));
+        assert!(op.clone().for_call(begin + ms(60_000)).sleep(ms(2000)).await);
+        assert!(op.with_fresh_sleep_budget().sleep(ms(2000)).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_sleeps_at_the_same_time_counts_once() {
+        let (op, begin) = (op(), Instant::now());
+        let all = (1..=10).map(|i| op.sleep(ms(200 * i)));
+        assert!(futures::future::join_all(all).await.into_iter().all(|slept| slept));
+        assert_eq!((begin.elapsed(), op.remaining_sleep()), (ms(2000), Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn to_wait_for_another_call_counts_and_is_not_cut_off() {
+        let op = op();
+        op.wait_shared(tokio::time::sleep(ms(1200))).await;
+        assert_eq!(op.remaining_sleep(), ms(800));
+        assert!(op.sleep(ms(800)).await);
+        op.wait_shared(tokio::time::sleep(ms(5000))).await;
+        assert!(!op.sleep(ms(1)).await);
+    }
+}

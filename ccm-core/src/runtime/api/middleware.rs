@@ -1,0 +1,74 @@
+use std::sync::Arc;
+
+use http::{Method, Request, Response};
+use http_body::Body as _;
+use kube::client::Body;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower::BoxError;
+
+use super::{ApiMetrics, RateLimit};
+use crate::runtime::write_gate::{InFlightWrite, WriteGate};
+
+/// What a plain client may do, for those who bring requests of their own: events, the election, a provider. Everything
+/// else uses [`ApiClient`](super::ApiClient).
+#[derive(Clone, Debug)]
+pub struct ClientMiddleware {
+    /// Rate budget, for all requests, watches included.
+    pub limit: RateLimit,
+    /// Right to change anything. A request that would is refused while it is closed; its error is a
+    /// [`kube::Error::Service`] that holds a [`NotLeader`](crate::runtime::gate::NotLeader).
+    pub gate: WriteGate,
+    /// Where requests are counted.
+    pub metrics: ApiMetrics,
+    /// Host of the server, as metric label.
+    pub host: Arc<str>,
+    /// Ends requests that still wait for their turn.
+    pub shutdown: CancellationToken,
+}
+
+/// The process is stopping, so the request was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the process is stopping")]
+pub struct ShuttingDown;
+
+impl ClientMiddleware {
+    /// Puts the guard in front of a client.
+    pub fn wrap(self, client: kube::Client) -> kube::Client {
+        let (namespace, valid_until) = (client.default_namespace().to_owned(), client.valid_until().to_owned());
+        let service = tower::service_fn(move |request| {
+            let (guard, client) = (self.clone(), client.clone());
+            async move { guard.send(&client, request).await }
+        });
+        kube::Client::new(service, namespace).with_valid_until(valid_until)
+    }
+
+    async fn send(&self, client: &kube::Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let method = request.method().clone();
+        let waited = tokio::select! {
+            // In this order: what need not wait is sent, because it may end what was begun. The gate closes last.
+            biased;
+            waited = self.limit.acquire() => waited,
+            () = self.shutdown.cancelled() => return Err(ShuttingDown.into()),
+        };
+        self.metrics.record_rate_limit_wait(method.as_str(), &self.host, waited);
+        // After the wait, which may be long.
+        let writing = (!matches!(method, Method::GET | Method::HEAD)).then(|| self.gate.begin_write()).transpose()?;
+        if let Some(bytes) = request.body().size_hint().exact() {
+            self.metrics.record_request_size(method.as_str(), &self.host, usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        let started = Instant::now();
+        let answer = client.send(request).await;
+        writing.into_iter().for_each(InFlightWrite::complete);
+        let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+        self.metrics.record_response(method.as_str(), &self.host, code, started.elapsed());
+        if let Some(bytes) = answer.as_ref().ok().and_then(|answer| answer.body().size_hint().exact()) {
+            self.metrics.record_response_size(
+                method.as_str(),
+                &self.host,
+                usize::try_from(bytes).unwrap_or(usize::MAX),
+            );
+        }
+        Ok(answer?)
+    }
+}

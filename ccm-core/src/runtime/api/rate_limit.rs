@@ -1,0 +1,123 @@
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Token bucket on tokio's clock, first come first served.
+///
+/// Kept as the time at which the bucket would be full again, so it needs no task and no memory per waiter. A waiter
+/// that is dropped gives its token back.
+#[derive(Clone, Debug)]
+pub struct RateLimit(Option<Arc<TokenBucket>>);
+
+#[derive(Debug)]
+struct TokenBucket {
+    interval: Duration,
+    /// How far ahead of now the full-again time may lie without waiting.
+    tolerance: Duration,
+    full_at: Mutex<Instant>,
+}
+
+impl RateLimit {
+    /// Makes a bucket of `burst` tokens (at least one) that gains `qps` tokens a second. As for Go's clients, a rate
+    /// that is zero, negative or not a number means no limit (Go replaces zero by its default before it comes here).
+    pub fn new(qps: f64, burst: u32) -> Self {
+        let interval = match Duration::try_from_secs_f64(1.0 / qps) {
+            Ok(interval) if qps > 0.0 => interval,
+            _ => return Self::unlimited(),
+        };
+        let tolerance = interval.saturating_mul(burst.max(1) - 1);
+        Self(Some(Arc::new(TokenBucket { interval, tolerance, full_at: Mutex::new(Instant::now()) })))
+    }
+
+    /// Makes a bucket that never lets anybody wait.
+    pub fn unlimited() -> Self {
+        Self(None)
+    }
+
+    /// Waits for a token and returns how long that took.
+    ///
+    /// # Cancellation
+    /// Safe: the token of a dropped wait is free again.
+    pub async fn acquire(&self) -> Duration {
+        let Some(bucket) = &self.0 else { return Duration::ZERO };
+        let wait = bucket.reserve();
+        if !wait.is_zero() {
+            let reservation = Reservation(Some(bucket));
+            tokio::time::sleep(wait).await;
+            reservation.commit();
+        }
+        wait
+    }
+}
+
+impl TokenBucket {
+    fn reserve(&self) -> Duration {
+        let mut full_again = self.full_at.lock();
+        let now = Instant::now();
+        let start = (*full_again).max(now);
+        *full_again = start + self.interval;
+        (start - now).saturating_sub(self.tolerance)
+    }
+}
+
+struct Reservation<'a>(Option<&'a TokenBucket>);
+
+impl Reservation<'_> {
+    fn commit(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if let Some(bucket) = self.0 {
+            let mut full_again = bucket.full_at.lock();
+            if let Some(earlier) = full_again.checked_sub(bucket.interval) {
+                *full_again = earlier;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_burst_is_free_and_then_the_rate_holds() {
+        let limit = RateLimit::new(20.0, 30);
+        let start = Instant::now();
+        for _ in 0..30 {
+            limit.acquire().await;
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        for _ in 0..40 {
+            limit.acquire().await;
+        }
+        let elapsed = start.elapsed();
+        assert!((Duration::from_millis(1990)..Duration::from_millis(2100)).contains(&elapsed), "{elapsed:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_wait_returns_its_token() {
+        let limit = RateLimit::new(1.0, 1);
+        limit.acquire().await;
+        for _ in 0..100 {
+            let _ = tokio::time::timeout(Duration::ZERO, limit.acquire()).await;
+        }
+        let start = Instant::now();
+        limit.acquire().await;
+        assert!(start.elapsed() <= Duration::from_millis(1100), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_rate_means_no_limit() {
+        for qps in [0.0, -1.0, f64::NAN] {
+            let limit = RateLimit::new(qps, 0);
+            for _ in 0..1000 {
+                assert_eq!(limit.acquire().await, Duration::ZERO);
+            }
+        }
+    }
+}

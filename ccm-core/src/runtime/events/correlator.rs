@@ -1,0 +1,198 @@
+//! Which occurrences become which writes: counting, combining and throttling, as pure functions of the time given.
+//!
+//! The rules and numbers are those of client-go's `tools/record/events_cache.go` (v0.37).
+
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+
+use super::{ObjectRef, lru::Lru};
+use crate::provider::EventType;
+
+/// Entries in each of the correlator's caches.
+const CACHE: usize = 4096;
+/// Distinct notes with the same object, type and reason from which on they are combined.
+const SIMILAR: usize = 10;
+/// Time without a similar event after which combining starts afresh.
+const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
+/// Events about one object and of one type that may be written at once.
+const BURST: f64 = 25.0;
+/// Time in which one more of those may be written.
+const REFILL: Duration = Duration::from_secs(300);
+/// What the note of a combined event begins with.
+const COMBINED: &str = "(combined from similar events): ";
+/// Longest note in bytes: the API wants less than 1 kB.
+const NOTE_LIMIT: usize = 1023;
+
+/// Something that happened to an object, as recorded.
+#[derive(Clone, Debug)]
+pub(super) struct RecordedEvent {
+    pub(super) object: ObjectRef,
+    pub(super) kind: EventType,
+    pub(super) reason: &'static str,
+    pub(super) note: String,
+    /// When, by the wall clock.
+    pub(super) at: Timestamp,
+}
+
+/// An event as it should be on the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CorrelatedEvent {
+    pub(super) object: ObjectRef,
+    pub(super) kind: EventType,
+    pub(super) reason: &'static str,
+    pub(super) note: String,
+    pub(super) name: Arc<str>,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+    pub(super) count: i32,
+    /// Whether it is to be created; else it is there already and is only counted up.
+    pub(super) is_new: bool,
+}
+
+impl CorrelatedEvent {
+    /// Takes a later occurrence of the same event before this one is written: one write for both.
+    pub(super) fn repeat(&mut self, later: Self) {
+        *self = Self { is_new: self.is_new, ..later };
+    }
+}
+
+/// Same object, type and reason; with a hash of the note, the same event. A hash instead of the note bounds memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EventKey {
+    object: ObjectRef,
+    kind: EventType,
+    reason: &'static str,
+    note: Option<u64>,
+}
+
+#[derive(Debug)]
+struct SimilarEvents {
+    notes: VecDeque<u64>,
+    last: Instant,
+}
+
+#[derive(Debug)]
+struct LoggedEvent {
+    name: Arc<str>,
+    first: Timestamp,
+    count: i32,
+}
+
+#[derive(Debug)]
+struct SpamBucket {
+    tokens: f64,
+    at: Instant,
+}
+
+/// What was seen lately, in bounded memory.
+#[derive(Debug)]
+pub(super) struct Correlator {
+    similar: Lru<EventKey, SimilarEvents>,
+    logged: Lru<EventKey, LoggedEvent>,
+    buckets: Lru<(ObjectRef, EventType), SpamBucket>,
+    /// Nanoseconds in the last name. Two events of one moment must not take each other for a repeated attempt.
+    last_name_nanos: i128,
+}
+
+impl Correlator {
+    pub(super) fn new() -> Self {
+        Self { similar: Lru::new(CACHE), logged: Lru::new(CACHE), buckets: Lru::new(CACHE), last_name_nanos: 0 }
+    }
+
+    /// Returns what to write about an occurrence, or `None` when its object has had too many.
+    ///
+    /// Counting comes before throttling, as upstream: what was not written is still in the next count.
+    pub(super) fn correlate(&mut self, occurrence: RecordedEvent, now: Instant) -> Option<CorrelatedEvent> {
+        let RecordedEvent { object, kind, reason, note, at } = occurrence;
+        let hash = hash(&note);
+        let key = EventKey { object: object.clone(), kind, reason, note: None };
+        let (key, note) = match self.should_aggregate(&key, hash, now) {
+            true => (key, format!("{COMBINED}{note}")),
+            false => (EventKey { note: Some(hash), ..key }, note),
+        };
+        let named = at.as_nanosecond().max(self.last_name_nanos + 1);
+        let logged = self.logged.entry(&key, || LoggedEvent {
+            name: event_name(&object.name, named).into(),
+            first: at,
+            count: 0,
+        });
+        self.last_name_nanos = named;
+        logged.count = logged.count.saturating_add(1);
+        let (name, first, count) = (logged.name.clone(), logged.first, logged.count);
+        self.take_token(&object, kind, now).then(|| CorrelatedEvent {
+            object,
+            kind,
+            reason,
+            note: cut(note),
+            name,
+            first,
+            last: at,
+            count,
+            is_new: count == 1,
+        })
+    }
+
+    /// Tells whether an occurrence is one of many that differ in their note only.
+    fn should_aggregate(&mut self, key: &EventKey, note: u64, now: Instant) -> bool {
+        let similar = self.similar.entry(key, || SimilarEvents { notes: VecDeque::new(), last: now });
+        if now.duration_since(similar.last) > SIMILAR_INTERVAL {
+            similar.notes.clear();
+        }
+        similar.last = now;
+        if !similar.notes.contains(&note) {
+            similar.notes.push_back(note);
+        }
+        if similar.notes.len() < SIMILAR {
+            return false;
+        }
+        similar.notes.pop_front();
+        true
+    }
+
+    fn take_token(&mut self, object: &ObjectRef, kind: EventType, now: Instant) -> bool {
+        let bucket = self.buckets.entry(&(object.clone(), kind), || SpamBucket { tokens: BURST, at: now });
+        let refill = now.duration_since(bucket.at).as_secs_f64() / REFILL.as_secs_f64();
+        bucket.tokens = (bucket.tokens + refill).min(BURST);
+        bucket.at = now;
+        let granted = bucket.tokens >= 1.0;
+        if granted {
+            bucket.tokens -= 1.0;
+        }
+        granted
+    }
+}
+
+/// Names an event `<object>.<hex nanoseconds>`, or by a UUID where that is no valid name (as client-go does).
+fn event_name(object: &str, nanoseconds: i128) -> String {
+    let name = format!("{object}.{nanoseconds:x}");
+    let label = |label: &str| {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    match name.len() <= 253 && name.split('.').all(label) {
+        true => name,
+        false => uuid::Uuid::new_v4().to_string(),
+    }
+}
+
+/// Cuts a note to what the API takes, between two characters.
+fn cut(mut note: String) -> String {
+    note.truncate(note.floor_char_boundary(NOTE_LIMIT));
+    note
+}
+
+fn hash(note: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    note.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+#[path = "correlator_tests.rs"]
+mod tests;

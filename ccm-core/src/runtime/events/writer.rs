@@ -1,0 +1,251 @@
+//! Writes events to the API server, one after the other.
+
+use std::{fmt, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    EventMetrics, EventOutcome,
+    correlator::CorrelatedEvent,
+    outbox::{Outbox, Recorded},
+};
+use crate::runtime::{
+    api::WritesInFlight,
+    write_gate::{NotLeader, WriteGate},
+};
+
+/// Most attempts to write one event.
+const MAX_ATTEMPTS: u32 = 12;
+/// Time between two of them; a random part of it before the second, so that processes do not act in step.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest time for one request. The client's own limit, if any, may be shorter.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time that is spent on queued events after the process was asked to stop.
+const FLUSH: Duration = Duration::from_millis(800);
+
+/// Writes what an [`EventRecorder`](super::EventRecorder) takes in. To be run as a task of its own.
+pub struct EventWriter {
+    pub(super) queue: mpsc::UnboundedReceiver<Recorded>,
+    pub(super) client: Client,
+    pub(super) component: String,
+    pub(super) gate: WriteGate,
+    pub(super) metrics: EventMetrics,
+    /// Writes that go first.
+    pub(super) writes: WritesInFlight,
+}
+
+impl fmt::Debug for EventWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventWriter").field("component", &self.component).finish_non_exhaustive()
+    }
+}
+
+/// How one attempt to write failed.
+enum WriteFailure {
+    /// Another attempt may succeed.
+    Transient(String),
+    /// The server will never take it.
+    Final(String),
+    NotLeader,
+}
+
+impl EventWriter {
+    /// Lets events wait while there are such writes, each at most five seconds from when it was recorded.
+    #[must_use]
+    pub fn after(self, writes: WritesInFlight) -> Self {
+        Self { writes, ..self }
+    }
+
+    /// Writes events until `stop` is cancelled, and then what is still queued, without waiting and without retries, for at most
+    /// 0.8 s. Returns early only when every recorder is gone.
+    pub async fn run(mut self, stop: CancellationToken) {
+        // Taken out so that what is left can be counted at the end.
+        let mut queue = std::mem::replace(&mut self.queue, mpsc::unbounded_channel().1);
+        let mut outbox = Outbox::new();
+        let write_all = self.write_all(&mut queue, &mut outbox, &stop);
+        let time_is_up = async {
+            stop.cancelled().await;
+            sleep(FLUSH).await;
+        };
+        tokio::select! {
+            () = write_all => {}
+            () = time_is_up => {}
+        }
+        let left = queue.len() + outbox.len();
+        if left > 0 {
+            tracing::warn!(component = self.component, left, "queued events were not written before the end");
+        }
+    }
+
+    async fn write_all(
+        &self,
+        queue: &mut mpsc::UnboundedReceiver<Recorded>,
+        outbox: &mut Outbox,
+        stop: &CancellationToken,
+    ) {
+        loop {
+            // As many as there are now: what comes in meanwhile must not hold up what is to be written.
+            let taken = if self.writes.is_none() { 0 } else { queue.len() };
+            for recorded in std::iter::from_fn(|| queue.try_recv().ok()).take(taken) {
+                self.take(outbox, recorded);
+            }
+            let Some(until) = outbox.until() else {
+                let Some(recorded) = queue.recv().await else { return };
+                self.take(outbox, recorded);
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = self.turn(until, stop) => {
+                    if let Some((event, repetitions)) = outbox.pop() {
+                        self.handle(&event, repetitions, stop).await;
+                    }
+                }
+                Some(recorded) = queue.recv() => self.take(outbox, recorded),
+            }
+        }
+    }
+
+    fn take(&self, outbox: &mut Outbox, recorded: Recorded) {
+        if !outbox.take(recorded, Instant::now()) {
+            self.metrics.count(EventOutcome::Throttled, 1);
+        }
+    }
+
+    /// Waits until no write of state is in flight, until this moment, or for the end.
+    async fn turn(&self, until: Instant, stop: &CancellationToken) {
+        tokio::select! {
+            () = self.writes.none() => {}
+            () = sleep_until(until) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    async fn handle(&self, event: &CorrelatedEvent, repetitions: u64, stop: &CancellationToken) {
+        let outcome = self.write(event, stop).await;
+        self.metrics.count(outcome, 1);
+        let of_repetitions = if outcome == EventOutcome::Created { EventOutcome::Counted } else { outcome };
+        self.metrics.count(of_repetitions, repetitions);
+    }
+
+    async fn write(&self, event: &CorrelatedEvent, stop: &CancellationToken) -> EventOutcome {
+        let mut tries = 1;
+        loop {
+            let error = match self.try_write(event).await {
+                Ok(outcome) => return outcome,
+                Err(WriteFailure::NotLeader) => return EventOutcome::NotLeader,
+                Err(WriteFailure::Final(error)) => {
+                    tracing::warn!(event = %event.name, reason = event.reason, error, "event was refused");
+                    return EventOutcome::Failed;
+                }
+                Err(WriteFailure::Transient(error)) => error,
+            };
+            if tries == MAX_ATTEMPTS || stop.is_cancelled() {
+                tracing::warn!(event = %event.name, reason = event.reason, error, "event was not written");
+                return EventOutcome::Failed;
+            }
+            tracing::debug!(event = %event.name, error, "event not written, trying again");
+            let pause = if tries == 1 { RETRY_INTERVAL.mul_f64(rand::random()) } else { RETRY_INTERVAL };
+            stop.run_until_cancelled(sleep(pause)).await;
+            tries += 1;
+        }
+    }
+
+    async fn try_write(&self, event: &CorrelatedEvent) -> Result<EventOutcome, WriteFailure> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), event.object.event_namespace());
+        if !event.is_new {
+            let patch = json!({
+                "count": event.count,
+                "lastTimestamp": Time(event.last),
+                "message": event.note,
+            });
+            let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+            match self.request(api.patch(&event.name, &params, &patch)).await {
+                Ok(()) => return Ok(EventOutcome::Counted),
+                // The server forgets events after an hour, or it never had this one.
+                Err(Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let body = self.body(event);
+        match self.request(api.create(&PostParams::default(), &body)).await {
+            Ok(()) => Ok(EventOutcome::Created),
+            // Names hold nanoseconds, so this is our own earlier attempt whose answer was lost.
+            Err(Error::Api(status)) if status.is_already_exists() => Ok(EventOutcome::Created),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn request(&self, call: impl Future<Output = kube::Result<Event>>) -> Result<(), Error> {
+        self.gate.may_write().map_err(|_| Error::NotLeader)?;
+        match timeout(REQUEST_TIMEOUT, call).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(kube::Error::Api(status))) => Err(Error::Api(status)),
+            // It closed while the request waited for its turn.
+            Ok(Err(kube::Error::Service(error))) if error.is::<NotLeader>() => Err(Error::NotLeader),
+            Ok(Err(error)) => Err(Error::Transport(error.to_string())),
+            Err(_) => Err(Error::Transport("no answer in time".to_owned())),
+        }
+    }
+
+    fn body(&self, event: &CorrelatedEvent) -> Event {
+        let object = &event.object;
+        let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Event {
+            metadata: ObjectMeta {
+                name: Some(event.name.to_string()),
+                namespace: Some(object.event_namespace().to_owned()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: filled(&object.api_version),
+                kind: filled(&object.kind),
+                namespace: filled(&object.namespace),
+                name: filled(&object.name),
+                uid: filled(&object.uid),
+                ..ObjectReference::default()
+            },
+            type_: Some(event.kind.as_str().to_owned()),
+            reason: Some(event.reason.to_owned()),
+            message: Some(event.note.clone()),
+            count: Some(event.count),
+            first_timestamp: Some(Time(event.first)),
+            last_timestamp: Some(Time(event.last)),
+            source: Some(EventSource { component: Some(self.component.clone()), host: None }),
+            reporting_component: Some(self.component.clone()),
+            reporting_instance: Some(String::new()),
+            ..Event::default()
+        }
+    }
+}
+
+enum Error {
+    Api(Box<kube::core::Status>),
+    Transport(String),
+    NotLeader,
+}
+
+impl From<Error> for WriteFailure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotLeader => Self::NotLeader,
+            Error::Transport(error) => Self::Transient(error),
+            Error::Api(status) if status.code == 429 || status.code >= 500 => Self::Transient(status.to_string()),
+            // Among them a namespace that is going away (403) or gone (404), and missing rights.
+            Error::Api(status) => Self::Final(status.to_string()),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use std::{collections::BTreeMap, fmt};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// Name of a caller without credentials.
+const ANONYMOUS: &str = "system:anonymous";
+/// Group of callers without credentials.
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Group of everybody else.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// Who calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserInfo {
+    /// User name.
+    #[serde(rename = "username")]
+    pub name: String,
+    /// Unique ID of the user, or empty.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Further facts that whoever recognised the user told.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl UserInfo {
+    /// A caller without credentials.
+    pub fn anonymous() -> Self {
+        Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
+    }
+
+    /// Tells whether nothing is known about the caller. A server may then end an HTTP/2 connection after the answer.
+    pub fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS || self.groups.iter().any(|group| group == UNAUTHENTICATED)
+    }
+
+    /// Adds the group of everybody known, as upstream: not for the anonymous, and only if neither group is there.
+    pub(super) fn authenticated(mut self) -> Self {
+        let told = self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+        if self.name != ANONYMOUS && !told {
+            self.groups.push(AUTHENTICATED.into());
+        }
+        self
+    }
+}
+
+/// A request that is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthRefusal {
+    /// 400, 401, 403, 429 or 500.
+    pub status: StatusCode,
+    /// What the caller is told. It names no credential, and for a 401 nothing at all.
+    pub reason: String,
+}
+
+impl AuthRefusal {
+    /// What is no path on this server.
+    pub(super) fn bad_path() -> Self {
+        Self { status: StatusCode::BAD_REQUEST, reason: "the request has no path".into() }
+    }
+
+    /// Credentials that are not accepted. Why is in the log: it would help to guess.
+    pub(super) fn unauthorized() -> Self {
+        Self { status: StatusCode::UNAUTHORIZED, reason: "Unauthorized".into() }
+    }
+
+    /// Somebody who may not.
+    pub(super) fn forbidden(caller: &UserInfo, verb: &str, path: &str, why: &str) -> Self {
+        let mut reason = harmless(&format!("forbidden: User {:?} cannot {verb} path {path:?}", caller.name));
+        if !why.is_empty() {
+            reason = format!("{reason}: {why}");
+        }
+        Self { status: StatusCode::FORBIDDEN, reason }
+    }
+
+    /// Too many callers are being asked about.
+    pub(super) fn too_many_requests() -> Self {
+        let reason = "too many callers are being asked about, please try again later".into();
+        Self { status: StatusCode::TOO_MANY_REQUESTS, reason }
+    }
+
+    /// The API server could not be asked what the caller may do.
+    pub(super) fn review_failed(path: &str) -> Self {
+        let reason = format!("Internal Server Error: {path:?}: the API server could not be asked about the caller");
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, reason: harmless(&reason) }
+    }
+
+    /// The answer for the caller: a `Status` in JSON as a kube-apiserver writes it, plain text for a 500.
+    pub fn response(&self) -> Response<Bytes> {
+        let (kind, body) = if self.status == StatusCode::INTERNAL_SERVER_ERROR {
+            ("text/plain; charset=utf-8", format!("{}\n", self.reason).into())
+        } else {
+            ("application/json", Bytes::from(self.object().to_string()))
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        for (name, value) in [
+            (header::CONTENT_TYPE, kind),
+            (header::CACHE_CONTROL, "no-cache, private"),
+            (HeaderName::from_static("x-content-type-options"), "nosniff"),
+        ] {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn object(&self) -> serde_json::Value {
+        let mut object = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.reason,
+            "reason": self.status.canonical_reason().unwrap_or_default().replace(' ', ""), "code": self.status.as_u16(),
+        });
+        if self.status == StatusCode::FORBIDDEN {
+            object["details"] = json!({});
+        }
+        object
+    }
+}
+
+impl fmt::Display for AuthRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// Text that no browser takes for HTML.
+fn harmless(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -1,0 +1,97 @@
+//! Who may see which page.
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use http::{StatusCode, request::Parts};
+use rustls::pki_types::CertificateDer;
+
+use super::auth::{AllowedPaths, AuthError, AuthRefusal, DelegatedAuth};
+
+/// The caller's certificates, its own first; empty without one. Only the key of the first is proved to be the caller's.
+#[derive(Clone, Debug, Default)]
+pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
+
+/// Decides about requests for pages that are not open to everybody.
+#[async_trait]
+pub trait RequestAuth: Send + Sync + 'static {
+    /// Finds out who calls and whether that may be.
+    ///
+    /// # Errors
+    /// What to answer instead.
+    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), AuthRefusal>;
+}
+
+#[async_trait]
+impl RequestAuth for DelegatedAuth {
+    async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), AuthRefusal> {
+        Self::authenticate_and_authorize(self, peer, parts).await.map(drop)
+    }
+}
+
+/// Lets requests in or not. Clones are one.
+///
+/// Pages that are always allowed are served without a look at the caller: a probe must not depend on an API server that
+/// checks its token. Until a guard is posted nothing else is served.
+#[derive(Clone)]
+pub struct AuthFilter {
+    always_allowed: Arc<AllowedPaths>,
+    request_auth: Arc<OnceLock<Arc<dyn RequestAuth>>>,
+}
+
+impl AuthFilter {
+    /// Makes a door that lets everybody to these paths (`--authorization-always-allow-paths`) and nobody anywhere else.
+    ///
+    /// # Errors
+    /// The path that is none.
+    pub fn new(always_allowed: &[String]) -> Result<Self, AuthError> {
+        let paths = AllowedPaths::parse(always_allowed).map_err(|value| AuthError::Flag {
+            flag: "authorization-always-allow-paths",
+            value,
+            reason: "may have a * at its end only".to_owned(),
+        })?;
+        Ok(Self { always_allowed: Arc::new(paths), request_auth: Arc::default() })
+    }
+
+    /// Posts a guard. There is one at most: a second one is turned away.
+    pub fn install(&self, guard: Arc<dyn RequestAuth>) {
+        if self.request_auth.set(guard).is_err() {
+            tracing::error!("requests are guarded already");
+        }
+    }
+
+    async fn check(&self, peer: &PeerCertificates, parts: &Parts) -> Result<(), AuthRefusal> {
+        if self.always_allowed.contains(parts.uri.path()) {
+            return Ok(());
+        }
+        match self.request_auth.get() {
+            Some(guard) => guard.check(&peer.0, parts).await,
+            None => Err(AuthRefusal {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                reason: "callers cannot be authenticated yet".to_owned(),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for AuthFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthFilter").field("always_allowed", &self.always_allowed).finish_non_exhaustive()
+    }
+}
+
+/// Middleware: asks the door before anything else happens.
+pub(super) async fn authorize(State(door): State<AuthFilter>, request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<PeerCertificates>().cloned().unwrap_or_default();
+    let (parts, body) = request.into_parts();
+    match door.check(&peer, &parts).await {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(refusal) => refusal.response().map(Body::from),
+    }
+}

@@ -1,0 +1,169 @@
+//! Cipher suites and key-exchange groups by the names and numbers that flags use: those of Go's `crypto/tls`.
+//!
+//! A manifest may name what Go has and this program's TLS library leaves out because it is weak. That is no mistake of the
+//! operator's, so it is left out with a warning; a name that means nothing is an error.
+
+use rustls::{
+    SupportedCipherSuite,
+    crypto::{CryptoProvider, SupportedKxGroup, ring},
+};
+
+/// What a flag chose.
+#[derive(Debug)]
+pub(crate) struct Selected<T> {
+    /// What is offered.
+    pub(crate) supported: Vec<T>,
+    /// What Go has and this program does not.
+    pub(crate) unsupported: Vec<String>,
+}
+
+/// Suites of Go that are never served: no forward secrecy, CBC, RC4 or 3DES.
+const WEAK: &[&str] = &[
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+];
+
+/// Groups of Go without an implementation here: P-521 and the post-quantum hybrids.
+const MISSING_GROUPS: &[i32] = &[25, 4587, 4588, 4589];
+
+/// Older names that Kubernetes still takes.
+const LEGACY: &[(&str, &str)] = &[
+    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+];
+
+/// Makes the cryptography of a server from its flags; empty lists stand for the library's own.
+pub(super) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvider, String> {
+    let mut provider = ring::default_provider();
+    if !suites.is_empty() {
+        provider.cipher_suites = cipher_suites(suites)?.supported;
+    }
+    if !groups.is_empty() {
+        provider.kx_groups = key_exchanges(groups)?.supported;
+    }
+    Ok(provider)
+}
+
+/// Finds suites. As in Go the list is about TLS 1.2: the suites of TLS 1.3 are all good and always on.
+///
+/// # Errors
+/// The unknown names, and those that are known.
+pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipherSuite>, String> {
+    let all = ring::ALL_CIPHER_SUITES;
+    let mut served: Vec<_> = all.iter().copied().filter(|suite| suite.tls13().is_some()).collect();
+    let (mut left_out, mut unknown) = (Vec::new(), Vec::new());
+    for name in names {
+        let name = name.as_str();
+        let current = LEGACY.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
+        match all.iter().copied().find(|suite| suite_name(*suite) == current) {
+            Some(suite) if !served.contains(&suite) => served.push(suite),
+            Some(_) => {}
+            None if WEAK.contains(&name) => left_out.push(name.to_owned()),
+            None => unknown.push(name),
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(Selected { supported: served, unsupported: left_out });
+    }
+    let mut known: Vec<_> = all.iter().map(|suite| suite_name(*suite)).collect();
+    known.sort_unstable();
+    Err(format!("cipher suite {} does not exist; known are {}", unknown.join(", "), known.join(", ")))
+}
+
+/// Finds groups, in the order of preference.
+///
+/// # Errors
+/// A number that is twice in the list, out of range or unknown, or a list of which nothing is left.
+pub(crate) fn key_exchanges(numbers: &[i32]) -> Result<Selected<&'static dyn SupportedKxGroup>, String> {
+    let (mut served, mut left_out) = (Vec::new(), Vec::new());
+    for (position, number) in numbers.iter().enumerate() {
+        if numbers[..position].contains(number) {
+            return Err(format!("duplicate curve preference {number}"));
+        }
+        match ring::ALL_KX_GROUPS.iter().find(|group| i32::from(u16::from(group.name())) == *number) {
+            Some(group) => served.push(*group),
+            None if MISSING_GROUPS.contains(number) => left_out.push(number.to_string()),
+            None => return Err(format!("curve preference {number} is unknown; known are {}", known_groups())),
+        }
+    }
+    if served.is_empty() && !numbers.is_empty() {
+        return Err(format!("none of these curves is supported; supported are {}", known_groups()));
+    }
+    Ok(Selected { supported: served, unsupported: left_out })
+}
+
+/// Name of a suite as IANA and Go spell it.
+fn suite_name(suite: SupportedCipherSuite) -> String {
+    let name = suite.suite().as_str().unwrap_or_default();
+    name.strip_prefix("TLS13_").map_or_else(|| name.to_owned(), |rest| format!("TLS_{rest}"))
+}
+
+fn known_groups() -> String {
+    let name = |group: &&dyn SupportedKxGroup| {
+        format!("{} ({})", u16::from(group.name()), group.name().as_str().unwrap_or_default())
+    };
+    ring::ALL_KX_GROUPS.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suites(names: &str) -> Result<(Vec<String>, Vec<String>), String> {
+        let names: Vec<_> = names.split(',').map(str::to_owned).collect();
+        cipher_suites(&names).map(|chosen| (chosen.supported.into_iter().map(suite_name).collect(), chosen.unsupported))
+    }
+
+    const TLS13: [&str; 3] = ["TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"];
+
+    #[test]
+    fn suites_have_go_s_names_and_those_of_tls_13_are_always_there() {
+        let (served, left_out) = suites("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_CBC_SHA").unwrap();
+        assert_eq!(served, [&TLS13[..], &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]].concat());
+        assert_eq!(left_out, ["TLS_RSA_WITH_AES_128_CBC_SHA"]);
+        let (served, _) = suites("TLS_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305").unwrap();
+        assert_eq!(served, [&TLS13[..], &["TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"]].concat());
+    }
+
+    #[test]
+    fn unknown_suites_are_named_beside_the_known() {
+        let error = suites("TLS_FOO,TLS_AES_128_GCM_SHA256,TLS13_AES_128_GCM_SHA256").unwrap_err();
+        assert!(error.starts_with("cipher suite TLS_FOO, TLS13_AES_128_GCM_SHA256 does not exist; known"), "{error}");
+        assert!(error.contains("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"), "{error}");
+    }
+
+    #[test]
+    fn groups_have_iana_s_numbers() {
+        let groups = |numbers: &[i32]| {
+            let chosen = key_exchanges(numbers)?;
+            let served = chosen.supported.iter().map(|group| u16::from(group.name())).collect::<Vec<_>>();
+            Ok::<_, String>((served, chosen.unsupported))
+        };
+        assert_eq!(groups(&[]), Ok((vec![], vec![])));
+        assert_eq!(groups(&[23, 29]), Ok((vec![23, 29], vec![])));
+        assert_eq!(groups(&[4588, 24]), Ok((vec![24], vec!["4588".to_owned()])));
+        for (numbers, error) in [
+            (&[29, 23, 29][..], "duplicate curve preference 29"),
+            (&[1], "curve preference 1 is unknown"),
+            (&[-1], "curve preference -1 is unknown"),
+            (&[25], "none of these curves is supported; supported are 29 (X25519)"),
+        ] {
+            let found = groups(numbers).unwrap_err();
+            assert!(found.starts_with(error), "{found}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `/healthz`, `/livez`, `/readyz`: the texts are upstream's, since scripts read them.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use axum::{
+    Router,
+    extract::{Path, Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use super::{metrics::HealthSlis, not_found};
+use crate::runtime::health::{Check, CheckKind, Health};
+
+/// The pages about health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HealthEndpoint {
+    /// All that upstream shows there: the lease, and each controller.
+    Healthz,
+    /// The process and its lease.
+    Livez,
+    /// Everything.
+    Readyz,
+}
+
+impl HealthEndpoint {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Healthz => "healthz",
+            Self::Livez => "livez",
+            Self::Readyz => "readyz",
+        }
+    }
+
+    fn shows(self, kind: CheckKind) -> bool {
+        match self {
+            Self::Healthz => kind != CheckKind::Ready,
+            Self::Livez => kind == CheckKind::Live,
+            Self::Readyz => true,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct HealthState {
+    health: Health,
+    slis: HealthSlis,
+}
+
+impl HealthState {
+    fn checks(&self, page: HealthEndpoint) -> Vec<Check> {
+        let mut checks = self.health.checks();
+        checks.retain(|check| page.shows(check.kind()));
+        checks
+    }
+}
+
+pub(super) fn routes(health: Health, slis: HealthSlis) -> Router {
+    let asked = HealthState { health, slis };
+    [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz]
+        .into_iter()
+        .fold(Router::new(), |router, page| {
+            let all = async move |State(asked): State<HealthState>, Query(query): Query<Vec<(String, String)>>| {
+                respond(page, &asked, &query)
+            };
+            let one = async move |State(asked): State<HealthState>, Path(name): Path<String>| {
+                respond_single(page, &asked, &name)
+            };
+            let path = format!("/{}", page.name());
+            router.route(&path, get(all)).route(&format!("{path}/{{check}}"), get(one))
+        })
+        .with_state(asked)
+}
+
+/// What one check said.
+struct CheckResult {
+    name: String,
+    outcome: CheckOutcome,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum CheckOutcome {
+    Good,
+    Excluded,
+    Degraded(String),
+    Failed,
+}
+
+fn respond(page: HealthEndpoint, asked: &HealthState, query: &[(String, String)]) -> Response {
+    let verbose = query.iter().any(|(key, _)| key == "verbose");
+    let excluded: BTreeSet<&str> =
+        query.iter().filter(|(key, _)| key == "exclude").map(|(_, value)| value.as_str()).collect();
+    let mut said = Vec::new();
+    for check in asked.checks(page) {
+        let outcome =
+            if excluded.contains(check.name()) { CheckOutcome::Excluded } else { run_check(page, asked, &check) };
+        said.push(CheckResult { name: check.name().to_owned(), outcome });
+    }
+    if said.is_empty() {
+        // As upstream: that there is an answer is one.
+        said.push(CheckResult { name: "ping".to_owned(), outcome: CheckOutcome::Good });
+    }
+    let unknown: Vec<_> = excluded
+        .iter()
+        .filter(|name| said.iter().all(|said| said.name != **name))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    let (status, text) = render(page, &said, &unknown, verbose);
+    (status, text).into_response()
+}
+
+/// Asks one check and counts what decides.
+fn run_check(page: HealthEndpoint, asked: &HealthState, check: &Check) -> CheckOutcome {
+    let result = check.run();
+    if check.kind() == CheckKind::Progress {
+        return result.err().map_or(CheckOutcome::Good, CheckOutcome::Degraded);
+    }
+    asked.slis.observe(check.name(), page.name(), result.is_ok());
+    match result {
+        Ok(()) => CheckOutcome::Good,
+        Err(why) => {
+            // The page is open to everybody, the log is not.
+            tracing::warn!(check = check.name(), page = page.name(), why, "health check failed");
+            CheckOutcome::Failed
+        }
+    }
+}
+
+fn render(page: HealthEndpoint, said: &[CheckResult], unknown: &[String], verbose: bool) -> (StatusCode, String) {
+    let mut text = String::new();
+    for CheckResult { name, outcome } in said {
+        let _ = match outcome {
+            CheckOutcome::Good => writeln!(text, "[+]{name} ok"),
+            CheckOutcome::Excluded => writeln!(text, "[+]{name} excluded: ok"),
+            CheckOutcome::Degraded(why) => writeln!(text, "[!]{name} degraded: {why}"),
+            CheckOutcome::Failed => writeln!(text, "[-]{name} failed: reason withheld"),
+        };
+    }
+    if !unknown.is_empty() {
+        let names = unknown.join(",");
+        let _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {names}");
+    }
+    if said.iter().any(|said| said.outcome == CheckOutcome::Failed) {
+        let _ = writeln!(text, "{} check failed", page.name());
+        return (StatusCode::INTERNAL_SERVER_ERROR, text);
+    }
+    if !verbose {
+        return (StatusCode::OK, "ok".to_owned());
+    }
+    let _ = writeln!(text, "{} check passed", page.name());
+    (StatusCode::OK, text)
+}
+
+/// One check by its name, with the reason, which is why these paths are not open to everybody.
+fn respond_single(page: HealthEndpoint, asked: &HealthState, name: &str) -> Response {
+    let checks = asked.checks(page);
+    let namesakes: Vec<_> = checks.iter().filter(|check| check.name() == name).collect();
+    if namesakes.is_empty() && !(checks.is_empty() && name == "ping") {
+        return not_found();
+    }
+    match namesakes.into_iter().try_for_each(Check::run) {
+        Ok(()) => "ok".into_response(),
+        Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n")).into_response(),
+    }
+}

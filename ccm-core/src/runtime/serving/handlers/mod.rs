@@ -1,0 +1,84 @@
+//! The pages.
+
+mod debug;
+mod health;
+mod metrics;
+mod zpages;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::{HeaderValue, StatusCode, header},
+    middleware::{from_fn_with_state, map_response},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use jiff::Timestamp;
+use prometheus::Registry;
+use tokio::time::Instant;
+
+use super::auth_filter::{self, AuthFilter};
+use crate::{
+    config::{Config, Product},
+    runtime::health::Health,
+    telemetry::logging::Verbosity,
+};
+
+/// What the pages show.
+#[derive(Debug)]
+pub struct Handlers {
+    product: Product,
+    config: Config,
+    registry: Registry,
+    health: Health,
+    verbosity: Verbosity,
+    started: (Timestamp, Instant),
+}
+
+impl Handlers {
+    /// Makes the pages of a process that starts now.
+    pub fn new(product: Product, config: Config, registry: Registry, health: Health, verbosity: Verbosity) -> Self {
+        Self { product, config, registry, health, verbosity, started: (Timestamp::now(), Instant::now()) }
+    }
+
+    /// Makes the service: these pages and more of them, all behind the door.
+    ///
+    /// # Errors
+    /// When the metrics of the health checks cannot be made.
+    pub fn router(self, door: AuthFilter, more: Router) -> prometheus::Result<Router> {
+        let mut paths = vec!["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
+        let profiling = self.config.debugging.profiling;
+        if profiling {
+            paths.insert(1, "/debug");
+        }
+        let slis = metrics::HealthSlis::new()?;
+        let configz = self.config.configz(&self.product.controllers).to_string();
+        let zpages = zpages::ProcessInfo::new(&self.product, &self.config, self.started, &paths);
+        let mut router = Router::new()
+            .merge(health::routes(self.health, slis.clone()))
+            .merge(metrics::routes(self.registry, slis))
+            .merge(zpages::routes(Arc::new(zpages)))
+            .route("/configz", get(async move || ([(header::CONTENT_TYPE, "application/json")], configz.clone())));
+        if profiling {
+            router = router.merge(debug::routes(self.verbosity));
+        }
+        Ok(router
+            .merge(more)
+            .fallback(async || not_found())
+            .layer(from_fn_with_state(door, auth_filter::authorize))
+            .layer(map_response(with_headers)))
+    }
+}
+
+fn not_found() -> Response {
+    (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
+}
+
+/// No answer is to be kept or guessed about.
+async fn with_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+    response
+}

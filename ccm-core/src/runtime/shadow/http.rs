@@ -1,0 +1,121 @@
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::{Difference, NotCompared, ShadowReport, Summary};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ShadowResponse {
+    summary: Summary,
+    differences: Vec<Difference>,
+    not_compared: Vec<NotCompared>,
+}
+
+/// Serves what stands at `/shadow`: as JSON, or as the lines that are printed to a reader that accepts `text/plain`
+/// before JSON.
+pub fn routes(board: Arc<Mutex<ShadowReport>>) -> Router {
+    Router::new().route("/shadow", get(shadow)).with_state(board)
+}
+
+async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMap) -> Response {
+    // What is shown is taken under the lock, and made into an answer after it.
+    if wants_text(&headers) {
+        let lines = board.lock().lines();
+        let mut text = lines.join("\n");
+        text.push('\n');
+        return text.into_response();
+    }
+    let page = {
+        let board = board.lock();
+        let (differences, not_compared) =
+            (board.differences().cloned().collect(), board.uncompared().cloned().collect());
+        ShadowResponse { summary: board.summary(), differences, not_compared }
+    };
+    Json(page).into_response()
+}
+
+/// Who takes anything gets JSON.
+fn wants_text(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kinds = accept.split(',').filter_map(|entry| entry.split(';').next()).map(str::trim);
+    kinds.into_iter().find(|kind| ["text/plain", "application/json", "*/*"].contains(kind)) == Some("text/plain")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use http::Request;
+    use http_body_util::BodyExt;
+    use tokio::time::Instant;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::runtime::shadow::{DryRunFindings, ObjectKind};
+
+    async fn get(accept: Option<&str>) -> (String, String) {
+        let mut board = ShadowReport::new(Duration::ZERO);
+        let difference = Difference {
+            kind: ObjectKind::Route,
+            object: "10.244.1.0/24".to_owned(),
+            part: "target".to_owned(),
+            controller: "node-route-controller",
+            current: Some("none".to_owned()),
+            desired: "n1".to_owned(),
+            why: "it is missing".to_owned(),
+        };
+        board.update(vec![DryRunFindings {
+            compared: vec![("routes", 4)],
+            differences: vec![(difference, Instant::now())],
+            ..DryRunFindings::default()
+        }]);
+        let mut request = Request::get("/shadow");
+        if let Some(accept) = accept {
+            request = request.header("accept", accept);
+        }
+        let pages = routes(Arc::new(Mutex::new(board)));
+        let answer = pages.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (kind, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_page_is_json() {
+        for accept in [None, Some("*/*"), Some("application/json, text/plain"), Some("text/html, */*;q=0.8")] {
+            let (kind, body) = get(accept).await;
+            assert_eq!(kind, "application/json", "{accept:?}");
+            let page: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let expected = serde_json::json!({
+                "summary": {"compared": {"routes": 4}, "differences": 1, "notCompared": 0, "settling": 0},
+                "differences": [{
+                    "kind": "Route", "object": "10.244.1.0/24", "part": "target", "controller": "node-route-controller",
+                    "is": "none", "wouldBe": "n1", "why": "it is missing",
+                }],
+                "notCompared": [],
+            });
+            assert_eq!(page, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_page_is_text_for_those_who_want_that() {
+        for accept in ["text/plain", "text/plain;q=0.9, */*"] {
+            let (kind, body) = get(Some(accept)).await;
+            assert!(kind.starts_with("text/plain"), "{kind}");
+            let expected = "difference: Route 10.244.1.0/24: target: none -> n1 (node-route-controller: it is missing)\n\
+                            1 difference: 4 routes compared\n";
+            assert_eq!(body, expected);
+        }
+    }
+}

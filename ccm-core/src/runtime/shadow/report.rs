@@ -1,0 +1,254 @@
+//! What differs, once it has stood for a while.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{Difference, DryRunFindings, NotCompared, ObjectKind, Verdict};
+
+type Key = (ObjectKind, String, String, &'static str);
+
+/// All differences. One that a leader removes within seconds, as with a node that has just joined, is never shown.
+#[derive(Debug)]
+pub struct ShadowReport {
+    settle: Duration,
+    differences: StableItems<Difference>,
+    uncompared: StableItems<NotCompared>,
+    compared: BTreeMap<&'static str, usize>,
+    unsettled_objects: BTreeSet<Object>,
+    awaited: PendingVerdict,
+    told: bool,
+}
+
+/// An object, by its name.
+type Object = (ObjectKind, String);
+
+/// What has to settle before there is a verdict: what was pending when everything had been compared once, as long as it is.
+/// What begins to differ later is another matter, or a cluster in which nodes join all the time would never get one.
+#[derive(Debug)]
+enum PendingVerdict {
+    /// Not everything was compared yet.
+    Everything,
+    /// These.
+    Objects(BTreeSet<Object>),
+}
+
+/// How many objects were compared, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// Objects that were compared, by kind.
+    pub compared: BTreeMap<&'static str, usize>,
+    /// Differences that stand.
+    pub differences: usize,
+    /// Objects that could not be compared for a while.
+    pub not_compared: usize,
+    /// Differences and doubts that have not stood long enough to be shown.
+    pub settling: usize,
+}
+
+impl ShadowReport {
+    /// Makes an empty one. What does not stand for `settle` is not shown.
+    pub fn new(settle: Duration) -> Self {
+        let (differences, uncompared) = (StableItems::default(), StableItems::default());
+        let (compared, unsettled_objects) = (BTreeMap::new(), BTreeSet::new());
+        Self {
+            settle,
+            differences,
+            uncompared,
+            compared,
+            unsettled_objects,
+            awaited: PendingVerdict::Everything,
+            told: false,
+        }
+    }
+
+    /// Takes what all controllers know now. Returns what is to be told: what is new, what is gone, and the sum.
+    pub(super) fn update(&mut self, found: Vec<DryRunFindings>) -> Vec<String> {
+        self.unsettled_objects = found.iter().flat_map(|findings| findings.unsettled.iter().cloned()).collect();
+        self.compared.clear();
+        let (mut differences, mut uncompared) = (BTreeMap::new(), BTreeMap::new());
+        for findings in found {
+            for (what, count) in findings.compared {
+                // Two controllers may look at the same objects.
+                let most = self.compared.entry(what).or_default();
+                *most = count.max(*most);
+            }
+            differences.extend(findings.differences.into_iter().map(|(item, at)| (item.key(), (item, at))));
+            uncompared.extend(findings.uncompared.into_iter().map(|(item, at)| (item.key(), (item, at))));
+        }
+        let (settle, differs) = (self.settle, self.differences.update(differences, self.settle));
+        let unknown = self.uncompared.update(uncompared, settle);
+        let mut lines: Vec<String> = differs.new.iter().map(|item| format!("difference: {item}")).collect();
+        lines.extend(differs.removed.iter().map(|item| format!("resolved: {item}")));
+        lines.extend(unknown.new.iter().map(|item| format!("not compared: {item}")));
+        lines.extend(unknown.removed.iter().map(|item| format!("compared again: {item}")));
+        self.drop_settled();
+        let first = !self.told && self.is_settled();
+        self.told |= first;
+        if !lines.is_empty() || first {
+            lines.push(self.summary().to_string());
+        }
+        lines
+    }
+
+    /// Takes off the list what is not pending any more.
+    fn drop_settled(&mut self) {
+        let settle = self.settle;
+        let differences = self.differences.pending(settle).map(|item| (item.kind, item.object.clone()));
+        let uncompared = self.uncompared.pending(settle).map(|item| (item.kind, item.object.clone()));
+        let mut pending: BTreeSet<Object> =
+            differences.chain(uncompared).chain(self.unsettled_objects.iter().cloned()).collect();
+        match &mut self.awaited {
+            // Of a whole kind nothing is known: what differs there may come to light when it is compared after all.
+            PendingVerdict::Everything if pending.iter().any(|(_, name)| name.is_empty()) => {}
+            PendingVerdict::Everything => self.awaited = PendingVerdict::Objects(pending),
+            PendingVerdict::Objects(objects) => objects.retain(|object| pending.remove(object)),
+        }
+    }
+
+    /// Tells whether nothing is pending that has to be waited for.
+    fn is_settled(&self) -> bool {
+        matches!(&self.awaited, PendingVerdict::Objects(objects) if objects.is_empty())
+    }
+
+    /// Returns what came of it, once everything was compared and what was found then has stood or vanished.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let Summary { differences, not_compared, .. } = self.summary();
+        self.is_settled().then_some(match (differences, not_compared) {
+            // Where no controller runs nothing is agreed upon.
+            (0, 0) if self.compared.is_empty() => Verdict::Incomplete,
+            (0, 0) => Verdict::Same,
+            (0, _) => Verdict::Incomplete,
+            (_, _) => Verdict::Different,
+        })
+    }
+
+    /// Returns the differences that stand, in order.
+    pub fn differences(&self) -> impl Iterator<Item = &Difference> {
+        self.differences.settled(self.settle)
+    }
+
+    /// Returns what could not be compared for a while, in order.
+    pub fn uncompared(&self) -> impl Iterator<Item = &NotCompared> {
+        self.uncompared.settled(self.settle)
+    }
+
+    /// Counts.
+    pub fn summary(&self) -> Summary {
+        let (differences, not_compared) = (self.differences().count(), self.uncompared().count());
+        let settling = self.differences.entries.len() + self.uncompared.entries.len() - differences - not_compared
+            + self.unsettled_objects.len();
+        Summary { compared: self.compared.clone(), differences, not_compared, settling }
+    }
+
+    /// Returns everything that stands as text: a line for each, and the sum.
+    pub fn lines(&self) -> Vec<String> {
+        let differences = self.differences().map(|item| format!("difference: {item}"));
+        let uncompared = self.uncompared().map(|item| format!("not compared: {item}"));
+        differences.chain(uncompared).chain([self.summary().to_string()]).collect()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.differences {
+            0 => write!(f, "no differences: ")?,
+            1 => write!(f, "1 difference: ")?,
+            more => write!(f, "{more} differences: ")?,
+        }
+        let count = |(what, count): (&&str, &usize)| match count {
+            1 => format!("1 {}", what.trim_end_matches('s')),
+            count => format!("{count} {what}"),
+        };
+        let counts: Vec<String> = self.compared.iter().map(count).collect();
+        match counts.is_empty() {
+            true => write!(f, "nothing compared")?,
+            false => write!(f, "{} compared", counts.join(", "))?,
+        }
+        if self.not_compared > 0 {
+            write!(f, ", {} not compared", self.not_compared)?;
+        }
+        if self.settling > 0 {
+            write!(f, ", {} not settled yet", self.settling)?;
+        }
+        Ok(())
+    }
+}
+
+/// Items by what they are about, and since when each is there.
+#[derive(Debug)]
+struct StableItems<T> {
+    entries: BTreeMap<Key, StableItem<T>>,
+}
+
+#[derive(Debug)]
+struct StableItem<T> {
+    item: T,
+    first: Instant,
+    last: Instant,
+    told: bool,
+}
+
+impl<T> Default for StableItems<T> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new() }
+    }
+}
+
+impl<T> StableItem<T> {
+    fn is_settled(&self, settle: Duration) -> bool {
+        self.last.duration_since(self.first) >= settle
+    }
+}
+
+/// What changed among the items that stand, in order.
+struct StableChanges<T> {
+    new: Vec<T>,
+    removed: Vec<T>,
+}
+
+impl<T: Clone + PartialEq> StableItems<T> {
+    /// Takes all items there are, with the time at which each was last seen.
+    fn update(&mut self, mut items: BTreeMap<Key, (T, Instant)>, settle: Duration) -> StableChanges<T> {
+        let (mut new, mut gone) = (Vec::new(), Vec::new());
+        let known: BTreeSet<Key> = self.entries.keys().chain(items.keys()).cloned().collect();
+        for key in known {
+            let Some((item, at)) = items.remove(&key) else {
+                gone.extend(self.entries.remove(&key).filter(|entry| entry.told).map(|entry| entry.item));
+                continue;
+            };
+            let entry = self.entries.entry(key).or_insert_with(|| StableItem {
+                item: item.clone(),
+                first: at,
+                last: at,
+                told: false,
+            });
+            entry.last = at;
+            let changed = entry.item != item;
+            entry.item = item;
+            if entry.is_settled(settle) && (changed || !entry.told) {
+                entry.told = true;
+                new.push(entry.item.clone());
+            }
+        }
+        StableChanges { new, removed: gone }
+    }
+
+    fn pending(&self, settle: Duration) -> impl Iterator<Item = &T> {
+        self.entries.values().filter(move |entry| !entry.is_settled(settle)).map(|entry| &entry.item)
+    }
+
+    fn settled(&self, settle: Duration) -> impl Iterator<Item = &T> {
+        self.entries.values().filter(move |entry| entry.is_settled(settle)).map(|entry| &entry.item)
+    }
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -1,0 +1,263 @@
+//! What the framework does about each error of AWS.
+
+use std::time::Duration;
+
+use ccm_core::provider::{CloudError, ErrorKind, Op};
+
+use crate::api::{AwsError, AwsErrorCause};
+
+/// How long to wait for somebody to change what AWS refuses.
+const USER_ERROR: Duration = Duration::from_secs(600);
+/// How long to wait for a quota.
+const QUOTA: Duration = Duration::from_secs(300);
+/// How long to wait for a permission.
+const PERMISSION: Duration = Duration::from_secs(60);
+/// After this time a call comes back that had to wait too long for others.
+const LOCK_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Event reasons beside the framework's own.
+pub mod reason {
+    /// AWS does not allow the request: credentials or policy.
+    pub const PERMISSION: &str = "AWSPermissionDenied";
+    /// A quota of the account is used up.
+    pub const QUOTA: &str = "AWSQuotaExceeded";
+    /// AWS refuses what the object asks for.
+    pub const REFUSED: &str = "AWSRequestRefused";
+    /// Our own budget of requests is used up.
+    pub const BUDGET: &str = "AWSRequestBudget";
+}
+
+/// What a code means, whatever was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorClass {
+    /// Requests come too fast.
+    Throttled,
+    /// The object is not there.
+    Absent,
+    /// AWS refuses what was asked for.
+    User,
+    /// A quota is used up.
+    Quota,
+    /// Something else is going on with the object.
+    Conflict,
+    /// Credentials or policy.
+    Permission,
+    /// Anything else.
+    Other,
+}
+
+impl ErrorClass {
+    /// Reads a code as on the wire.
+    // length: one table
+    pub(crate) fn of(code: &str) -> Self {
+        match code {
+            "RequestLimitExceeded"
+            | "Throttling"
+            | "ThrottlingException"
+            | "ThrottledException"
+            | "RequestThrottled"
+            | "RequestThrottledException"
+            | "TooManyRequestsException"
+            | "SlowDown"
+            | "BandwidthLimitExceeded"
+            | "EC2ThrottledException" => Self::Throttled,
+            // `PriorRequestNotComplete` is about one object, which is busy, and not about the rate.
+            "ResourceInUse"
+            | "DependencyViolation"
+            | "PriorRequestNotComplete"
+            | "DuplicateListener"
+            | "OperationNotPermitted"
+            | "IncorrectState"
+            | "InvalidState" => Self::Conflict,
+            "LoadBalancerNotFound"
+            | "TargetGroupNotFound"
+            | "ListenerNotFound"
+            | "InvalidGroup.NotFound"
+            | "InvalidInstanceID.NotFound"
+            | "InvalidRoute.NotFound"
+            | "InvalidRouteTableID.NotFound" => Self::Absent,
+            "CertificateNotFound"
+            | "SSLPolicyNotFound"
+            | "UnsupportedProtocol"
+            | "IncompatibleProtocols"
+            | "AllocationIdNotFound"
+            | "InvalidAllocationID.NotFound"
+            | "InvalidSubnet"
+            | "SubnetNotFound"
+            | "InvalidSubnetID.NotFound"
+            | "AvailabilityZoneNotSupported"
+            | "InvalidScheme"
+            | "InvalidSecurityGroup"
+            | "InvalidConfigurationRequest"
+            | "ValidationError"
+            | "DuplicateTagKeys"
+            | "InvalidTarget"
+            | "DuplicateLoadBalancerName"
+            | "DuplicateTargetGroupName"
+            | "InvalidLoadBalancerAction"
+            | "InvalidParameterValue"
+            | "InvalidParameterCombination"
+            | "InvalidParameter"
+            | "InvalidInstanceID.Malformed"
+            | "InvalidInstanceID"
+            | "InvalidPrefixListId.NotFound" => Self::User,
+            "TooManyLoadBalancers"
+            | "TooManyTargetGroups"
+            | "TooManyListeners"
+            | "TooManyTargets"
+            | "TooManyRegistrationsForTargetId"
+            | "TooManyCertificates"
+            | "TooManyTags"
+            | "TooManyUniqueTargetGroupsPerLoadBalancer"
+            | "TargetGroupAssociationLimit"
+            | "RulesPerSecurityGroupLimitExceeded"
+            | "SecurityGroupLimitExceeded"
+            | "SecurityGroupsPerInterfaceLimitExceeded"
+            | "RouteLimitExceeded"
+            | "TagLimitExceeded" => Self::Quota,
+            "AccessDenied"
+            | "AccessDeniedException"
+            | "UnauthorizedOperation"
+            | "AuthFailure"
+            | "OptInRequired"
+            | "InvalidClientTokenId"
+            | "UnrecognizedClientException"
+            | "SignatureDoesNotMatch"
+            | "ExpiredToken"
+            | "ExpiredTokenException"
+            | "RequestExpired" => Self::Permission,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl From<AwsError> for CloudError {
+    fn from(error: AwsError) -> Self {
+        let (code, request_id) = match &error.cause {
+            AwsErrorCause::Response { code, request_id, .. } => (code, request_id),
+            AwsErrorCause::NotSent(refused) => return refused.clone(),
+            AwsErrorCause::RateLimited(after) => {
+                let spent = Self::new(ErrorKind::Throttled, error.to_string());
+                return spent.with_retry_after(*after).with_reason(reason::BUDGET);
+            }
+            AwsErrorCause::NoResponse(cause) => return Self::transient(error.to_string()).with_source(cause.clone()),
+        };
+        let new = |kind| Self::new(kind, error.to_string());
+        let cloud = match ErrorClass::of(code) {
+            ErrorClass::Throttled => new(ErrorKind::Throttled),
+            ErrorClass::Absent => new(ErrorKind::NotFound),
+            ErrorClass::Conflict => new(ErrorKind::Conflict),
+            ErrorClass::User => new(ErrorKind::InvalidInput).with_retry_after(USER_ERROR).with_reason(reason::REFUSED),
+            ErrorClass::Quota => new(ErrorKind::QuotaExceeded).with_retry_after(QUOTA).with_reason(reason::QUOTA),
+            ErrorClass::Permission => Self::new(ErrorKind::Denied, denied(&error))
+                .with_retry_after(PERMISSION)
+                .with_reason(reason::PERMISSION),
+            ErrorClass::Other => new(ErrorKind::Transient),
+        };
+        match request_id {
+            Some(id) => cloud.with_request_id(&**id),
+            None => cloud,
+        }
+    }
+}
+
+/// Returns when a request may be sent that our own budget kept back; `None` for every other error. AWS did not see it, so
+/// that nothing is in doubt.
+pub(crate) fn rate_limit_delay(error: &CloudError) -> Option<Duration> {
+    error.retry_after().filter(|_| error.reason() == Some(reason::BUDGET))
+}
+
+/// Waits for what another call has in its hands, such as a lock, as long as this call may still wait. Then it has to come
+/// back, as when our own budget keeps a request back.
+///
+/// # Errors
+/// What [`rate_limit_delay`] knows.
+pub(crate) async fn wait_in_line<T>(op: &Op, wait: impl Future<Output = T>) -> Result<T, CloudError> {
+    let waited = op.wait_shared(tokio::time::timeout(op.remaining_sleep(), wait)).await;
+    waited.map_err(|_| {
+        let error = CloudError::new(ErrorKind::Throttled, "others change the same object at the moment");
+        error.with_retry_after(LOCK_RETRY_DELAY).with_reason(reason::BUDGET)
+    })
+}
+
+/// Names the action that a policy has to allow.
+fn denied(error: &AwsError) -> String {
+    match error.action {
+        Some(action) => {
+            format!("{error} (the credentials need {}:{})", action.service().iam_prefix(), action.name())
+        }
+        None => error.to_string(),
+    }
+}
+
+/// The same error in other words.
+pub(crate) fn with_message(error: &CloudError, text: String) -> CloudError {
+    let mut new = CloudError::new(error.kind(), text);
+    if let Some(after) = error.retry_after() {
+        new = new.with_retry_after(after);
+    }
+    if let Some(reason) = error.reason() {
+        new = new.with_reason(reason);
+    }
+    match error.request_id() {
+        Some(id) => new.with_request_id(id),
+        None => new,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Action;
+
+    fn cloud(code: &str) -> CloudError {
+        AwsError::response(Action::CreateLoadBalancer, 400, code, "no").into()
+    }
+
+    #[test]
+    fn each_class_of_codes_has_its_kind_and_its_wait() {
+        let cases = [
+            ("RequestLimitExceeded", ErrorKind::Throttled, None, None),
+            ("ThrottlingException", ErrorKind::Throttled, None, None),
+            ("LoadBalancerNotFound", ErrorKind::NotFound, None, None),
+            ("CertificateNotFound", ErrorKind::InvalidInput, Some(600), Some(reason::REFUSED)),
+            ("TooManyLoadBalancers", ErrorKind::QuotaExceeded, Some(300), Some(reason::QUOTA)),
+            ("RulesPerSecurityGroupLimitExceeded", ErrorKind::QuotaExceeded, Some(300), Some(reason::QUOTA)),
+            ("DependencyViolation", ErrorKind::Conflict, None, None),
+            ("PriorRequestNotComplete", ErrorKind::Conflict, None, None),
+            ("UnauthorizedOperation", ErrorKind::Denied, Some(60), Some(reason::PERMISSION)),
+            ("InternalError", ErrorKind::Transient, None, None),
+            ("SomethingNew", ErrorKind::Transient, None, None),
+        ];
+        for (code, kind, wait, reason) in cases {
+            let error = cloud(code);
+            assert_eq!(error.kind(), kind, "{code}");
+            assert_eq!(error.retry_after(), wait.map(Duration::from_secs), "{code}");
+            assert_eq!(error.reason(), reason, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_missing_permission_names_the_iam_action() {
+        assert_eq!(
+            cloud("AccessDenied").to_string(),
+            "CreateLoadBalancer: AccessDenied: no (the credentials need elasticloadbalancing:CreateLoadBalancer)"
+        );
+    }
+
+    #[test]
+    fn a_missing_answer_keeps_its_cause_once() {
+        let error = AwsError::no_response(Action::DescribeVpcs, "connection reset");
+        assert_eq!(CloudError::from(error).chain(), "DescribeVpcs: no answer: connection reset");
+    }
+
+    #[test]
+    fn an_exhausted_budget_says_when_to_come_back() {
+        let fault = AwsErrorCause::RateLimited(Duration::from_secs(7));
+        let error = CloudError::from(AwsError { action: Some(Action::RegisterTargets), cause: fault });
+        assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Throttled, Some(Duration::from_secs(7))));
+        assert_eq!(rate_limit_delay(&error), Some(Duration::from_secs(7)));
+        let throttled = AwsError::response(Action::RegisterTargets, 400, "ThrottlingException", "no");
+        assert_eq!(rate_limit_delay(&CloudError::from(throttled).with_retry_after(Duration::from_secs(7))), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! Budgets: how often each kind of request may be sent, so that the account's own limits are not used up by one program.
+
+use std::time::Duration;
+
+use ccm_core::provider::Op;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::{
+    api::{Action, RequestClass, Service},
+    config::{Limits, Rate},
+};
+
+/// How long a budget is halved after AWS said that requests come too fast.
+const HALVED_FOR: Duration = Duration::from_secs(30);
+
+/// A kind of request that AWS counts together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestKind {
+    Ec2Read,
+    Ec2Write,
+    Topology,
+    ElbRead,
+    ElbRegister,
+    ElbWrite,
+}
+
+impl RequestKind {
+    fn of(action: Action) -> Self {
+        match (action, action.service(), action.class()) {
+            (Action::DescribeInstanceTopology, ..) => Self::Topology,
+            (Action::RegisterTargets | Action::DeregisterTargets, ..) => Self::ElbRegister,
+            (_, Service::Ec2, RequestClass::Read) => Self::Ec2Read,
+            (_, Service::Ec2, RequestClass::Write) => Self::Ec2Write,
+            (_, Service::Elb | Service::Classic, RequestClass::Read) => Self::ElbRead,
+            (_, Service::Elb | Service::Classic, RequestClass::Write) => Self::ElbWrite,
+        }
+    }
+}
+
+/// One token bucket for each kind of request.
+#[derive(Debug)]
+pub(super) struct RateLimiters {
+    buckets: [Mutex<TokenBucket>; 6],
+}
+
+impl RateLimiters {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let Limits { ec2_read, ec2_write, topology, elb_read, elb_register, elb_write } = limits;
+        let rates = [ec2_read, ec2_write, topology, elb_read, elb_register, elb_write];
+        Self { buckets: rates.map(|rate| Mutex::new(TokenBucket::new(*rate))) }
+    }
+
+    /// Waits for the turn of a request.
+    ///
+    /// # Errors
+    /// How long it would have to wait, when that is longer than the call may still sleep; then it has no turn.
+    ///
+    /// # Cancellation
+    /// A turn that was waited for is lost.
+    pub(super) async fn acquire(&self, op: &Op, action: Action) -> Result<(), Duration> {
+        let wait = self.bucket(action).lock().take(Instant::now(), op.remaining_sleep())?;
+        if op.sleep(wait).await { Ok(()) } else { Err(wait) }
+    }
+
+    /// Halves the rate of this kind for a while.
+    pub(super) fn halve_rate(&self, action: Action) {
+        self.bucket(action).lock().halve(Instant::now());
+    }
+
+    fn bucket(&self, action: Action) -> &Mutex<TokenBucket> {
+        &self.buckets[RequestKind::of(action) as usize]
+    }
+}
+
+#[derive(Debug)]
+struct TokenBucket {
+    rate: Rate,
+    /// Fewer than none when turns were given that are not due yet.
+    tokens: f64,
+    /// When `tokens` was right; none before the first request.
+    at: Option<Instant>,
+    halved_until: Option<Instant>,
+}
+
+impl TokenBucket {
+    fn new(rate: Rate) -> Self {
+        Self { rate, tokens: f64::from(rate.burst), at: None, halved_until: None }
+    }
+
+    fn take(&mut self, now: Instant, longest: Duration) -> Result<Duration, Duration> {
+        self.fill(now);
+        let missing = 1.0 - self.tokens;
+        let wait =
+            if missing <= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(missing / self.current_rate(now)) };
+        if wait > longest {
+            return Err(wait);
+        }
+        self.tokens -= 1.0;
+        Ok(wait)
+    }
+
+    fn halve(&mut self, now: Instant) {
+        self.fill(now);
+        // What is left of the burst would only be refused as well.
+        self.tokens = self.tokens.min(0.0);
+        self.halved_until = Some(now + HALVED_FOR);
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let Some(at) = self.at.replace(now) else { return };
+        // The part of the time before the end of the halving counts half.
+        let elapsed = now.saturating_duration_since(at).as_secs_f64();
+        let slow = self.halved_until.map_or(0.0, |end| end.min(now).saturating_duration_since(at).as_secs_f64());
+        let gained = (elapsed - slow / 2.0) * self.rate.per_second;
+        self.tokens = (self.tokens + gained).min(f64::from(self.rate.burst));
+    }
+
+    fn current_rate(&self, now: Instant) -> f64 {
+        match self.halved_until {
+            Some(end) if end > now => self.rate.per_second / 2.0,
+            _ => self.rate.per_second,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccm_core::runtime::write_gate::WriteGate;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    fn op() -> Op {
+        Op::new("kubernetes", CancellationToken::new(), WriteGate::always_open())
+    }
+
+    fn limits(per_second: f64, burst: u32) -> Limits {
+        Limits { elb_write: Rate { per_second, burst }, ..Limits::default() }
+    }
+
+    async fn seconds(budgets: &RateLimiters) -> Result<u64, Duration> {
+        let before = Instant::now();
+        budgets.acquire(&op(), Action::CreateListener).await?;
+        Ok(before.elapsed().as_millis().div_ceil(10).try_into().unwrap_or(u64::MAX))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_goes_at_once_and_the_rest_at_its_rate() {
+        let budgets = RateLimiters::new(&limits(2.0, 3));
+        let waits = [0, 0, 0, 50, 50];
+        for wait in waits {
+            assert_eq!(seconds(&budgets).await, Ok(wait), "hundredths of a second");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_too_long_is_told_and_takes_no_turn() {
+        let budgets = RateLimiters::new(&limits(0.25, 1));
+        assert_eq!(seconds(&budgets).await, Ok(0));
+        for _ in 0..3 {
+            assert_eq!(seconds(&budgets).await, Err(Duration::from_secs(4)));
+        }
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(seconds(&budgets).await, Ok(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_of_one_call_are_waited_for_two_seconds_in_all() {
+        let (budgets, call) = (RateLimiters::new(&limits(1.0, 1)), op());
+        let before = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(budgets.acquire(&call, Action::CreateListener).await, Ok(()));
+        }
+        for _ in 0..3 {
+            assert_eq!(budgets.acquire(&call, Action::CreateListener).await, Err(Duration::from_secs(1)));
+        }
+        assert_eq!(before.elapsed(), Duration::from_secs(2));
+        assert_eq!(seconds(&budgets).await, Ok(100), "who was refused took no turn");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn throttling_halves_the_rate_for_half_a_minute() {
+        let budgets = RateLimiters::new(&limits(2.0, 20));
+        budgets.halve_rate(Action::DeleteListener);
+        assert_eq!(seconds(&budgets).await, Ok(100));
+        assert_eq!(seconds(&budgets).await, Ok(100));
+        tokio::time::advance(Duration::from_secs(31)).await;
+        for _ in 0..20 {
+            assert_eq!(seconds(&budgets).await, Ok(0));
+        }
+        assert_eq!(seconds(&budgets).await, Ok(50));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kinds_do_not_take_from_each_other() {
+        let budgets = RateLimiters::new(&limits(0.1, 1));
+        assert_eq!(seconds(&budgets).await, Ok(0));
+        for action in Action::ALL.iter().filter(|action| RequestKind::of(**action) != RequestKind::ElbWrite) {
+            if *action != Action::DescribeInstanceTopology {
+                assert_eq!(budgets.acquire(&op(), *action).await, Ok(()), "{action:?}");
+            }
+        }
+        assert!(seconds(&budgets).await.is_err());
+    }
+}

@@ -1,0 +1,265 @@
+//! From values of the right type to settings that make sense: what upstream checks late, or never, is checked here.
+
+use std::num::NonZeroU16;
+
+use ccm_core::{config::gcfg_keys::ConfigValue, k8s::IpFamily};
+
+use super::{
+    DefaultType, Limits, Rate, Role, ServiceOverride, Settings, SharedProbe, TypePattern, error::ConfigIssue,
+    keys::Global,
+};
+use crate::{api::elb::TargetType, environment::region_of_zone};
+
+/// Port of kube-proxy's health check.
+const PROBE_PORT: NonZeroU16 = NonZeroU16::new(10256).expect("not zero");
+/// Path of kube-proxy's health check.
+const PROBE_PATH: &str = "/healthz";
+/// Longest path of a health check.
+const MAX_PATH_LENGTH: usize = 1024;
+
+/// What there is to say about a configuration.
+#[derive(Debug, Default)]
+pub(super) struct ValidationReport {
+    /// What must be mended.
+    pub errors: Vec<ConfigIssue>,
+    /// What has no effect.
+    pub warnings: Vec<ConfigIssue>,
+}
+
+impl ValidationReport {
+    fn add_error<T>(&mut self, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.errors.push(issue_at(spot, message));
+    }
+
+    fn add_warning<T>(&mut self, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.warnings.push(issue_at(spot, message));
+    }
+
+    /// Notes what is wrong with a key, if anything is.
+    fn check_value<T, V>(&mut self, spot: &ConfigValue<T>, result: Result<V, impl Into<Box<str>>>) -> Option<V> {
+        result.map_err(|message| self.add_error(spot, message)).ok()
+    }
+
+    /// Reads an ID, if there is one.
+    fn id<T: for<'a> From<&'a str>>(&mut self, spot: &ConfigValue<String>, prefix: &str) -> Option<T> {
+        text(spot).and_then(|id| self.check_value(spot, checked_id(id, prefix)))
+    }
+}
+
+fn issue_at<T>(spot: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIssue {
+    ConfigIssue::at(spot.line.unwrap_or_default(), format!("[Global] {}", spot.key), message)
+}
+
+fn text(spot: &ConfigValue<String>) -> Option<&str> {
+    Some(spot.value.as_str()).filter(|text| !text.is_empty())
+}
+
+fn checked_id<T: for<'a> From<&'a str>>(id: &str, prefix: &str) -> Result<T, String> {
+    let rest = id.strip_prefix(prefix).unwrap_or_default();
+    match !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        true => Ok(id.into()),
+        false => Err(format!("{id:?} is not an ID of the form {prefix}…")),
+    }
+}
+
+/// Checks section `[Global]`.
+pub(super) fn settings(raw: &Global, overrides: Vec<ServiceOverride>, report: &mut ValidationReport) -> Settings {
+    let defaults = Settings::default();
+    let (cluster_id, cluster_tag) = cluster(raw, report);
+    Settings {
+        region: region(raw, report),
+        vpc: report.id(&raw.vpc, "vpc-"),
+        subnet: report.id(&raw.subnet, "subnet-"),
+        route_tables: route_tables(raw, report),
+        role: role(raw, report),
+        cluster_id,
+        cluster_tag,
+        disable_security_group_ingress: raw.disable_ingress.value,
+        protected_security_group: report.id(&raw.elb_group, "sg-"),
+        node_ip_families: families(raw, report).unwrap_or(defaults.node_ip_families),
+        shared_health_probe: probe(raw, report),
+        topology_types: topology(raw, report).unwrap_or_default(),
+        managed_security_groups: managed_groups(raw, report),
+        default_type: default_type(raw, report),
+        claim_external: raw.claim_external.value,
+        classes: classes(raw, report),
+        default_target_type: target_type(raw, report),
+        backend_security_group: backend_group(raw, report),
+        shared_backend_security_group: raw.shared_group.value,
+        drift_check_interval: raw.drift_interval.value.unwrap_or(defaults.drift_check_interval),
+        overrides,
+        limits: limits(raw),
+        warnings: Vec::new(),
+    }
+}
+
+fn region(raw: &Global, report: &mut ValidationReport) -> Option<Box<str>> {
+    let region = text(&raw.region).and_then(|region| {
+        let well_formed = region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let checked =
+            well_formed.then(|| region.into()).ok_or_else(|| format!("{region:?} is not the name of a region"));
+        report.check_value(&raw.region, checked)
+    });
+    match text(&raw.zone) {
+        Some(zone) => report.check_value(&raw.zone, region_of_zone(zone)),
+        None => region,
+    }
+}
+
+fn route_tables(raw: &Global, report: &mut ValidationReport) -> Vec<crate::api::RouteTableId> {
+    let spot = &raw.route_tables;
+    let ids = spot.value.iter().filter(|id| !id.is_empty());
+    ids.filter_map(|id| report.check_value(spot, checked_id(id, "rtb-"))).collect()
+}
+
+fn role(raw: &Global, report: &mut ValidationReport) -> Option<Role> {
+    let Some(arn) = text(&raw.role) else {
+        if text(&raw.source).is_some() {
+            report.add_warning(&raw.source, "has no effect without RoleARN");
+        }
+        return None;
+    };
+    let account = report.check_value(&raw.role, account_of(arn))?;
+    Some(Role { arn: arn.into(), account: account.into(), source: text(&raw.source).map(Into::into) })
+}
+
+/// Returns the account of a role's ARN.
+fn account_of(arn: &str) -> Result<&str, String> {
+    let parts: Vec<&str> = arn.splitn(6, ':').collect();
+    match parts[..] {
+        ["arn", _, _, _, account, _] if !account.is_empty() => Ok(account),
+        _ => Err(format!("incorrect ARN format for role {arn}")),
+    }
+}
+
+fn cluster(raw: &Global, report: &mut ValidationReport) -> (Option<Box<str>>, Option<Box<str>>) {
+    let (id, tag) = (text(&raw.cluster_id), text(&raw.cluster_tag));
+    if let (Some(id), Some(tag)) = (id, tag)
+        && id != tag
+    {
+        report.add_error(&raw.cluster_tag, format!("clusterID tags did not match: {id:?} vs {tag:?}"));
+    }
+    (id.map(Into::into), tag.map(Into::into))
+}
+
+fn families(raw: &Global, report: &mut ValidationReport) -> Option<Vec<IpFamily>> {
+    let spot = &raw.families;
+    let mut families = Vec::new();
+    for name in &spot.value {
+        let family = match name.as_str() {
+            "ipv4" => IpFamily::V4,
+            "ipv6" => IpFamily::V6,
+            other => {
+                report.add_error(spot, format!("unknown IP family {other:?}: expected ipv4 or ipv6"));
+                continue;
+            }
+        };
+        match families.contains(&family) {
+            true => report.add_warning(spot, format!("names {name} twice, which counts once")),
+            false => families.push(family),
+        }
+    }
+    Some(families).filter(|families| !families.is_empty())
+}
+
+fn probe(raw: &Global, report: &mut ValidationReport) -> Option<SharedProbe> {
+    let port = match raw.probe_port.value {
+        0 => Some(PROBE_PORT),
+        port => u16::try_from(port).ok().and_then(NonZeroU16::new),
+    };
+    if port.is_none() {
+        report.add_error(&raw.probe_port, "must be between 1 and 65535");
+    }
+    let path = text(&raw.probe_path).unwrap_or(PROBE_PATH);
+    if !path.starts_with('/') || path.len() > MAX_PATH_LENGTH {
+        report.add_error(&raw.probe_path, format!("must begin with / and have at most {MAX_PATH_LENGTH} characters"));
+    }
+    match text(&raw.probe_mode) {
+        None | Some("ServiceNodePort") => None,
+        Some("Shared") => Some(SharedProbe { port: port?, path: path.into() }),
+        Some(other) => {
+            report.add_error(&raw.probe_mode, format!("Unsupported ClusterServiceLoadBalancerHealthProbeMode {other}"));
+            None
+        }
+    }
+}
+
+fn topology(raw: &Global, report: &mut ValidationReport) -> Option<TypePattern> {
+    let parsed = TypePattern::parse(text(&raw.topology)?);
+    report.check_value(&raw.topology, parsed.map_err(|error| format!("is no regular expression: {}", one_line(&error))))
+}
+
+/// The last line says what is wrong; those before draw the pattern with a mark below.
+fn one_line(error: &regex::Error) -> String {
+    let text = error.to_string();
+    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+fn managed_groups(raw: &Global, report: &mut ValidationReport) -> bool {
+    match raw.nlb_groups.value.as_str() {
+        "" => false,
+        "Managed" => true,
+        other => {
+            report.add_error(
+                &raw.nlb_groups,
+                format!("invalid NLB security group mode: {other:?}. Expected: \"Managed\""),
+            );
+            false
+        }
+    }
+}
+
+fn default_type(raw: &Global, report: &mut ValidationReport) -> DefaultType {
+    match text(&raw.default_type) {
+        None => DefaultType::Unset,
+        Some("nlb") => DefaultType::Nlb,
+        Some("none") => DefaultType::None,
+        Some(other) => {
+            report.add_error(&raw.default_type, format!("unknown type {other:?}: expected nlb or none"));
+            DefaultType::Unset
+        }
+    }
+}
+
+fn classes(raw: &Global, report: &mut ValidationReport) -> Vec<Box<str>> {
+    let spot = &raw.classes;
+    if spot.value.iter().any(|class| class.trim().is_empty()) {
+        report.add_error(spot, "must not be empty");
+    }
+    spot.value.iter().map(|class| class.trim().into()).collect()
+}
+
+fn target_type(raw: &Global, report: &mut ValidationReport) -> TargetType {
+    match text(&raw.target_type) {
+        None | Some("instance") => TargetType::Instance,
+        Some("ip") => TargetType::Ip,
+        Some(other) => {
+            report.add_error(&raw.target_type, format!("unknown target type {other:?}: expected instance or ip"));
+            TargetType::Instance
+        }
+    }
+}
+
+fn backend_group(raw: &Global, report: &mut ValidationReport) -> Option<crate::api::SecurityGroupId> {
+    let group = report.id(&raw.backend_group, "sg-");
+    if group.is_some() && !raw.shared_group.value {
+        report.add_warning(&raw.backend_group, "has no effect without EnableSharedBackendSecurityGroup");
+    }
+    group
+}
+
+fn limits(raw: &Global) -> Limits {
+    let rate = |qps: &ConfigValue<Option<f64>>, burst: &ConfigValue<Option<u32>>, default: Rate| Rate {
+        per_second: qps.value.unwrap_or(default.per_second),
+        burst: burst.value.unwrap_or(default.burst),
+    };
+    let defaults = Limits::default();
+    Limits {
+        ec2_read: rate(&raw.ec2_read_qps, &raw.ec2_read_burst, defaults.ec2_read),
+        ec2_write: rate(&raw.ec2_write_qps, &raw.ec2_write_burst, defaults.ec2_write),
+        topology: rate(&raw.topology_qps, &raw.topology_burst, defaults.topology),
+        elb_read: rate(&raw.elb_read_qps, &raw.elb_read_burst, defaults.elb_read),
+        elb_register: rate(&raw.elb_register_qps, &raw.elb_register_burst, defaults.elb_register),
+        elb_write: rate(&raw.elb_write_qps, &raw.elb_write_burst, defaults.elb_write),
+    }
+}

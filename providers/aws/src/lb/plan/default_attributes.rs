@@ -1,0 +1,41 @@
+//! Attributes that a new object has anyway, so that making it does not need to set them.
+
+use crate::api::elb::{Attributes, ElbProtocol, TargetType};
+
+/// Returns what is wanted beyond the defaults.
+pub(super) fn without_defaults(wanted: &Attributes, defaults: &[(&str, &str)]) -> Attributes {
+    let is_default = |key: &str, value: &str| defaults.iter().any(|(k, v)| *k == key && *v == value);
+    wanted.iter().filter(|(key, value)| !is_default(key, value)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+/// Of a network load balancer.
+pub fn load_balancer() -> [(&'static str, &'static str); 7] {
+    [
+        ("load_balancing.cross_zone.enabled", "false"),
+        ("access_logs.s3.enabled", "false"),
+        ("access_logs.s3.prefix", ""),
+        ("deletion_protection.enabled", "false"),
+        ("ipv6.deny_all_igw_traffic", "false"),
+        ("dns_record.client_routing_policy", "any_availability_zone"),
+        ("zonal_shift.config.enabled", "false"),
+    ]
+}
+
+/// Of a target group of a network load balancer.
+pub fn target_group(target_type: TargetType, protocol: ElbProtocol) -> [(&'static str, &'static str); 7] {
+    let by_address = target_type == TargetType::Ip && matches!(protocol, ElbProtocol::Tcp | ElbProtocol::Tls);
+    [
+        ("deregistration_delay.timeout_seconds", "300"),
+        ("deregistration_delay.connection_termination.enabled", "false"),
+        ("proxy_protocol_v2.enabled", "false"),
+        ("stickiness.enabled", "false"),
+        ("stickiness.type", "source_ip"),
+        ("load_balancing.cross_zone.enabled", "use_load_balancer_configuration"),
+        ("preserve_client_ip.enabled", if by_address { "false" } else { "true" }),
+    ]
+}
+
+/// Of a listener of a network load balancer.
+pub fn listener() -> [(&'static str, &'static str); 1] {
+    [("tcp.idle_timeout.seconds", "350")]
+}

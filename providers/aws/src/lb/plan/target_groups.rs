@@ -1,0 +1,258 @@
+//! Target groups: which living one serves which listener, and what becomes of it.
+
+use std::collections::BTreeSet;
+
+use ccm_core::k8s::IpFamily;
+
+use super::{
+    Planner,
+    action::{ActionKind, TargetGroupRef},
+    changed_attributes,
+    default_attributes::{self, without_defaults},
+    keys,
+};
+use crate::{
+    api::{
+        TargetGroupArn,
+        elb::{CreateTargetGroup, HealthCheck, IpAddressType},
+    },
+    lb::{
+        model::{DesiredListener, DesiredLoadBalancer, DesiredTargetGroup, ListenerKey},
+        names,
+        seen::{ObservedState, ObservedTargetGroup, registered_targets},
+    },
+};
+
+/// Most targets of one request.
+const MAX_TARGETS: usize = 200;
+/// How many names a target group may have: as many that cannot be changed are not there at a time.
+const MAX_NAMES: usize = 4;
+
+/// Which living target group each listener gets.
+pub(super) struct TargetGroupPairing<'a> {
+    pub(super) pairs: Vec<ListenerGroupPair<'a>>,
+    kept: BTreeSet<TargetGroupArn>,
+}
+
+pub(super) struct ListenerGroupPair<'a> {
+    pub(super) desired: &'a DesiredListener,
+    /// The group that it keeps, or gets; `None` for a new one.
+    group: Option<&'a ObservedTargetGroup>,
+    /// Name of a new one.
+    name: Box<str>,
+    /// A group of ours that cannot serve it but has the name that the new one needs.
+    name_conflict: Option<&'a ObservedTargetGroup>,
+}
+
+impl ListenerGroupPair<'_> {
+    pub(super) fn key(&self) -> ListenerKey {
+        (self.desired.port, self.desired.protocol)
+    }
+
+    pub(super) fn group(&self) -> TargetGroupRef {
+        match self.group {
+            Some(seen) => TargetGroupRef::Existing(seen.group.arn.clone()),
+            None => TargetGroupRef::New(self.key()),
+        }
+    }
+}
+
+impl<'a> TargetGroupPairing<'a> {
+    /// A listener keeps its group if that can serve it. Then come groups that nothing wanted uses: the one with the right
+    /// name, which a run that broke off left, and the one of a listener on the same port that is to go.
+    pub(super) fn of(wanted: &'a DesiredLoadBalancer, observed: &'a ObservedState) -> Self {
+        let mut kept = BTreeSet::new();
+        let mut found: Vec<Option<&ObservedTargetGroup>> = Vec::new();
+        for want in &wanted.listeners {
+            let listener = observed.listener(want.key());
+            let group = listener
+                .and_then(|seen| seen.listener.target_group.as_ref())
+                .and_then(|arn| observed.group(arn))
+                .filter(|group| can_serve(group, want, observed) && !kept.contains(&group.group.arn));
+            kept.extend(group.map(|group| group.group.arn.clone()));
+            found.push(group);
+        }
+        for (want, group) in wanted.listeners.iter().zip(&mut found).filter(|(_, group)| group.is_none()) {
+            let free =
+                |group: &&ObservedTargetGroup| can_serve(group, want, observed) && !kept.contains(&group.group.arn);
+            let names: Vec<_> = names_of(wanted, want).take(MAX_NAMES).collect();
+            let named = observed.target_groups.iter().filter(free).find(|group| names.contains(&group.group.name));
+            let on_port = || {
+                let listeners = observed.load_balancer.iter().flat_map(|balancer| &balancer.listeners);
+                listeners
+                    .filter(|listener| listener.listener.port == want.port.get())
+                    .filter_map(|listener| observed.group(listener.listener.target_group.as_ref()?))
+                    .find(free)
+            };
+            *group = named.or_else(on_port);
+            kept.extend(group.map(|group| group.group.arn.clone()));
+        }
+        let pairs = wanted.listeners.iter().zip(found).map(|(want, group)| {
+            let taken = |name: &str| observed.target_groups.iter().find(|seen| *seen.group.name == *name);
+            let named = taken(&want.target_group.name).filter(|_| group.is_none());
+            // One whose health check cannot be changed serves until another one, of another name, takes over. One that
+            // another listener keeps, as after a change by hand, goes on serving that.
+            let used = named.is_some_and(|seen| kept.contains(&seen.group.arn));
+            let stays = used || named.is_some_and(|seen| observed.unmodifiable_groups.contains(&seen.group.arn));
+            let mut names = names_of(wanted, want).take(if stays { MAX_NAMES } else { 1 });
+            let name = names.find(|name| taken(name).is_none());
+            let in_the_way = if name.is_none() && !used { named } else { None };
+            ListenerGroupPair {
+                desired: want,
+                group,
+                name: name.unwrap_or_else(|| want.target_group.name.clone()),
+                name_conflict: in_the_way,
+            }
+        });
+        let pairs = pairs.collect();
+        Self { pairs, kept }
+    }
+}
+
+/// Returns the names that the group of a listener may have, one after another.
+fn names_of<'a>(wanted: &'a DesiredLoadBalancer, want: &'a DesiredListener) -> impl Iterator<Item = Box<str>> + 'a {
+    std::iter::successors(Some(want.target_group.name.clone()), |name| {
+        Some(names::another_target_group(&wanted.owner, name))
+    })
+}
+
+/// Tells whether a group can serve a listener as it is or with another health check.
+fn can_serve(seen: &ObservedTargetGroup, want: &DesiredListener, observed: &ObservedState) -> bool {
+    let (group, want) = (&seen.group, &want.target_group);
+    let frozen = observed.unmodifiable_groups.contains(&group.arn)
+        && group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check));
+    group.protocol == Some(want.protocol)
+        && group.target_type == Some(want.target_type)
+        && group.port == want.port.get()
+        && group.ip_address_type.unwrap_or(IpAddressType::Ipv4) == family(want)
+        && !frozen
+}
+
+fn family(want: &DesiredTargetGroup) -> IpAddressType {
+    match want.family {
+        IpFamily::V4 => IpAddressType::Ipv4,
+        IpFamily::V6 => IpAddressType::Ipv6,
+    }
+}
+
+/// Tells whether a health check is not the wanted one. What is left to AWS does not count.
+pub fn differs(have: &HealthCheck, want: &HealthCheck) -> bool {
+    let left_to_aws = HealthCheck {
+        path: want.path.clone().or_else(|| have.path.clone()),
+        matcher: want.matcher.clone().or_else(|| have.matcher.clone()),
+        ..want.clone()
+    };
+    *have != left_to_aws
+}
+
+impl Planner<'_> {
+    /// Makes room for groups whose name is taken by one of the other address family, which leaves a gap in service.
+    pub(super) fn delete_conflicting_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
+        for seen in pairing.pairs.iter().filter_map(|pair| pair.name_conflict) {
+            let arn = &seen.group.arn;
+            let listeners = self.observed.load_balancer.iter().flat_map(|balancer| &balancer.listeners);
+            let using = listeners.filter(|listener| listener.listener.target_group.as_ref() == Some(arn));
+            for listener in using {
+                let why = format!("target group {} has to be made anew", seen.group.name);
+                self.add(ActionKind::DeleteListener(listener.listener.arn.clone()), why);
+            }
+            self.add(ActionKind::DeleteTargetGroup(arn.clone()), "another one needs its name");
+        }
+    }
+
+    pub(super) fn groups(&mut self, pairing: &TargetGroupPairing<'_>) {
+        for pair in &pairing.pairs {
+            match pair.group {
+                Some(seen) => self.existing_group(pair, seen),
+                None => self.new_group(pair),
+            }
+        }
+    }
+
+    fn new_group(&mut self, pair: &ListenerGroupPair<'_>) {
+        let (key, want) = (pair.key(), &pair.desired.target_group);
+        let create = CreateTargetGroup {
+            name: pair.name.clone(),
+            protocol: want.protocol,
+            port: want.port,
+            vpc: self.resolved.vpc.clone(),
+            target_type: want.target_type,
+            ip_address_type: Some(family(want)).filter(|family| *family != IpAddressType::Ipv4),
+            health_check: want.health_check.clone(),
+            tags: self.resolved.tags.clone(),
+        };
+        let why = format!("listener {}/{} has no fitting target group", key.1, key.0);
+        self.add(ActionKind::CreateTargetGroup(key, Box::new(create)), why);
+        let attributes =
+            without_defaults(&want.attributes, &default_attributes::target_group(want.target_type, want.protocol));
+        if !attributes.is_empty() {
+            let why = format!("{} differ from AWS' defaults", keys(&attributes));
+            self.add(ActionKind::ModifyTargetGroupAttributes(TargetGroupRef::New(key), attributes), why);
+        }
+        for chunk in self.targets(key).chunks(MAX_TARGETS) {
+            let register = ActionKind::RegisterTargets(TargetGroupRef::New(key), chunk.to_vec());
+            self.add(register, format!("{} targets are missing", chunk.len()));
+        }
+    }
+
+    fn existing_group(&mut self, pair: &ListenerGroupPair<'_>, seen: &ObservedTargetGroup) {
+        let (arn, want) = (&seen.group.arn, &pair.desired.target_group);
+        if seen.group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check)) {
+            let modify = ActionKind::ModifyTargetGroup(arn.clone(), want.health_check.clone());
+            self.add(modify, "health check differs");
+        }
+        if let Some(attributes) = &seen.attributes {
+            let differing = changed_attributes(&want.attributes, attributes);
+            if !differing.is_empty() {
+                let why = format!("{} differ", keys(&differing));
+                let of = TargetGroupRef::Existing(arn.clone());
+                self.add(ActionKind::ModifyTargetGroupAttributes(of, differing), why);
+            }
+        }
+        let wanted = self.targets(pair.key());
+        self.plan_targets(seen, &wanted);
+    }
+
+    /// What has to go goes first, so that a full group can exchange targets.
+    fn plan_targets(&mut self, seen: &ObservedTargetGroup, wanted: &[crate::api::elb::Target]) {
+        let Some(have) = &seen.targets else { return };
+        let (arn, want) = (&seen.group.arn, registered_targets(wanted));
+        let surplus: Vec<_> = have.iter().filter(|(id, _)| !want.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+        let missing: Vec<_> = want.iter().filter(|(id, _)| !have.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+        for chunk in surplus.chunks(MAX_TARGETS) {
+            let why = format!("{} targets are not wanted", chunk.len());
+            self.add(ActionKind::DeregisterTargets(arn.clone(), chunk.to_vec()), why);
+        }
+        for chunk in missing.chunks(MAX_TARGETS) {
+            let why = format!("{} targets are missing", chunk.len());
+            self.add(ActionKind::RegisterTargets(TargetGroupRef::Existing(arn.clone()), chunk.to_vec()), why);
+        }
+    }
+
+    /// Brings the members of groups that are there in line.
+    pub(super) fn sync_targets(&mut self, pairing: &TargetGroupPairing<'_>) {
+        for pair in &pairing.pairs {
+            if let Some(seen) = pair.group {
+                let wanted = self.targets(pair.key());
+                self.plan_targets(seen, &wanted);
+            }
+        }
+    }
+
+    fn targets(&self, key: ListenerKey) -> Vec<crate::api::elb::Target> {
+        let wanted = self.resolved.targets.get(&key).map_or(&[][..], Vec::as_slice);
+        registered_targets(wanted).into_values().collect()
+    }
+
+    /// Groups that no wanted listener uses, after every listener has left them.
+    pub(super) fn delete_unused_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
+        let cleared: BTreeSet<_> =
+            pairing.pairs.iter().filter_map(|pair| pair.name_conflict).map(|seen| &seen.group.arn).collect();
+        for seen in &self.observed.target_groups {
+            let arn = &seen.group.arn;
+            if !pairing.kept.contains(arn) && !cleared.contains(arn) {
+                self.add(ActionKind::DeleteTargetGroup(arn.clone()), "no listener needs it");
+            }
+        }
+    }
+}

@@ -1,0 +1,553 @@
+//! What is known of the VPC's security groups: read in one request for all load balancers, kept up by our own changes.
+//!
+//! Several Services change the group of the same nodes at once. Each change of a group is worked out and made under that
+//! group's lock, from rules that hold every change of ours before it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, ErrorKind, Op};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::plan::{self, RuleChange};
+use crate::{
+    api::{
+        AwsError, AwsErrorCause, Filter, SecurityGroupId, Tags,
+        ec2::{
+            AuthorizeSecurityGroupIngress, CreateSecurityGroup, CreateTags, DeleteSecurityGroup,
+            DescribeSecurityGroups, RevokeSecurityGroupIngress, Rule, SecurityGroup,
+        },
+    },
+    client::{wait_in_line, with_message},
+    scope::Scope,
+};
+
+/// Most rules in one request; what one group may hold is of that order.
+const MAX_RULES: usize = 200;
+/// Most values of a filter.
+const MAX_FILTER_VALUES: usize = 200;
+
+/// For how long a reading may not show a change of ours: AWS is consistent in the end only.
+const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
+
+/// How often a group is read that is put in doubt meanwhile.
+const MAX_REREADS: usize = 3;
+
+/// Security groups by ID.
+pub(crate) type GroupsById = BTreeMap<SecurityGroupId, Arc<SecurityGroup>>;
+
+/// The VPC's security groups.
+pub(crate) struct SecurityGroupCache {
+    scope: Scope,
+    /// Held by whoever reads; the others wait for the answer.
+    read_lock: tokio::sync::Mutex<()>,
+    state: Mutex<CacheState>,
+    /// One per group that we ever changed.
+    locks: Mutex<HashMap<SecurityGroupId, Arc<tokio::sync::Mutex<()>>>>,
+    /// What is wanted by those who wait for a group's lock in order to grant something.
+    waiting_grants: Mutex<WaitingGrants>,
+}
+
+/// Rules by the group that they are wanted on, each with the ticket of who waits.
+type WaitingGrants = HashMap<SecurityGroupId, BTreeMap<u64, BTreeSet<Rule>>>;
+
+#[derive(Default)]
+struct CacheState {
+    groups: Arc<GroupsById>,
+    listed: Option<Instant>,
+    /// Counts readings and changes, so that an answer that is older than a change is told from one that is newer.
+    version: u64,
+    /// When each group was changed last.
+    changed: HashMap<SecurityGroupId, u64>,
+    /// Groups whose rules are in doubt: a change failed, or nobody waited for its answer.
+    uncertain: BTreeSet<SecurityGroupId>,
+    /// Rules that were granted, or revoked (`false`), so short a time ago that readings may not show it, in order.
+    recent_changes: Vec<(Instant, SecurityGroupId, Rule, bool)>,
+    /// Groups that this process created, as they were, and when: for a while readings may not show them.
+    created: HashMap<SecurityGroupId, (Instant, Arc<SecurityGroup>)>,
+}
+
+impl CacheState {
+    fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// Takes a group as it is after a change of ours, or as it was read alone.
+    fn store(&mut self, group: SecurityGroup) {
+        let now = self.next_version();
+        self.changed.insert(group.id.clone(), now);
+        self.uncertain.remove(&group.id);
+        Arc::make_mut(&mut self.groups).insert(group.id.clone(), Arc::new(group));
+    }
+
+    /// Notes rules that were granted, or revoked.
+    fn record_rules(&mut self, id: &SecurityGroupId, rules: &[Rule], granted: bool) {
+        self.recent_changes.retain(|(at, ..)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+        self.recent_changes.extend(rules.iter().map(|rule| (Instant::now(), id.clone(), rule.clone(), granted)));
+    }
+
+    /// Puts into a group that was read what the reading may not show yet.
+    fn with_recent_changes(&self, mut group: SecurityGroup) -> SecurityGroup {
+        let young = self
+            .recent_changes
+            .iter()
+            .filter(|(at, id, ..)| *id == group.id && at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+        for (_, _, rule, granted) in young {
+            match granted {
+                true => group.ingress.extend(plan::missing(&group.ingress, [rule])),
+                false => group.ingress.retain(|have| have != rule),
+            }
+        }
+        group
+    }
+
+    /// Notes a group that was created.
+    fn create(&mut self, group: SecurityGroup) {
+        self.created.retain(|_, (at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
+        self.created.insert(group.id.clone(), (Instant::now(), Arc::new(group.clone())));
+        self.store(group);
+    }
+
+    /// Whether a group was created so short a time ago that a reading may not show it.
+    fn is_new(&self, id: &SecurityGroupId) -> bool {
+        self.created.get(id).is_some_and(|(at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW)
+    }
+
+    fn remove(&mut self, id: &SecurityGroupId) {
+        self.created.remove(id);
+        let now = self.next_version();
+        self.changed.insert(id.clone(), now);
+        self.uncertain.remove(id);
+        Arc::make_mut(&mut self.groups).remove(id);
+    }
+
+    fn mark_uncertain(&mut self, id: &SecurityGroupId) {
+        let now = self.next_version();
+        self.changed.insert(id.clone(), now);
+        self.uncertain.insert(id.clone());
+        // What was noted of it may have been undone by what was not answered.
+        self.recent_changes.retain(|(_, of, ..)| of != id);
+    }
+}
+
+/// Puts a group in doubt unless its change was answered.
+struct ChangeGuard<'a> {
+    book: &'a SecurityGroupCache,
+    id: &'a SecurityGroupId,
+    completed: bool,
+}
+
+impl Drop for ChangeGuard<'_> {
+    fn drop(&mut self) {
+        if !self.completed {
+            self.book.state.lock().mark_uncertain(self.id);
+        }
+    }
+}
+
+/// The place of somebody who waits to grant rules, which others may grant along with theirs.
+struct GrantTicket<'a> {
+    cache: &'a SecurityGroupCache,
+    id: &'a SecurityGroupId,
+    number: u64,
+    /// Whether the wait is over.
+    over: bool,
+}
+
+impl<'a> GrantTicket<'a> {
+    fn new(cache: &'a SecurityGroupCache, id: &'a SecurityGroupId, wanted: &BTreeSet<Rule>) -> Self {
+        let number = cache.state.lock().next_version();
+        cache.waiting_grants.lock().entry(id.clone()).or_default().insert(number, wanted.clone());
+        Self { cache, id, number, over: false }
+    }
+
+    /// Takes the ticket back; `false` when somebody has it in hand, or had.
+    fn claim(&self) -> bool {
+        let mut waiting = self.cache.waiting_grants.lock();
+        let Some(of_group) = waiting.get_mut(self.id) else { return false };
+        let taken = of_group.remove(&self.number).is_some();
+        if of_group.is_empty() {
+            waiting.remove(self.id);
+        }
+        taken
+    }
+
+    /// Ends the wait: the lock is held, so that nobody else is about to grant the rules.
+    fn end(mut self) {
+        self.claim();
+        self.over = true;
+    }
+}
+
+impl Drop for GrantTicket<'_> {
+    /// Who waits no longer wants nothing granted; what is being granted already is in doubt.
+    fn drop(&mut self) {
+        if !self.over && !self.claim() {
+            self.cache.state.lock().mark_uncertain(self.id);
+        }
+    }
+}
+
+impl SecurityGroupCache {
+    pub(crate) fn new(scope: Scope) -> Self {
+        let (read_lock, state) = (tokio::sync::Mutex::default(), Mutex::default());
+        Self { scope, read_lock, state, locks: Mutex::default(), waiting_grants: Mutex::default() }
+    }
+
+    /// Returns the groups of the VPC, read at most `max_age` ago. Changes of our own are in it whatever its age.
+    pub(crate) async fn groups(&self, op: &Op, max_age: Duration) -> Result<Arc<GroupsById>, CloudError> {
+        let asked = Instant::now();
+        if let Some(groups) = self.cached(asked, max_age) {
+            return Ok(groups);
+        }
+        let _reading = op.wait_shared(self.read_lock.lock()).await;
+        // Somebody else may have read meanwhile, after we asked.
+        if let Some(groups) = self.cached(asked, max_age) {
+            return Ok(groups);
+        }
+        let (old, doubtful) = {
+            let state = self.state.lock();
+            let old = state.listed.is_none_or(|at| asked.saturating_duration_since(at) >= max_age);
+            (old, state.uncertain.iter().cloned().collect::<Vec<_>>())
+        };
+        if old {
+            self.list(op).await?;
+        } else {
+            self.read(op, &doubtful).await?;
+        }
+        Ok(self.state.lock().groups.clone())
+    }
+
+    /// Returns the groups, having read those among `ids` that are not known.
+    pub(crate) async fn including(
+        &self,
+        op: &Op,
+        groups: Arc<GroupsById>,
+        ids: impl IntoIterator<Item = &SecurityGroupId>,
+    ) -> Result<Arc<GroupsById>, CloudError> {
+        let unknown: BTreeSet<_> = ids.into_iter().filter(|id| !groups.contains_key(*id)).cloned().collect();
+        if unknown.is_empty() {
+            return Ok(groups);
+        }
+        self.read(op, &unknown.into_iter().collect::<Vec<_>>()).await?;
+        Ok(self.state.lock().groups.clone())
+    }
+
+    /// Reads groups by ID, as they are now.
+    pub(crate) async fn read(&self, op: &Op, ids: &[SecurityGroupId]) -> Result<(), CloudError> {
+        for chunk in ids.chunks(MAX_FILTER_VALUES) {
+            // By filter, because one ID that is not there would fail the whole request.
+            let begun = self.state.lock().next_version();
+            let found = self.describe(op, "group-id", chunk.iter().map(|id| &**id)).await?;
+            let mut state = self.state.lock();
+            for id in chunk {
+                // What was changed since is known better.
+                if state.changed.get(id).is_some_and(|at| *at > begun) {
+                    continue;
+                }
+                match found.iter().find(|group| group.id == *id) {
+                    Some(group) => {
+                        let group = state.with_recent_changes(group.clone());
+                        state.store(group);
+                    }
+                    None if state.is_new(id) => {}
+                    None => state.remove(id),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a group by name, as it is now.
+    pub(crate) async fn named(&self, op: &Op, name: &str) -> Result<Option<Arc<SecurityGroup>>, CloudError> {
+        let begun = self.state.lock().next_version();
+        let found = self.describe(op, "group-name", [name]).await?;
+        let Some(group) = found.into_iter().find(|group| *group.name == *name) else { return Ok(None) };
+        let mut state = self.state.lock();
+        let group = state.with_recent_changes(group);
+        if state.changed.get(&group.id).is_none_or(|at| *at <= begun) {
+            state.store(group.clone());
+        }
+        Ok(Some(Arc::new(group)))
+    }
+
+    /// Changes the rules of a group: `change` says how, given the group as it is, and is asked again when AWS says that it
+    /// is otherwise, and with the group read again when its answer rests on what is not there.
+    pub(crate) async fn update_rules(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+        why: &str,
+        change: impl Fn(&SecurityGroup) -> RuleChange,
+    ) -> Result<(), CloudError> {
+        let lock = self.locks.lock().entry(id.clone()).or_default().clone();
+        let _changing = wait_in_line(op, lock.lock()).await?;
+        self.update_rules_locked(op, id, why, change).await
+    }
+
+    /// Grants what a group lacks, and with it what all those want there who wait meanwhile: hundreds of load balancers that
+    /// come at once take a few requests and not one each.
+    pub(crate) async fn grant_missing(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+        why: &str,
+        wanted: &BTreeSet<Rule>,
+    ) -> Result<(), CloudError> {
+        let ticket = GrantTicket::new(self, id, wanted);
+        let lock = self.locks.lock().entry(id.clone()).or_default().clone();
+        let _changing = wait_in_line(op, lock.lock()).await?;
+        ticket.end();
+        let mut group = self.current(op, id).await?;
+        if plan::missing(&group.ingress, wanted).is_empty() {
+            return Ok(());
+        }
+        // Taken from the others: if this fails, each of them tries its own.
+        let others = self.waiting_grants.lock().remove(id).unwrap_or_default();
+        let all = others.values().flatten().chain(wanted);
+        let todo = plan::missing(&group.ingress, all);
+        if !others.is_empty() {
+            let why = format!("{why}, and {} more with it", others.len());
+            match self.grant(op, &mut group, &todo, &why).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::QuotaExceeded | ErrorKind::InvalidInput) => {
+                    tracing::debug!(group = %id, error = error.chain(), "rules are granted one by one");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let change = |group: &SecurityGroup| RuleChange {
+            grant: plan::missing(&group.ingress, wanted),
+            ..RuleChange::default()
+        };
+        self.update_rules_locked(op, id, why, change).await
+    }
+
+    async fn update_rules_locked(
+        &self,
+        op: &Op,
+        id: &SecurityGroupId,
+        why: &str,
+        change: impl Fn(&SecurityGroup) -> RuleChange,
+    ) -> Result<(), CloudError> {
+        let mut group = self.current(op, id).await?;
+        let mut todo = change(&group);
+        if todo.by_absence {
+            self.read(op, &[id.clone()]).await?;
+            group = self.current(op, id).await?;
+            todo = change(&group);
+        }
+        if !self.grant(op, &mut group, &todo.grant, why).await? {
+            // Some rule was there. AWS does not say which one, and what it tells about a group may lag behind.
+            self.read(op, &[id.clone()]).await?;
+            group = self.current(op, id).await?;
+            todo = change(&group);
+            for rule in &todo.grant {
+                if !self.grant(op, &mut group, std::slice::from_ref(rule), why).await? {
+                    // It is there, perhaps under a description that is not ours: nothing that we may take away.
+                    group.ingress.push(Rule { description: Box::default(), ..rule.clone() });
+                    self.state.lock().store(group.clone());
+                }
+            }
+        }
+        self.revoke(op, &mut group, &todo.revoke, why).await
+    }
+
+    /// Creates a group; `None` when there is one of that name.
+    pub(crate) async fn create(
+        &self,
+        op: &Op,
+        request: CreateSecurityGroup,
+        why: &str,
+    ) -> Result<Option<SecurityGroup>, AwsError> {
+        let CreateSecurityGroup { name, description, vpc, tags } = request.clone();
+        match self.scope.client.write(op, request, why).await {
+            Ok(id) => {
+                let group = SecurityGroup { id, name, description, vpc: Some(vpc), ingress: Vec::new(), tags };
+                self.state.lock().create(group.clone());
+                Ok(Some(group))
+            }
+            Err(error) if error.has_code("InvalidGroup.Duplicate") => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts tags on a group.
+    pub(crate) async fn tag(&self, op: &Op, group: &SecurityGroup, tags: Tags, why: &str) -> Result<(), CloudError> {
+        let request = CreateTags { resources: vec![(&*group.id).into()], tags: tags.clone() };
+        let mut changing = ChangeGuard { book: self, id: &group.id, completed: false };
+        self.scope.client.write(op, request, why).await.map_err(|error| group_error(error, &group.id))?;
+        changing.completed = true;
+        let mut state = self.state.lock();
+        if let Some(known) = state.groups.get(&group.id).map(|known| (**known).clone()) {
+            let tags = known.tags.into_iter().chain(tags).collect();
+            state.store(SecurityGroup { tags, ..known });
+        }
+        Ok(())
+    }
+
+    /// Deletes a group; `false` while something uses it.
+    pub(crate) async fn delete(&self, op: &Op, id: &SecurityGroupId, why: &str) -> Result<bool, CloudError> {
+        let lock = self.locks.lock().entry(id.clone()).or_default().clone();
+        let _changing = wait_in_line(op, lock.lock()).await?;
+        match self.scope.client.write(op, DeleteSecurityGroup { id: id.clone() }, why).await {
+            Ok(()) => {}
+            Err(error) if error.has_code("InvalidGroup.NotFound") => {}
+            Err(error) if error.has_code("DependencyViolation") => return Ok(false),
+            Err(error) => return Err(group_error(error, id)),
+        }
+        self.state.lock().remove(id);
+        self.locks.lock().remove(id);
+        Ok(true)
+    }
+
+    /// Grants rules; `false` when AWS has one of them already and therefore granted none.
+    async fn grant(&self, op: &Op, group: &mut SecurityGroup, rules: &[Rule], why: &str) -> Result<bool, CloudError> {
+        let id = group.id.clone();
+        for chunk in rules.chunks(MAX_RULES) {
+            let mut changing = ChangeGuard { book: self, id: &id, completed: false };
+            let request = AuthorizeSecurityGroupIngress { id: id.clone(), rules: chunk.to_vec() };
+            match self.scope.client.write(op, request, why).await {
+                Ok(()) => {}
+                Err(error) if error.has_code("InvalidPermission.Duplicate") => return Ok(false),
+                Err(error) if error.has_code("RulesPerSecurityGroupLimitExceeded") => {
+                    return Err(rule_limit_error(error, group, chunk));
+                }
+                Err(error) => return Err(group_error(error, &id)),
+            }
+            changing.completed = true;
+            group.ingress.extend(chunk.iter().cloned());
+            let mut state = self.state.lock();
+            state.record_rules(&id, chunk, true);
+            state.store(group.clone());
+        }
+        Ok(true)
+    }
+
+    async fn revoke(&self, op: &Op, group: &mut SecurityGroup, rules: &[Rule], why: &str) -> Result<(), CloudError> {
+        let id = group.id.clone();
+        for chunk in rules.chunks(MAX_RULES) {
+            let mut changing = ChangeGuard { book: self, id: &id, completed: false };
+            let request = RevokeSecurityGroupIngress { id: id.clone(), rules: chunk.to_vec() };
+            match self.scope.client.write(op, request, why).await {
+                Ok(()) => {}
+                Err(error) if error.has_code("InvalidPermission.NotFound") && chunk.len() == 1 => {}
+                Err(error) if error.has_code("InvalidPermission.NotFound") => {
+                    // One of them was gone, and the others may have stayed.
+                    for rule in chunk {
+                        Box::pin(self.revoke(op, group, std::slice::from_ref(rule), why)).await?;
+                    }
+                }
+                Err(error) => return Err(group_error(error, &id)),
+            }
+            changing.completed = true;
+            group.ingress.retain(|rule| !chunk.contains(rule));
+            let mut state = self.state.lock();
+            state.record_rules(&id, chunk, false);
+            state.store(group.clone());
+        }
+        Ok(())
+    }
+
+    async fn current(&self, op: &Op, id: &SecurityGroupId) -> Result<SecurityGroup, CloudError> {
+        let known = || {
+            let state = self.state.lock();
+            (!state.uncertain.contains(id)).then(|| state.groups.get(id).map(|group| (**group).clone())).flatten()
+        };
+        if let Some(group) = known() {
+            return Ok(group);
+        }
+        for _ in 0..MAX_REREADS {
+            self.read(op, &[id.clone()]).await?;
+            if let Some(group) = known() {
+                return Ok(group);
+            }
+            // Somebody may have put it in doubt while it was read.
+            if !self.state.lock().uncertain.contains(id) {
+                return Err(CloudError::new(ErrorKind::Conflict, format!("security group {id} is not there")));
+            }
+        }
+        Err(CloudError::transient(format!("security group {id} changes while it is read")))
+    }
+
+    fn cached(&self, asked: Instant, max_age: Duration) -> Option<Arc<GroupsById>> {
+        let state = self.state.lock();
+        let listed = state.listed?;
+        let young = listed > asked || asked.saturating_duration_since(listed) < max_age;
+        (young && state.uncertain.is_empty()).then(|| state.groups.clone())
+    }
+
+    async fn list(&self, op: &Op) -> Result<(), CloudError> {
+        let begun = self.state.lock().next_version();
+        let at = Instant::now();
+        let request = DescribeSecurityGroups { filters: vec![self.in_vpc()], ..Default::default() };
+        let found = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
+        let mut state = self.state.lock();
+        let found = found.into_iter().map(|group| state.with_recent_changes(group));
+        let mut groups: GroupsById = found.map(|group| (group.id.clone(), Arc::new(group))).collect();
+        for (id, (at, group)) in &state.created {
+            if at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW && !groups.contains_key(id) {
+                groups.insert(id.clone(), state.groups.get(id).unwrap_or(group).clone());
+            }
+        }
+        let CacheState { groups: known, changed, uncertain: doubtful, .. } = &mut *state;
+        // What was changed since is known better.
+        for (id, _) in changed.iter().filter(|(_, at)| **at > begun) {
+            match known.get(id) {
+                Some(group) => groups.insert(id.clone(), group.clone()),
+                None => groups.remove(id),
+            };
+        }
+        doubtful.retain(|id| changed.get(id).is_some_and(|at| *at > begun));
+        changed.retain(|_, at| *at > begun);
+        *known = Arc::new(groups);
+        state.listed = Some(at);
+        Ok(())
+    }
+
+    async fn describe<'a>(
+        &self,
+        op: &Op,
+        filter: &str,
+        values: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<SecurityGroup>, CloudError> {
+        let filters = vec![self.in_vpc(), Filter::new(filter, values)];
+        let request = DescribeSecurityGroups { filters, ..Default::default() };
+        Ok(self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?)
+    }
+
+    fn in_vpc(&self) -> Filter {
+        Filter::new("vpc-id", [&*self.scope.vpc])
+    }
+}
+
+/// An error about a group. That it is not there is no reason to take the load balancer for gone.
+pub(crate) fn group_error(error: AwsError, id: &SecurityGroupId) -> CloudError {
+    let budget = matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
+    let error = CloudError::from(error);
+    // Of the converted one, which says what a policy has to allow.
+    let text = format!("security group {id}: {error}");
+    match error.kind() {
+        ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, text),
+        _ if budget => error,
+        _ => with_message(&error, text),
+    }
+}
+
+fn rule_limit_error(error: AwsError, group: &SecurityGroup, rules: &[Rule]) -> CloudError {
+    let text = format!(
+        "security group {} ({}) has {} ingress rules and no room for {} more: {}; {error}",
+        group.id,
+        group.name,
+        group.ingress.len(),
+        rules.len(),
+        plan::summary(rules),
+    );
+    with_message(&CloudError::from(error), text)
+}

@@ -1,0 +1,181 @@
+//! What goes when a load balancer goes, or loses a group.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use ccm_core::provider::{CloudError, EventType, Op, Progress};
+
+use super::{
+    PREVIEW_AGE, SecurityGroupManager,
+    book::GroupsById,
+    managed::{self, MANAGED_DESCRIPTION},
+    plan::RuleChange,
+};
+use crate::{
+    api::{
+        SecurityGroupId,
+        ec2::{Rule, RuleSource, SecurityGroup},
+    },
+    cluster::SERVICE_TAG,
+    lb::{
+        delete::{WARNING_THRESHOLD, crossed_warning_threshold},
+        model::ServiceKey,
+        names,
+    },
+};
+
+/// First and longest wait for a group that is in use: the interfaces of a load balancer take minutes to go.
+const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// Length of the hash at the end of a managed group's name.
+const NAME_HASH_LENGTH: usize = 10;
+
+impl SecurityGroupManager {
+    /// Takes away what a deleted load balancer leaves: its rules on groups of nodes, and the group made for it. Groups in
+    /// `keep` stay. Succeeds on nothing; pending while something still uses the group.
+    ///
+    /// # Errors
+    /// AWS' own; never [`NotFound`](ccm_core::provider::ErrorKind::NotFound).
+    pub async fn clean_up(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        lb_name: &str,
+        keep: &[SecurityGroupId],
+    ) -> Result<Progress, CloudError> {
+        let groups = self.remove_node_rules(op, lb_name).await?;
+        // A group that was made just before a crash may be missing in the list.
+        let name = names::security_group(op.cluster_name(), owner);
+        let group = match managed::find(&groups, &name) {
+            Some(group) => Some(group),
+            None => self.cache.named(op, &name).await?,
+        };
+        match group.filter(|group| !keep.contains(&group.id) && self.is_made_for(op, group, owner)) {
+            Some(group) => self.delete_owned_group(op, &group.id).await,
+            None => Ok(Progress::Done),
+        }
+    }
+
+    /// Takes the rules of a load balancer off the groups of nodes, and returns the groups as they were.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub(crate) async fn remove_node_rules(&self, op: &Op, lb_name: &str) -> Result<Arc<GroupsById>, CloudError> {
+        let groups = self.cache.groups(op, self.age(op)).await?;
+        self.needed_rules.lock().remove(lb_name);
+        self.deleted.add(lb_name);
+        self.unmanaged.lock().remove(lb_name);
+        if !self.scope.settings.disable_security_group_ingress {
+            let nothing = BTreeSet::new();
+            self.remove_rules_everywhere(op, lb_name, &groups, |_| &nothing).await?;
+        }
+        Ok(groups)
+    }
+
+    /// Takes away what groups leave that were taken off a load balancer that stays: those that were made for it are
+    /// deleted. Given groups, and the one that all share, stay as they are.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub async fn clean_up_detached(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        groups: &[SecurityGroupId],
+    ) -> Result<Progress, CloudError> {
+        if groups.is_empty() {
+            return Ok(Progress::Done);
+        }
+        // Whose they are decides about deletion, so it is asked anew.
+        self.cache.read(op, groups).await?;
+        let known = self.cache.groups(op, self.max_rule_age()).await?;
+        let mut progress = Progress::Done;
+        for id in groups {
+            let Some(group) = known.get(id) else { continue };
+            if self.is_made_for(op, group, owner) {
+                let of_this = self.delete_owned_group(op, id).await?;
+                if progress == Progress::Done {
+                    progress = of_this;
+                }
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Finds the group that was made for a Service and is not among its load balancer's, as an interrupted removal leaves
+    /// it.
+    ///
+    /// # Errors
+    /// AWS' own.
+    pub async fn find_leftover_group(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        used: &[SecurityGroupId],
+    ) -> Result<Option<SecurityGroupId>, CloudError> {
+        let groups = self.cache.groups(op, PREVIEW_AGE.min(self.max_rule_age())).await?;
+        let group = managed::find(&groups, &names::security_group(op.cluster_name(), owner));
+        let group = group.filter(|group| !used.contains(&group.id) && self.is_made_for(op, group, owner));
+        Ok(group.map(|group| group.id.clone()))
+    }
+
+    /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and is
+    /// the Service's by its tag, or by its name where upstream made it and it has none.
+    fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &ServiceKey) -> bool {
+        let name = names::security_group(op.cluster_name(), owner);
+        let stem = &name[..name.len() - NAME_HASH_LENGTH];
+        let its = match group.tags.get(SERVICE_TAG) {
+            Some(service) => **service == *owner.key(),
+            None => group.name.starts_with(stem) && group.name.len() == name.len(),
+        };
+        self.scope.cluster.owns(&group.tags)
+            && *group.description == *MANAGED_DESCRIPTION
+            && its
+            && !self.is_protected(&group.id)
+            && self.scope.settings.backend_security_group.as_ref() != Some(&group.id)
+    }
+
+    /// Deletes a group that the cluster owns, with the rules in other groups of the cluster that refer to it.
+    async fn delete_owned_group(&self, op: &Op, id: &SecurityGroupId) -> Result<Progress, CloudError> {
+        let groups = self.cache.groups(op, self.age(op)).await?;
+        self.remove_references(op, &groups, id).await?;
+        if self.cache.delete(op, id, "no load balancer uses it").await? {
+            return Ok(Progress::Done);
+        }
+        Ok(in_use(op, id))
+    }
+
+    async fn remove_references(&self, op: &Op, groups: &GroupsById, id: &SecurityGroupId) -> Result<(), CloudError> {
+        if self.scope.settings.disable_security_group_ingress {
+            return Ok(());
+        }
+        let referring = groups.values().filter(|group| group.id != *id && !references(group, id).is_empty());
+        for group in referring.filter(|group| self.scope.cluster.has(&group.tags) && !self.is_protected(&group.id)) {
+            let change = |group: &_| RuleChange { revoke: references(group, id), ..RuleChange::default() };
+            self.cache.update_rules(op, &group.id, &format!("{id} is deleted"), change).await?;
+        }
+        Ok(())
+    }
+
+    /// Who comes back because a group was in use sees what uses it now.
+    fn age(&self, op: &Op) -> Duration {
+        if op.pending_for().is_zero() { PREVIEW_AGE.min(self.max_rule_age()) } else { Duration::ZERO }
+    }
+}
+
+/// Returns the rules that admit members of a group.
+pub(crate) fn references(group: &SecurityGroup, to: &SecurityGroupId) -> Vec<Rule> {
+    let refers = |rule: &&Rule| matches!(&rule.source, RuleSource::Group(id, _) if id == to);
+    group.ingress.iter().filter(refers).cloned().collect()
+}
+
+/// Waits for whatever uses a group, longer each time.
+pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
+    let waited = op.pending_for();
+    let why = format!("security group {id} is still in use");
+    let (first, longest) = WAITS;
+    let after = waited.clamp(first, longest);
+    if crossed_warning_threshold(op, after) {
+        let note = format!("{why} after {} minutes", WARNING_THRESHOLD.as_secs() / 60);
+        op.event(EventType::Warning, "SecurityGroupInUse", &note);
+    }
+    Progress::Pending { after, why: why.into() }
+}

@@ -1,0 +1,290 @@
+//! The groups of load balancers themselves: the managed one, given ones, and the one that all share.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange};
+
+use super::{
+    SecurityGroupManager,
+    book::GroupsById,
+    plan::{self, FrontendGroups},
+    rules,
+};
+use crate::{
+    api::{
+        SecurityGroupId, Tags,
+        ec2::{CreateSecurityGroup, Rule, SecurityGroup},
+    },
+    client::with_message,
+    cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
+    lb::{
+        model::{DesiredLoadBalancer, ServiceKey},
+        names,
+    },
+};
+
+/// Description of a managed group, as upstream has it.
+pub const MANAGED_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalancer";
+/// Description of the group that all load balancers share.
+pub const SHARED_DESCRIPTION: &str = "[k8s] Shared Backend SecurityGroup for LoadBalancer";
+
+const ANNOTATION: &str = "service.beta.kubernetes.io/aws-load-balancer-security-groups";
+
+/// What [`SecurityGroups::front`] would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrontendPlan {
+    /// The groups that exist, of those that the load balancer shall have. Empty: none, or what it has.
+    pub groups: Vec<SecurityGroupId>,
+    /// Whether all of them exist. If not, the load balancer's groups would change as well.
+    pub complete: bool,
+    /// Groups that would be made, and tags that would be repaired.
+    pub changes: Vec<PlannedChange>,
+}
+
+impl SecurityGroupManager {
+    /// Returns the groups that the load balancer shall have; empty means none, or that it keeps what it has. The managed
+    /// group is found or made, and gets the rules that it lacks.
+    ///
+    /// `existing`: the groups that it has, or `None` before it is there.
+    ///
+    /// # Errors
+    /// What cannot be had ([`InvalidInput`](ErrorKind::InvalidInput)), and AWS' own.
+    pub async fn ensure_frontend_groups(
+        &self,
+        op: &Op,
+        wanted: &DesiredLoadBalancer,
+        existing: Option<&[SecurityGroupId]>,
+    ) -> Result<Vec<SecurityGroupId>, CloudError> {
+        let (mut groups, shared) = match plan::frontend_groups(wanted, existing, &self.scope.settings)? {
+            FrontendGroups::None => return Ok(Vec::new()),
+            FrontendGroups::Managed { shared } => (vec![self.managed(op, wanted).await?], shared),
+            FrontendGroups::Given { names, shared } => (self.given(op, names).await?, shared),
+        };
+        if shared {
+            let id = self.shared(op).await?;
+            groups.retain(|group| *group != id);
+            groups.push(id);
+        }
+        Ok(groups)
+    }
+
+    /// Says what [`front`](Self::front) would do, without doing it. The rules of a group that exists are
+    /// [`plan`](Self::plan)'s.
+    ///
+    /// # Errors
+    /// As [`front`](Self::front).
+    pub async fn plan_frontend_groups(
+        &self,
+        op: &Op,
+        wanted: &DesiredLoadBalancer,
+        existing: Option<&[SecurityGroupId]>,
+    ) -> Result<FrontendPlan, CloudError> {
+        let mut plan = FrontendPlan { complete: true, ..FrontendPlan::default() };
+        let create = |name: &str| PlannedChange {
+            operation: "CreateSecurityGroup".into(),
+            object: name.into(),
+            reason: "the load balancer needs it".into(),
+        };
+        let shared = match plan::frontend_groups(wanted, existing, &self.scope.settings)? {
+            FrontendGroups::None => return Ok(plan),
+            FrontendGroups::Managed { shared } => {
+                let name = names::security_group(op.cluster_name(), &wanted.owner);
+                let groups = self.cache.groups(op, super::PREVIEW_AGE.min(self.max_rule_age())).await?;
+                match find(&groups, &name) {
+                    Some(group) => {
+                        check_adoptable(&self.scope.cluster, &group, &wanted.owner, MANAGED_DESCRIPTION)?;
+                        let lacking = self.missing_tags(&group, wanted);
+                        plan.changes.extend((!lacking.is_empty()).then(|| PlannedChange {
+                            operation: "CreateTags".into(),
+                            object: (&*group.id).into(),
+                            reason: "tags are missing".into(),
+                        }));
+                        plan.groups.push(group.id.clone());
+                    }
+                    None => plan.changes.push(create(&name)),
+                }
+                shared
+            }
+            FrontendGroups::Given { names, shared } => {
+                plan.groups = self.given(op, names).await?;
+                shared
+            }
+        };
+        if shared {
+            let groups = self.cache.groups(op, self.max_rule_age()).await?;
+            match self.shared_group(op, &groups) {
+                Some(id) => plan.groups.push(id),
+                None => plan.changes.push(create(&names::shared_security_group(op.cluster_name()))),
+            }
+        }
+        plan.complete = plan.changes.iter().all(|change| *change.operation != *"CreateSecurityGroup");
+        Ok(plan)
+    }
+
+    /// Finds or makes the managed group, and brings in what it lacks.
+    async fn managed(&self, op: &Op, wanted: &DesiredLoadBalancer) -> Result<SecurityGroupId, CloudError> {
+        let name = names::security_group(op.cluster_name(), &wanted.owner);
+        let groups = self.cache.groups(op, self.max_rule_age()).await?;
+        let group = match find(&groups, &name) {
+            Some(group) => group,
+            None => self.create_group(op, &name, MANAGED_DESCRIPTION, self.tags(wanted)).await?,
+        };
+        check_adoptable(&self.scope.cluster, &group, &wanted.owner, MANAGED_DESCRIPTION)?;
+        let lacking = self.missing_tags(&group, wanted);
+        if !lacking.is_empty() {
+            self.cache.tag(op, &group, lacking, "tags are missing").await?;
+        }
+        let rules = rules::managed_group_rules(wanted);
+        if !plan::missing(&group.ingress, &rules).is_empty() && !self.is_protected(&group.id) {
+            let change = |group: &_| super::node_rules::missing_rules(group, &rules);
+            self.cache.update_rules(op, &group.id, "the Service opens it", change).await?;
+        }
+        Ok(group.id.clone())
+    }
+
+    /// Resolves given groups, in their order. One that is not known may have been made meanwhile.
+    async fn given(&self, op: &Op, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, CloudError> {
+        let known = self.cache.groups(op, self.max_rule_age()).await?;
+        match resolve(&known, names) {
+            Ok(ids) => Ok(ids),
+            Err(_) => {
+                let now = self.cache.groups(op, std::time::Duration::ZERO).await?;
+                resolve(&now, names).map_err(|mistakes| {
+                    CloudError::invalid_input(format!("{ANNOTATION}: {} in {}", mistakes.join("; "), self.scope.vpc))
+                })
+            }
+        }
+    }
+
+    /// Finds or makes the shared group.
+    async fn shared(&self, op: &Op) -> Result<SecurityGroupId, CloudError> {
+        let groups = self.cache.groups(op, self.max_rule_age()).await?;
+        if let Some(id) = self.shared_group(op, &groups) {
+            return Ok(id);
+        }
+        let name = names::shared_security_group(op.cluster_name());
+        let tags = self.scope.cluster.tags();
+        let group = self.create_group(op, &name, SHARED_DESCRIPTION, tags).await?;
+        if self.scope.cluster.has(&group.tags) {
+            return Ok(group.id.clone());
+        }
+        Err(CloudError::invalid_input(format!(
+            "security group {name} ({}) is not of this cluster; choose another as the shared one with BackendSecurityGroup",
+            group.id
+        )))
+    }
+
+    /// Returns the shared group, as far as it is known and asked for.
+    pub(super) fn shared_group(&self, op: &Op, groups: &GroupsById) -> Option<SecurityGroupId> {
+        let settings = &self.scope.settings;
+        if !settings.shared_backend_security_group {
+            return None;
+        }
+        let given = settings.backend_security_group.clone();
+        given.or_else(|| {
+            let group = find(groups, &names::shared_security_group(op.cluster_name()))?;
+            self.scope.cluster.has(&group.tags).then(|| group.id.clone())
+        })
+    }
+
+    /// Makes a group, unless AWS has one of that name already.
+    async fn create_group(
+        &self,
+        op: &Op,
+        name: &str,
+        description: &str,
+        tags: Tags,
+    ) -> Result<Arc<SecurityGroup>, CloudError> {
+        let vpc = self.scope.vpc.clone();
+        let request = CreateSecurityGroup { name: name.into(), description: description.into(), vpc, tags };
+        match self.cache.create(op, request, "the load balancer needs it").await {
+            Ok(Some(group)) => Ok(Arc::new(group)),
+            Ok(None) => self.cache.named(op, name).await?.ok_or_else(|| {
+                CloudError::new(ErrorKind::Conflict, format!("security group {name} exists and does not show yet"))
+            }),
+            Err(error) => {
+                let error = CloudError::from(error);
+                let text = format!("unable to create security group for NLB: {name}: {error}");
+                Err(with_message(&error, text))
+            }
+        }
+    }
+
+    /// Returns the tags of a managed group.
+    fn tags(&self, wanted: &DesiredLoadBalancer) -> Tags {
+        let mut tags = wanted.extra_tags.clone();
+        tags.insert(SERVICE_TAG.into(), wanted.owner.key().into());
+        tags.extend(self.scope.cluster.tags());
+        tags
+    }
+
+    /// Returns the tags that a managed group lacks. The Service's own is not among them, since upstream makes groups without.
+    fn missing_tags(&self, group: &SecurityGroup, wanted: &DesiredLoadBalancer) -> Tags {
+        let mut tags = wanted.extra_tags.clone();
+        tags.remove(SERVICE_TAG);
+        if !self.scope.cluster.has(&group.tags) {
+            tags = self.tags(wanted);
+        }
+        tags.retain(|key, value| {
+            let cluster = self.scope.cluster.tags().contains_key(key) && self.scope.cluster.has(&group.tags);
+            !cluster && group.tags.get(key) != Some(value)
+        });
+        tags
+    }
+}
+
+/// Finds a group by its name, of which a VPC has only one.
+pub(super) fn find(groups: &GroupsById, name: &str) -> Option<Arc<SecurityGroup>> {
+    groups.values().find(|group| *group.name == *name).cloned()
+}
+
+/// Returns the rules of the managed group that are too many. The whole group is ours, therefore all others.
+pub(super) fn surplus_rules(group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> Vec<Rule> {
+    plan::surplus(&group.ingress, wanted, |_| true)
+}
+
+/// Checks that a group with the name of a managed one is ours: it has the cluster's tag; or nobody's, and is this Service's
+/// by its tag or, as the remains of an upstream that could not tag it, by its description.
+pub(super) fn check_adoptable(
+    cluster: &Cluster,
+    group: &SecurityGroup,
+    owner: &ServiceKey,
+    description: &str,
+) -> Result<(), CloudError> {
+    let service = group.tags.get(SERVICE_TAG);
+    let nobodys = !Cluster::any(&group.tags) && !group.tags.contains_key(OTHER_CONTROLLER_TAG);
+    let by_tag = service.is_some_and(|service| **service == *owner.key());
+    let by_description = service.is_none() && *group.description == *description;
+    if cluster.has(&group.tags) || (nobodys && (by_tag || by_description)) {
+        return Ok(());
+    }
+    Err(CloudError::invalid_input(format!(
+        "security group {} ({}) has the name of the one for {} but is not of this cluster",
+        group.name,
+        group.id,
+        owner.key()
+    )))
+}
+
+/// Finds given groups: by ID, or by tag `Name`.
+fn resolve(groups: &GroupsById, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, Vec<String>> {
+    let (mut found, mut mistakes) = (Vec::new(), Vec::new());
+    for name in names {
+        let id = SecurityGroupId::from(&**name);
+        let matching: Vec<_> = match groups.get(&id) {
+            Some(_) => vec![id],
+            None if name.starts_with("sg-") => Vec::new(),
+            None => {
+                let named = groups.values().filter(|group| group.tags.get("Name") == Some(name));
+                named.map(|group| group.id.clone()).collect()
+            }
+        };
+        match &*matching {
+            [one] if found.contains(one) => {}
+            [one] => found.push(one.clone()),
+            [] => mistakes.push(format!("security group {name:?} was not found")),
+            several => mistakes.push(format!("{} security groups are named {name:?}", several.len())),
+        }
+    }
+    if mistakes.is_empty() { Ok(found) } else { Err(mistakes) }
+}

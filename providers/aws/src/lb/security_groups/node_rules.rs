@@ -1,0 +1,332 @@
+//! Rules on the groups of nodes: which group of an instance counts, what each has to admit, and what is to be taken off.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use ccm_core::provider::{CloudError, ErrorKind, Op};
+
+use super::{
+    RuleRequest, SecurityGroupManager, UnmanagedGroups,
+    book::GroupsById,
+    plan::{self, RuleChange},
+    rules::{self, RuleSourceKind},
+};
+use crate::{
+    api::{
+        InstanceId, SecurityGroupId,
+        ec2::{Rule, SecurityGroup},
+        elb::TargetType,
+    },
+    cluster::Cluster,
+    lb::pods::InterfaceGroups,
+};
+
+/// What the groups of nodes have to admit for one load balancer.
+pub(super) struct NodeRules {
+    /// All groups.
+    pub(super) groups: Arc<GroupsById>,
+    /// Those that nodes are in.
+    pub(super) node_groups: BTreeSet<SecurityGroupId>,
+    /// Rules that each of these needs.
+    pub(super) rules: BTreeSet<Rule>,
+    /// What would have to admit it and is not ours.
+    pub(super) unmanaged: UnmanagedGroups,
+}
+
+/// Groups that have to admit a load balancer.
+#[derive(Default)]
+struct NodeGroups {
+    groups: BTreeSet<SecurityGroupId>,
+    /// Those that are not ours, as they are called for people.
+    unmanaged: BTreeSet<Box<str>>,
+}
+
+/// No rules.
+static NONE: BTreeSet<Rule> = BTreeSet::new();
+
+impl NodeRules {
+    /// Returns the rules that a group needs.
+    pub(super) fn desired_rules(&self, id: &SecurityGroupId) -> &BTreeSet<Rule> {
+        if self.node_groups.contains(id) { &self.rules } else { &NONE }
+    }
+}
+
+impl SecurityGroupManager {
+    /// Works out what nodes have to admit; `None` when their groups are not looked after.
+    pub(super) async fn node_rules(
+        &self,
+        op: &Op,
+        e: &RuleRequest<'_>,
+        max_age: Duration,
+    ) -> Result<Option<NodeRules>, CloudError> {
+        if self.scope.settings.disable_security_group_ingress {
+            return Ok(None);
+        }
+        let groups = self.cache.groups(op, max_age).await?;
+        let shared = self.shared_group(op, &groups);
+        let admission = RuleSourceKind::of(e, shared.as_ref());
+        if admission == RuleSourceKind::Unmanaged {
+            if e.desired.target_type == TargetType::Ip {
+                // Nobody but us makes rules for pods, so that there shall be none.
+                let (chosen, rules, left_alone) = Default::default();
+                return Ok(Some(NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone }));
+            }
+            self.record_health_rules(op, e, groups).await;
+            return Ok(None);
+        }
+        let rules = rules::rules_for_nodes(e, admission);
+        let (groups, NodeGroups { groups: chosen, unmanaged: foreign }) = self.groups_of_targets(op, e, groups).await?;
+        let left_alone = match e.desired.target_type {
+            TargetType::Instance => UnmanagedGroups::default(),
+            TargetType::Ip => UnmanagedGroups { groups: foreign, rules: rules.clone() },
+        };
+        Ok(Some(NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone }))
+    }
+
+    /// Returns the groups that have to admit a load balancer, and all groups with them.
+    async fn groups_of_targets(
+        &self,
+        op: &Op,
+        e: &RuleRequest<'_>,
+        groups: Arc<GroupsById>,
+    ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
+        match e.desired.target_type {
+            TargetType::Instance => self.of_instances(op, e, groups).await,
+            TargetType::Ip => self.of_pods(op, e, groups).await,
+        }
+    }
+
+    async fn of_pods(
+        &self,
+        op: &Op,
+        e: &RuleRequest<'_>,
+        groups: Arc<GroupsById>,
+    ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
+        let named = e.pods.interface_groups.iter().flat_map(|footing| &footing.groups);
+        let groups = self.cache.including(op, groups, named).await?;
+        let mut chosen = NodeGroups::default();
+        for footing in &e.pods.interface_groups {
+            match choose_interface_group(&self.scope.cluster, &groups, footing).filter(|id| !self.is_protected(id)) {
+                Some(id) => drop(chosen.groups.insert(id)),
+                None => drop(chosen.unmanaged.insert(described(&groups, footing))),
+            }
+        }
+        Ok((groups, chosen))
+    }
+
+    async fn of_instances(
+        &self,
+        op: &Op,
+        e: &RuleRequest<'_>,
+        groups: Arc<GroupsById>,
+    ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
+        let instances = self.store.get_many(op, e.instances, self.max_rule_age()).await?;
+        let instances = instances.into_values().flatten().filter(|instance| !instance.is_terminated());
+        let instances: Vec<_> = instances.collect();
+        let named = instances.iter().flat_map(|instance| &instance.security_groups);
+        let groups = self.cache.including(op, groups, named).await?;
+        let mut chosen = NodeGroups::default();
+        for instance in &instances {
+            match choose_node_group(&self.scope.cluster, &groups, &instance.id, &instance.security_groups)? {
+                Some(id) if self.is_protected(&id) => {}
+                Some(id) => drop(chosen.groups.insert(id)),
+                None => tracing::warn!(instance = %instance.id, "instance has no security group to open"),
+            }
+        }
+        Ok((groups, chosen))
+    }
+
+    /// Notes which health rules a load balancer may live by whose rules nobody looks after. Upstream may have made some, and
+    /// while nothing is known of it no health rule goes at all.
+    async fn record_health_rules(&self, op: &Op, e: &RuleRequest<'_>, groups: Arc<GroupsById>) {
+        let rules = rules::rules_for_nodes(e, RuleSourceKind::Cidrs)
+            .into_iter()
+            .filter(|rule| rules::health_of(rule).is_some());
+        match self.groups_of_targets(op, e, groups).await {
+            Ok((groups, NodeGroups { groups: chosen, .. })) => {
+                let (rules, left_alone) = (rules.collect(), UnmanagedGroups::default());
+                self.record_needed_rules(e, &NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone });
+            }
+            // It stays unknown, and its Service does not suffer.
+            Err(error) => tracing::debug!(load_balancer = e.lb_name, error = error.chain(), "health rules are kept"),
+        }
+    }
+
+    /// Keeps what a load balancer needs, for others that have the same need.
+    pub(super) fn record_needed_rules(&self, e: &RuleRequest<'_>, admitted: &NodeRules) {
+        let needs = admitted.node_groups.iter().map(|id| (id.clone(), admitted.rules.clone())).collect();
+        self.needed_rules.lock().insert(e.lb_name.into(), needs);
+        self.deleted.remove(e.lb_name);
+    }
+
+    /// Takes rules of a load balancer off all groups of nodes, but for what `wanted` says of each group.
+    pub(super) async fn remove_rules_everywhere<'a>(
+        &self,
+        op: &Op,
+        lb_name: &str,
+        groups: &GroupsById,
+        wanted: impl Fn(&SecurityGroupId) -> &'a BTreeSet<Rule>,
+    ) -> Result<(), CloudError> {
+        self.restore_rules(op).await?;
+        let living = self.existing_names(op, groups).await?;
+        for (id, group) in groups {
+            let wanted = wanted(id);
+            let revoked = self.rules_to_remove(lb_name, group, wanted, &living).revoke;
+            if revoked.is_empty() {
+                continue;
+            }
+            self.wait_for_unobserved(op, lb_name, &revoked).await?;
+            // From here on, whatever becomes of this call.
+            self.record_rules_to_restore(id, lb_name, &revoked);
+            let why = format!("load balancer {lb_name} does not need it");
+            let amended = self
+                .cache
+                .update_rules(op, id, &why, |group| self.rules_to_remove(lb_name, group, wanted, &living))
+                .await;
+            // Whoever came to need it meanwhile saw that it was there.
+            self.record_rules_to_restore(id, lb_name, &revoked);
+            amended?;
+            self.restore_rules(op).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes what others than one load balancer need of what is taken off a group.
+    fn record_rules_to_restore(&self, id: &SecurityGroupId, lb_name: &str, revoked: &[Rule]) {
+        let mut needed = self.needed_by_others(id, lb_name);
+        needed.retain(|rule| plan::has_rule(revoked, rule));
+        if !needed.is_empty() {
+            self.rules_to_restore.lock().entry(id.clone()).or_default().extend(needed);
+        }
+    }
+
+    /// Grants again what another load balancer needs as well and had under the name of the one that lost it. Whoever comes
+    /// next does it if this fails.
+    async fn restore_rules(&self, op: &Op) -> Result<(), CloudError> {
+        let owed = self.rules_to_restore.lock().clone();
+        for (id, rules) in owed {
+            let mut due = rules.clone();
+            let needed = self.needed_by_others(&id, "");
+            due.retain(|rule| needed.contains(rule));
+            if !due.is_empty() {
+                let change = |group: &_| missing_rules(group, &due);
+                match self.cache.update_rules(op, &id, "another load balancer needs it", change).await {
+                    Ok(()) => {}
+                    Err(error) if matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient) => {
+                        return Err(error);
+                    }
+                    // That it cannot be had is no reason to keep what the one has left; the other's next check tells.
+                    Err(error) => {
+                        let error = error.chain();
+                        tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
+                    }
+                }
+            }
+            let mut owed = self.rules_to_restore.lock();
+            if let Some(left) = owed.get_mut(&id) {
+                left.retain(|rule| !rules.contains(rule));
+                if left.is_empty() {
+                    owed.remove(&id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Works out what to take off a group. `living`: load balancers that are there, whether or not their needs are known.
+    pub(super) fn rules_to_remove(
+        &self,
+        lb_name: &str,
+        group: &SecurityGroup,
+        wanted: &BTreeSet<Rule>,
+        living: &BTreeSet<Box<str>>,
+    ) -> RuleChange {
+        let foreign = Cluster::any(&group.tags) && !self.scope.cluster.has(&group.tags);
+        if foreign || self.is_protected(&group.id) {
+            return RuleChange::default();
+        }
+        let mut revoke = plan::surplus(&group.ingress, wanted, |rule| rules::belongs_to(rule, lb_name));
+        let needed = self.needed_by_others(&group.id, lb_name);
+        let needed: Vec<Rule> = needed.into_iter().chain(wanted.iter().cloned()).collect();
+        let mut others = plan::unused_mtu_rules(&group.ingress, &revoke, &needed);
+        if group.ingress.iter().any(|rule| rules::health_of(rule).is_some()) {
+            let known: BTreeSet<Box<str>> = self.needed_rules.lock().keys().cloned().collect();
+            let known = |name: &str| name == lb_name || known.contains(name);
+            // A balancer whose needs are not known yet may need a health rule that another's name is on.
+            if group.ingress.iter().filter_map(rules::client_of).all(known) {
+                let alive = |name: &str| known(name) || living.contains(name);
+                others.extend(plan::unused_health_rules(&group.ingress, &needed, alive));
+            } else {
+                revoke.retain(|rule| rules::health_of(rule).is_none());
+            }
+        }
+        let by_absence = !others.is_empty();
+        revoke.extend(others);
+        RuleChange { revoke, by_absence, ..RuleChange::default() }
+    }
+
+    /// Returns what load balancers other than one need of a group.
+    fn needed_by_others(&self, id: &SecurityGroupId, but: &str) -> BTreeSet<Rule> {
+        let needs = self.needed_rules.lock();
+        let others = needs.iter().filter(|(name, _)| ***name != *but);
+        others.filter_map(|(_, of)| of.get(id)).flatten().cloned().collect()
+    }
+}
+
+/// Works out what a group lacks.
+pub(super) fn missing_rules(group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> RuleChange {
+    RuleChange { grant: plan::missing(&group.ingress, wanted), ..RuleChange::default() }
+}
+
+/// Chooses the group of an instance among those that it has: the one with the cluster's tag, or the only one.
+pub(super) fn choose_node_group(
+    cluster: &Cluster,
+    groups: &GroupsById,
+    instance: &InstanceId,
+    of: &[SecurityGroupId],
+) -> Result<Option<SecurityGroupId>, CloudError> {
+    let known = of.iter().filter_map(|id| groups.get(id));
+    let (tagged, untagged): (Vec<_>, Vec<_>) = known.partition(|group| cluster.has(&group.tags));
+    match (&*tagged, &*untagged) {
+        ([one], _) | ([], [one]) => Ok(Some(one.id.clone())),
+        ([], []) => Ok(None),
+        ([], _) => Err(CloudError::invalid_input(format!(
+            "Multiple untagged security groups found for instance {instance}; ensure the k8s security group is tagged"
+        ))),
+        (several, _) => {
+            let names: Vec<_> = several.iter().map(|group| format!("{}({})", group.id, group.name)).collect();
+            Err(CloudError::invalid_input(format!(
+                "Multiple tagged security groups found for instance {instance}; ensure only the k8s security group is \
+                 tagged; the tagged groups were {}",
+                names.join(" ")
+            )))
+        }
+    }
+}
+
+/// Chooses the group of an interface that a pod has an address of: the one with the cluster's tag. The only one counts
+/// without a tag where it is an instance's of the cluster, as with nodes. Several with the tag are no mistake of the Service.
+pub(super) fn choose_interface_group(
+    cluster: &Cluster,
+    groups: &GroupsById,
+    footing: &InterfaceGroups,
+) -> Option<SecurityGroupId> {
+    let known: Vec<_> = footing.groups.iter().filter_map(|id| groups.get(id)).collect();
+    let tagged: Vec<_> = known.iter().filter(|group| cluster.has(&group.tags)).collect();
+    match (&*tagged, &*known) {
+        ([one], _) => Some(one.id.clone()),
+        ([], [one]) if footing.groups.len() == 1 && footing.has_cluster_tag && !Cluster::any(&one.tags) => {
+            Some(one.id.clone())
+        }
+        _ => None,
+    }
+}
+
+/// Names the groups of an interface, for people.
+fn described(groups: &GroupsById, footing: &InterfaceGroups) -> Box<str> {
+    let name = |id: &SecurityGroupId| match groups.get(id) {
+        Some(group) => format!("{id} ({})", group.name),
+        None => id.to_string(),
+    };
+    let names: Vec<_> = footing.groups.iter().map(name).collect();
+    if names.is_empty() { "an interface without any".into() } else { names.join(" with ").into() }
+}

@@ -1,0 +1,205 @@
+//! What has to change in the rules of one security group, and which groups a load balancer gets. Pure.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use ccm_core::provider::CloudError;
+use ipnet::IpNet;
+
+use super::{
+    super::model::{DesiredLoadBalancer, NodeRuleSource, SecurityGroupChoice},
+    rules,
+};
+use crate::{
+    api::{
+        SecurityGroupId,
+        ec2::{Rule, RuleSource},
+    },
+    config::Settings,
+};
+
+/// What is to be added to a group and taken off it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleChange {
+    /// Rules that are missing.
+    pub(crate) grant: Vec<Rule>,
+    /// Rules, as observed, that are too many.
+    pub(crate) revoke: Vec<Rule>,
+    /// Whether some of them go because others are not there. Somebody else may have brought these since they were read.
+    pub(crate) by_absence: bool,
+}
+
+/// Tells whether AWS takes both for one rule: a group has only one with a protocol, ports and source, whatever its
+/// description.
+pub(crate) fn same(a: &Rule, b: &Rule) -> bool {
+    let source = match (&a.source, &b.source) {
+        (RuleSource::Cidr(a), RuleSource::Cidr(b)) => a.trunc() == b.trunc(),
+        (RuleSource::Group(a, of), RuleSource::Group(b, by)) => {
+            // An account is named by answers, and where it is not ours.
+            a == b && (of.is_none() || by.is_none() || of == by)
+        }
+        (a, b) => a == b,
+    };
+    source && protocol(&a.protocol) == protocol(&b.protocol) && a.ports == b.ports
+}
+
+/// Returns the rules that a group lacks.
+pub(crate) fn missing<'a>(observed: &[Rule], wanted: impl IntoIterator<Item = &'a Rule>) -> Vec<Rule> {
+    let mut found: Vec<Rule> = Vec::new();
+    for rule in wanted {
+        if !has_rule(observed, rule) && !has_rule(&found, rule) {
+            found.push(rule.clone());
+        }
+    }
+    found
+}
+
+/// Returns the rules among ours that nobody wants. One whose place is wanted under another description stays: AWS would not
+/// let the other in beside it.
+pub(crate) fn surplus(observed: &[Rule], wanted: &BTreeSet<Rule>, ours: impl Fn(&Rule) -> bool) -> Vec<Rule> {
+    observed.iter().filter(|rule| ours(rule) && !wanted.iter().any(|w| same(w, rule))).cloned().collect()
+}
+
+/// Returns the path-MTU rules that go with `revoked` client rules: those of networks that no client rule that stays needs,
+/// and nothing in `needed`.
+pub(crate) fn unused_mtu_rules(observed: &[Rule], revoked: &[Rule], needed: &[Rule]) -> Vec<Rule> {
+    let gone: BTreeSet<IpNet> = revoked.iter().filter(|rule| rules::is_client(rule)).filter_map(network).collect();
+    let stay = observed.iter().filter(|rule| rules::is_client(rule) && !revoked.contains(rule));
+    let stay: BTreeSet<IpNet> = stay.filter_map(network).collect();
+    let orphaned = |rule: &&Rule| {
+        rules::is_mtu(rule)
+            && network(rule).is_some_and(|network| gone.contains(&network) && !stay.contains(&network))
+            && !has_rule(needed, rule)
+    };
+    observed.iter().filter(orphaned).cloned().collect()
+}
+
+/// Returns the rules of a group after a change.
+#[cfg(test)]
+pub(crate) fn apply_change(observed: &[Rule], change: &RuleChange) -> Vec<Rule> {
+    let mut rules = observed.to_vec();
+    rules.extend(change.grant.iter().cloned());
+    rules.retain(|rule| !change.revoke.contains(rule));
+    rules
+}
+
+/// Returns the health rules of load balancers that are gone, which stayed because others might have needed them: those of
+/// names under which no client rule is there, and nothing in `needed`. `alive` tells of names that are known to be there.
+pub(crate) fn unused_health_rules(observed: &[Rule], needed: &[Rule], alive: impl Fn(&str) -> bool) -> Vec<Rule> {
+    let nameless: BTreeSet<&str> = health_only_names(observed).collect();
+    let gone = |rule: &&Rule| {
+        rules::health_of(rule).is_some_and(|name| nameless.contains(name) && !alive(name)) && !has_rule(needed, rule)
+    };
+    observed.iter().filter(gone).cloned().collect()
+}
+
+/// Returns the names that are on health rules and on no client rule.
+pub(crate) fn health_only_names(observed: &[Rule]) -> impl Iterator<Item = &str> {
+    let clients: BTreeSet<&str> = observed.iter().filter_map(rules::client_of).collect();
+    observed.iter().filter_map(rules::health_of).filter(move |name| !clients.contains(name))
+}
+
+/// Tells whether a rule is there, under any description.
+pub(crate) fn has_rule(observed: &[Rule], rule: &Rule) -> bool {
+    observed.iter().any(|other| same(other, rule))
+}
+
+/// Describes rules for a record, in at most a few words.
+pub(crate) fn summary(rules: &[Rule]) -> String {
+    let mut text = String::new();
+    for rule in rules.iter().take(3) {
+        let comma = if text.is_empty() { "" } else { ", " };
+        let ports = match rule.ports {
+            Some((from, to)) if from == to => format!(" {from}"),
+            Some((from, to)) => format!(" {from}-{to}"),
+            None => String::new(),
+        };
+        let source = match &rule.source {
+            RuleSource::Cidr(network) => network.to_string(),
+            RuleSource::Group(id, _) => id.to_string(),
+            RuleSource::PrefixList(id) => id.to_string(),
+        };
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{comma}{}{ports} from {source}", rule.protocol);
+    }
+    match rules.len() {
+        0..=3 => text,
+        more => format!("{text} and {} more", more - 3),
+    }
+}
+
+/// Where the groups of a load balancer come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FrontendGroups<'a> {
+    /// It has none, or keeps what it has.
+    None,
+    /// One that we make and fill, and the shared one when that is asked for.
+    Managed {
+        /// Whether the shared one comes along.
+        shared: bool,
+    },
+    /// Given ones.
+    Given {
+        /// IDs and names.
+        names: &'a [Box<str>],
+        /// Whether the shared one comes along.
+        shared: bool,
+    },
+}
+
+/// Decides which groups a load balancer gets. `existing`: those that it has, or `None` before it is there.
+///
+/// # Errors
+/// The wish cannot be met.
+pub(crate) fn frontend_groups<'a>(
+    wanted: &'a DesiredLoadBalancer,
+    existing: Option<&[SecurityGroupId]>,
+    settings: &Settings,
+) -> Result<FrontendGroups<'a>, CloudError> {
+    let security = &wanted.security;
+    // A balancer that was made without a group can never get one.
+    let fixed = existing.is_some_and(<[_]>::is_empty);
+    let by_upstream = security.node_rules == NodeRuleSource::Networks;
+    let shared = settings.shared_backend_security_group && security.manage_backend_rules;
+    match &security.groups {
+        SecurityGroupChoice::None if existing.is_some_and(|groups| !groups.is_empty()) => {
+            Err(CloudError::invalid_input(format!(
+                "service.beta.kubernetes.io/aws-load-balancer-disable-nlb-sg: conflicting security groups configuration: \
+             load balancer {} has security groups, which cannot be taken off",
+                wanted.name
+            )))
+        }
+        SecurityGroupChoice::Keep | SecurityGroupChoice::None => Ok(FrontendGroups::None),
+        SecurityGroupChoice::Given(_) if security.manage_backend_rules && !by_upstream && !shared => {
+            Err(CloudError::invalid_input(
+                "service.beta.kubernetes.io/aws-load-balancer-manage-backend-security-group-rules: backendSG feature is \
+             required to manage worker node SG rules when frontendSG is manually specified",
+            ))
+        }
+        _ if fixed => Ok(FrontendGroups::None),
+        SecurityGroupChoice::Managed => Ok(FrontendGroups::Managed { shared }),
+        // They are exactly what was given, unless the shared one was asked for.
+        SecurityGroupChoice::Given(names) => Ok(FrontendGroups::Given { names, shared: shared && !by_upstream }),
+    }
+}
+
+/// Protocols that have a name have a number as well.
+fn protocol(text: &str) -> &str {
+    match text {
+        "1" => "icmp",
+        "6" => "tcp",
+        "17" => "udp",
+        "58" => "icmpv6",
+        other => other,
+    }
+}
+
+fn network(rule: &Rule) -> Option<IpNet> {
+    match &rule.source {
+        RuleSource::Cidr(network) => Some(network.trunc()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,275 @@
+//! Which ingress rules a load balancer wants: on its own group, and on those of nodes. Pure.
+
+use std::collections::BTreeSet;
+
+use ccm_core::k8s::IpFamily;
+use ipnet::IpNet;
+
+use super::{
+    super::{
+        model::{DesiredListener, DesiredLoadBalancer, NodeRuleSource},
+        pods::target_port,
+    },
+    RuleRequest,
+};
+use crate::api::{
+    SecurityGroupId,
+    ec2::{Rule, RuleSource},
+    elb::{ElbProtocol, HealthPort, IpAddressType, TargetType},
+};
+
+/// Description of path-MTU rules on groups of nodes. They are shared by all load balancers.
+pub(crate) const MTU: &str = "kubernetes.io/rule/nlb/mtu";
+/// Description of the rules by which nodes admit the shared group.
+pub(crate) const SHARED: &str = "elbv2.k8s.aws/targetGroupBinding=shared";
+
+const CLIENT: &str = "kubernetes.io/rule/nlb/client=";
+const HEALTH: &str = "kubernetes.io/rule/nlb/health=";
+const GROUP: &str = "kubernetes.io/rule/nlb/sg=";
+
+/// "Fragmentation needed" (type and code) of ICMP; "packet too big" of ICMPv6.
+const TOO_BIG: (&str, (i32, i32)) = ("icmp", (3, 4));
+const TOO_BIG_V6: (&str, (i32, i32)) = ("icmpv6", (2, 0));
+
+/// Ports that the API server gives to Services unless told otherwise.
+const NODE_PORTS: (u16, u16) = (30000, 32767);
+
+/// Tells whether a rule lets clients of some load balancer in.
+pub(crate) fn is_client(rule: &Rule) -> bool {
+    rule.description.starts_with(CLIENT)
+}
+
+/// Returns the name of the load balancer whose clients a rule lets in.
+pub(crate) fn client_of(rule: &Rule) -> Option<&str> {
+    rule.description.strip_prefix(CLIENT)
+}
+
+/// Returns the name of the load balancer whose health checks a rule lets in.
+pub(crate) fn health_of(rule: &Rule) -> Option<&str> {
+    rule.description.strip_prefix(HEALTH)
+}
+
+/// Tells whether a rule is one of the path-MTU rules.
+pub(crate) fn is_mtu(rule: &Rule) -> bool {
+    *rule.description == *MTU
+}
+
+/// Tells whether a rule on a node's group is one load balancer's, by its description.
+pub(crate) fn belongs_to(rule: &Rule, lb_name: &str) -> bool {
+    [CLIENT, HEALTH, GROUP].iter().any(|prefix| rule.description.strip_prefix(prefix) == Some(lb_name))
+}
+
+/// Tells whether a rule is a load balancer's, for its clients, at a port that more than one may lead to: that of pods, which
+/// is not one of a node.
+pub(crate) fn may_be_shared(rule: &Rule) -> bool {
+    let of_clients = [CLIENT, GROUP].iter().any(|prefix| rule.description.starts_with(prefix));
+    let (first, last) = (i32::from(NODE_PORTS.0), i32::from(NODE_PORTS.1));
+    of_clients && rule.ports.is_some_and(|(from, to)| from < first || to > last)
+}
+
+/// How nodes admit a load balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RuleSourceKind<'a> {
+    /// Nobody looks after it: rules stay as they are.
+    Unmanaged,
+    /// By networks of clients and of the load balancer.
+    Cidrs,
+    /// By the load balancer's group.
+    Group(&'a SecurityGroupId),
+    /// By the group that all load balancers share.
+    Shared(&'a SecurityGroupId),
+}
+
+impl<'a> RuleSourceKind<'a> {
+    /// Decides how; `shared` is the shared group.
+    pub(crate) fn of(e: &RuleRequest<'a>, shared: Option<&SecurityGroupId>) -> Self {
+        if !e.desired.security.manage_backend_rules {
+            return Self::Unmanaged;
+        }
+        if let Some(group) = e.lb_groups.iter().find(|group| Some(*group) == shared) {
+            // Ports of pods are not among those of nodes, so that every Service needs rules of its own.
+            let own = || e.lb_groups.iter().filter(|id| *id != group).min();
+            return match (e.desired.target_type, e.desired.security.node_rules) {
+                (TargetType::Instance, _) => Self::Shared(group),
+                (TargetType::Ip, NodeRuleSource::Group) => Self::Group(own().unwrap_or(group)),
+                // Upstream could not delete a group that rules refer to.
+                (TargetType::Ip, NodeRuleSource::Networks) => Self::Group(group),
+            };
+        }
+        match e.desired.security.node_rules {
+            NodeRuleSource::Networks => Self::Cidrs,
+            // Any of its groups admits it; always the same one, in whatever order AWS tells them.
+            NodeRuleSource::Group => e.lb_groups.iter().min().map_or(Self::Cidrs, Self::Group),
+        }
+    }
+}
+
+/// Returns the rules of the managed group: each listener and "packet too big", from all who may connect.
+pub(crate) fn managed_group_rules(wanted: &DesiredLoadBalancer) -> BTreeSet<Rule> {
+    let mut rules = BTreeSet::new();
+    let lists = wanted.security.prefix_lists.iter().map(|list| RuleSource::PrefixList(list.clone()));
+    let networks = || wanted.sources.iter().map(|network| RuleSource::Cidr(network.trunc()));
+    for source in networks().chain(lists) {
+        for listener in &wanted.listeners {
+            for protocol in protocols(listener.protocol) {
+                rules.insert(rule(protocol, listener.port.get(), source.clone(), ""));
+            }
+        }
+    }
+    rules.extend(wanted.sources.iter().map(|network| too_big(*network, "")));
+    rules
+}
+
+/// Returns what a node's group has to admit for one load balancer.
+pub(crate) fn rules_for_nodes(e: &RuleRequest<'_>, admission: RuleSourceKind<'_>) -> BTreeSet<Rule> {
+    match admission {
+        RuleSourceKind::Unmanaged => BTreeSet::new(),
+        RuleSourceKind::Cidrs => cidr_rules(e),
+        RuleSourceKind::Group(group) => security_group_rules(e, group),
+        RuleSourceKind::Shared(group) => shared_group_rules(e, group),
+    }
+}
+
+fn cidr_rules(e: &RuleRequest<'_>) -> BTreeSet<Rule> {
+    let (client, health) = (format!("{CLIENT}{}", e.lb_name), format!("{HEALTH}{}", e.lb_name));
+    let mut rules = BTreeSet::new();
+    for (listener, port) in targets(e) {
+        for network in clients(e, listener) {
+            for protocol in protocols(listener.target_group.protocol) {
+                rules.insert(rule(protocol, port, RuleSource::Cidr(network), &client));
+            }
+            rules.insert(too_big(network, MTU));
+        }
+    }
+    if clients_cover_health(e) {
+        return rules;
+    }
+    for (listener, port) in targets(e) {
+        let port = health_port(listener, port);
+        let networks = subnets_of(e, listener.target_group.family);
+        rules.extend(networks.map(|network| rule("tcp", port, RuleSource::Cidr(network), &health)));
+    }
+    // A health rule in the place of a client rule is the client rule.
+    let covered = |rule: &Rule| {
+        *rule.description == *health && rules.iter().any(|other| is_client(other) && super::plan::same(other, rule))
+    };
+    rules.iter().filter(|rule| !covered(rule)).cloned().collect()
+}
+
+/// Upstream asks for no health rules when everybody may connect, everything is TCP, and health checks go to the very ports
+/// that clients go to. Anything else has them for every port.
+fn clients_cover_health(e: &RuleRequest<'_>) -> bool {
+    let sources = &e.desired.sources;
+    let everybody = |family| sources.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
+    let ports: BTreeSet<_> = targets(e).map(|(_, port)| port).collect();
+    let checked: BTreeSet<_> = targets(e).map(|(listener, port)| health_port(listener, port)).collect();
+    sources.iter().all(|network| network.prefix_len() == 0)
+        && targets(e).all(|(listener, _)| {
+            matches!(listener.target_group.protocol, ElbProtocol::Tcp | ElbProtocol::Tls)
+                && everybody(listener.target_group.family)
+                && admits_client_cidrs(e, listener)
+        })
+        && ports == checked
+}
+
+/// Tells whether networks of clients are admitted. Upstream admits them to nodes whether or not their addresses get there;
+/// it has no pods as targets, which need not be open to more than what reaches them.
+fn admits_client_cidrs(e: &RuleRequest<'_>, listener: &DesiredListener) -> bool {
+    e.desired.target_type == TargetType::Instance || listener.target_group.preserves_client_ip
+}
+
+/// Returns the networks that connections to a target come from: those of clients, and those of the load balancer where it
+/// puts its own address in place of theirs.
+fn clients(e: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<IpNet> {
+    if !admits_client_cidrs(e, listener) {
+        return subnets_of(e, listener.target_group.family).collect();
+    }
+    let mut networks: BTreeSet<IpNet> = e.desired.sources.iter().map(IpNet::trunc).collect();
+    let family = listener.target_group.family;
+    let open = networks.iter().any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family);
+    let translated = !listener.target_group.preserves_client_ip
+        || networks.iter().any(|network| IpFamily::of(network) != family)
+            && e.desired.ip_address_type == IpAddressType::Dualstack;
+    if translated && !open {
+        networks.extend(subnets_of(e, family));
+    }
+    networks
+}
+
+fn security_group_rules(e: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
+    let description = format!("{GROUP}{}", e.lb_name);
+    let source = || RuleSource::Group(group.clone(), None);
+    ports(e).map(|(protocol, port)| rule(protocol, port, source(), &description)).collect()
+}
+
+fn shared_group_rules(e: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
+    let source = || RuleSource::Group(group.clone(), None);
+    let (first, last) = NODE_PORTS;
+    let range = |protocol: &str| Rule {
+        protocol: protocol.into(),
+        ports: Some((first.into(), last.into())),
+        source: source(),
+        description: SHARED.into(),
+    };
+    let outside = ports(e).filter(|(_, port)| !(first..=last).contains(port));
+    let outside = outside.map(|(protocol, port)| rule(protocol, port, source(), SHARED));
+    outside.chain(["tcp", "udp"].map(range)).collect()
+}
+
+/// Returns every protocol and port that the load balancer connects to on targets.
+fn ports<'a>(e: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str, u16)> + use<'a> {
+    targets(e).flat_map(|(listener, port)| {
+        let traffic = protocols(listener.target_group.protocol).iter().map(move |protocol| (*protocol, port));
+        traffic.chain([("tcp", health_port(listener, port))])
+    })
+}
+
+/// Returns every port that targets of each listener have.
+fn targets<'a>(e: &RuleRequest<'a>) -> impl Iterator<Item = (&'a DesiredListener, u16)> + use<'a> {
+    let (wanted, pods) = (e.desired, e.pods);
+    wanted.listeners.iter().flat_map(move |listener| {
+        let named = || pods.ports.get(&(listener.port, listener.protocol)).cloned().unwrap_or_default();
+        let ports = target_port(wanted, listener).map_or_else(named, |port| [port].into());
+        ports.into_iter().map(move |port| (listener, port))
+    })
+}
+
+fn health_port(listener: &DesiredListener, traffic: u16) -> u16 {
+    match listener.target_group.health_check.port {
+        HealthPort::Traffic => traffic,
+        HealthPort::Number(port) => port.get(),
+    }
+}
+
+fn subnets_of<'a>(e: &RuleRequest<'a>, family: IpFamily) -> impl Iterator<Item = IpNet> + use<'a> {
+    let v4 = e.subnets.iter().filter(move |_| family == IpFamily::V4).filter_map(|subnet| subnet.cidr.map(IpNet::V4));
+    let v6 = e.subnets.iter().filter(move |_| family == IpFamily::V6);
+    v4.chain(v6.flat_map(|subnet| subnet.ipv6_cidrs.iter().copied().map(IpNet::V6)))
+}
+
+fn protocols(of: ElbProtocol) -> &'static [&'static str] {
+    match of {
+        // AWS knows no protocol `tls`.
+        ElbProtocol::Tcp | ElbProtocol::Tls => &["tcp"],
+        ElbProtocol::Udp => &["udp"],
+        ElbProtocol::TcpUdp => &["tcp", "udp"],
+    }
+}
+
+fn rule(protocol: &str, port: u16, source: RuleSource, description: &str) -> Rule {
+    let ports = Some((port.into(), port.into()));
+    Rule { protocol: protocol.into(), ports, source, description: description.into() }
+}
+
+fn too_big(network: IpNet, description: &str) -> Rule {
+    let (protocol, ports) = match network {
+        IpNet::V4(_) => TOO_BIG,
+        IpNet::V6(_) => TOO_BIG_V6,
+    };
+    let source = RuleSource::Cidr(network.trunc());
+    Rule { protocol: protocol.into(), ports: Some(ports), source, description: description.into() }
+}
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

@@ -1,0 +1,116 @@
+//! Load balancers that there are and of which nothing is known yet, as after a restart: rules that they may live by stay.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, Op};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{SecurityGroupManager, book::GroupsById, plan, rules};
+use crate::{
+    api::{ec2::Rule, elb::TargetType},
+    clock::ago,
+    lb::sweep::Listing,
+};
+
+/// For so long after the start what another load balancer may need as well is not taken off. By then all were compared, but
+/// for those of Services that cannot be served.
+const STARTUP_GRACE_PERIOD: Duration = Duration::from_mins(10);
+/// Pause until the next try.
+const PAUSE: Duration = Duration::from_secs(15);
+/// Listings may show a load balancer for so long after its deletion was last asked for. A deletion that fails is asked for
+/// again before that.
+const LISTING_LAG: Duration = Duration::from_mins(10);
+
+/// Names of load balancers that this process saw go lately.
+#[derive(Default)]
+pub(super) struct DeletedNames(Mutex<BTreeMap<Box<str>, Instant>>);
+
+impl DeletedNames {
+    pub(super) fn add(&self, name: &str) {
+        let mut names = self.0.lock();
+        names.retain(|_, since| since.elapsed() <= LISTING_LAG);
+        names.insert(name.into(), Instant::now());
+    }
+
+    /// There is one of this name again.
+    pub(super) fn remove(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.lock().get(name).is_some_and(|since| since.elapsed() <= LISTING_LAG)
+    }
+}
+
+impl SecurityGroupManager {
+    /// Returns the names of load balancers that are there, if there are health rules of which only that tells whether they
+    /// are still needed: pods let one in by a client rule under another's name.
+    pub(super) async fn existing_names(&self, op: &Op, groups: &GroupsById) -> Result<BTreeSet<Box<str>>, CloudError> {
+        let in_doubt = {
+            let needs = self.needed_rules.lock();
+            let mut names = groups.values().flat_map(|group| plan::health_only_names(&group.ingress));
+            names.any(|name| !needs.contains_key(name))
+        };
+        if !in_doubt {
+            return Ok(BTreeSet::new());
+        }
+        let sweep = self.listings.newer_than(op, ago(self.max_rule_age())).await?;
+        let names = sweep.balancers.iter().map(|balancer| &balancer.name);
+        Ok(names.filter(|name| !self.deleted.has(name)).cloned().collect())
+    }
+
+    /// Makes sure that what is to be taken off is not what pods of another Service let their load balancer in by: what two
+    /// need alike is one rule under the name of one.
+    pub(super) async fn wait_for_unobserved(&self, op: &Op, lb_name: &str, revoked: &[Rule]) -> Result<(), CloudError> {
+        let shared = revoked.iter().filter(|rule| rules::may_be_shared(rule));
+        let ports: Vec<(i32, i32)> = shared.filter_map(|rule| rule.ports).collect();
+        if ports.is_empty() || self.started_at.elapsed() > STARTUP_GRACE_PERIOD {
+            return Ok(());
+        }
+        let sweep = self.listings.newer_than(op, self.started_at).await?;
+        match self.find_unobserved(&sweep, lb_name, &ports) {
+            None => Ok(()),
+            Some(other) => {
+                let message = format!("load balancer {other} may need the same rules and was not looked at yet");
+                Err(CloudError::transient(message).with_retry_after(PAUSE))
+            }
+        }
+    }
+
+    /// Returns a load balancer of the cluster with addresses as targets at one of these ports of which nothing is known.
+    fn find_unobserved(&self, sweep: &Listing, lb_name: &str, ports: &[(i32, i32)]) -> Option<Box<str>> {
+        let needs = self.needed_rules.lock();
+        let has_port = |port: i32| ports.iter().any(|(from, to)| port == 1 || (*from..=*to).contains(&port));
+        let of_cluster = |arn: &str| sweep.tags.get(arn).is_some_and(|tags| self.scope.cluster.has(tags));
+        let groups = sweep.groups.iter().filter(|group| {
+            let by_address = group.target_type == Some(TargetType::Ip);
+            by_address && has_port(group.port.into()) && of_cluster(&group.arn)
+        });
+        let arns: BTreeSet<&str> = groups.flat_map(|group| &group.load_balancers).map(|arn| &**arn).collect();
+        let mut balancers = sweep.balancers.iter().filter(|balancer| arns.contains(&*balancer.arn));
+        let unknown = |name: &str| *name != *lb_name && !needs.contains_key(name) && !self.deleted.has(name);
+        balancers.find(|balancer| unknown(&balancer.name)).map(|balancer| balancer.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_went_is_remembered_for_as_long_as_it_may_be_listed() {
+        let gone = DeletedNames::default();
+        for n in 0..100 {
+            gone.add(&format!("a{n}"));
+            tokio::time::advance(Duration::from_mins(1)).await;
+        }
+        assert!(gone.has("a90") && !gone.has("a89"));
+        assert!(gone.0.lock().len() <= 11, "{:?}", gone.0.lock());
+        gone.remove("a95");
+        assert!(!gone.has("a95") && gone.has("a99"));
+    }
+}

@@ -1,0 +1,258 @@
+//! Attributes of load balancers, listeners and target groups: those that are looked after, with the values they shall
+//! have. Others are left alone.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ccm_core::{
+    k8s::{ServicePort, SessionAffinity},
+    provider::FieldError,
+};
+
+use super::SpecReader;
+use crate::{
+    api::elb::{Attributes, ElbProtocol, TargetType},
+    lb::annotations::{self as a, Pairs, boolean},
+};
+
+const CROSS_ZONE: &str = "load_balancing.cross_zone.enabled";
+const LOGS: &str = "access_logs.s3.enabled";
+const LOGS_BUCKET: &str = "access_logs.s3.bucket";
+const LOGS_PREFIX: &str = "access_logs.s3.prefix";
+const PROTECTION: &str = "deletion_protection.enabled";
+const ROUTING_POLICY: &str = "dns_record.client_routing_policy";
+const ROUTING_POLICIES: [&str; 3] =
+    ["any_availability_zone", "partial_availability_zone_affinity", "availability_zone_affinity"];
+/// Attributes of load balancers that are true or false.
+const BOOLEAN_ATTRIBUTES: [&str; 5] =
+    [CROSS_ZONE, LOGS, PROTECTION, "ipv6.deny_all_igw_traffic", "zonal_shift.config.enabled"];
+
+const PRESERVE: &str = "preserve_client_ip.enabled";
+const PROXY: &str = "proxy_protocol_v2.enabled";
+pub(in crate::lb) const STICKY: &str = "stickiness.enabled";
+const STICKY_BY: &str = "stickiness.type";
+/// Attributes of target groups that are true or false.
+const BOOLEAN_TARGET_ATTRIBUTES: [&str; 5] = [
+    PRESERVE,
+    PROXY,
+    STICKY,
+    "deregistration_delay.connection_termination.enabled",
+    "target_health_state.unhealthy.connection_termination.enabled",
+];
+/// Attributes of target groups that are seconds, and the most that AWS takes.
+const TARGET_SECONDS: [(&str, u32); 2] = [
+    ("deregistration_delay.timeout_seconds", 3600),
+    ("target_health_state.unhealthy.draining_interval_seconds", 360_000),
+];
+const IDLE_TIMEOUT: &str = "tcp.idle_timeout.seconds";
+
+/// Reads the attributes of the load balancer, and whether they ask for deletion protection. Four are always among them, as
+/// upstream resets them: cross-zone balancing, and access logs with bucket and prefix while these are on.
+pub(super) fn of_load_balancer(reads: &mut SpecReader<'_>) -> (Attributes, bool) {
+    let mut found = reads.annotations.get(&a::ATTRIBUTES).unwrap_or_default();
+    check(reads, &mut found);
+    for (key, name) in [(&a::CROSS_ZONE, CROSS_ZONE), (&a::ACCESS_LOG, LOGS)] {
+        match reads.annotations.get(key) {
+            Some(value) => _ = found.insert(name.into(), value.to_string().into()),
+            None => _ = found.entry(name.into()).or_insert_with(|| "false".into()),
+        }
+    }
+    let (bucket, prefix) = (reads.annotations.get(&a::ACCESS_LOG_BUCKET), reads.annotations.get(&a::ACCESS_LOG_PREFIX));
+    if found.get(LOGS).is_some_and(|on| &**on == "true") {
+        if let Some(bucket) = bucket {
+            found.insert(LOGS_BUCKET.into(), bucket);
+        }
+        match prefix {
+            Some(prefix) => _ = found.insert(LOGS_PREFIX.into(), prefix),
+            None => _ = found.entry(LOGS_PREFIX.into()).or_default(),
+        }
+    }
+    // AWS takes no empty bucket.
+    found.retain(|key, value| &**key != LOGS_BUCKET || !value.is_empty());
+    let protected = found.get(PROTECTION).is_some_and(|on| &**on == "true");
+    (found, protected)
+}
+
+/// Tells whether annotations ask for deletion protection, also those of a Service that cannot be served. In doubt they do:
+/// what is deleted does not come back.
+pub fn asks_for_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+    let Some(text) = annotations.get(&*a::ATTRIBUTES.row.key()) else { return false };
+    match a::map(text) {
+        Some(found) => found.get(PROTECTION).is_some_and(|value| boolean(value) != Some(false)),
+        None => text.contains(PROTECTION),
+    }
+}
+
+/// Checks attributes of load balancers whose values are known, and spells switches as AWS does.
+fn check(reads: &mut SpecReader<'_>, found: &mut Pairs) {
+    let row = &a::ATTRIBUTES.row;
+    for (key, value) in found {
+        if BOOLEAN_ATTRIBUTES.contains(&&**key) {
+            match boolean(value) {
+                Some(on) => *value = on.to_string().into(),
+                None => reads.annotations.invalid_value(row, format!("failed to parse attribute {key}={value}")),
+            }
+        } else if &**key == ROUTING_POLICY && !ROUTING_POLICIES.contains(&&**value) {
+            let message = format!(
+                "invalid {ROUTING_POLICY} set in annotation {}: got '{value}' expected one of ['{}']",
+                row.key(),
+                ROUTING_POLICIES.join("', '")
+            );
+            reads.annotations.invalid_value(row, message);
+        }
+    }
+}
+
+/// What is asked of target groups: for all, for those of single ports, and by whom.
+pub(in crate::lb) struct TargetAttributes {
+    general: Pairs,
+    ports: Vec<(Box<str>, u16, Pairs)>,
+    proxy: Option<ProxyProtocolPorts>,
+    stickiness: bool,
+}
+
+/// Whom `proxy-protocol` and `proxy-protocol-per-target-group` name.
+enum ProxyProtocolPorts {
+    All,
+    Only(Vec<u16>),
+}
+
+impl TargetAttributes {
+    /// Reads what is asked.
+    pub(in crate::lb) fn read(reads: &mut SpecReader<'_>) -> Self {
+        let general = reads.annotations.get(&a::TARGET_ATTRIBUTES).unwrap_or_default();
+        let mut mistakes = Vec::new();
+        let mut ports = Vec::new();
+        check_targets(&a::TARGET_ATTRIBUTES.row.key(), &general, &mut mistakes);
+        for (port, pairs) in reads.annotations.each(&a::PORT_TARGET_ATTRIBUTES) {
+            let key = format!("{}{port}", a::PORT_TARGET_ATTRIBUTES.row.key()).into_boxed_str();
+            // What is empty does not override.
+            let pairs: Pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+            check_targets(&key, &pairs, &mut mistakes);
+            let known = |number: &u16| reads.service.ports.iter().any(|port| port.port.get() == *number);
+            match port.parse::<u16>().ok().filter(known) {
+                Some(number) => ports.push((key, number, pairs)),
+                None => {
+                    let note = format!("{key} has no effect: the Service has no port {port}");
+                    reads.warn("UnusedAnnotation", note);
+                }
+            }
+        }
+        reads.annotations.add_errors(mistakes);
+        let stickiness = reads.service.session_affinity != SessionAffinity::None;
+        Self { general, ports, proxy: proxy_protocol_ports(reads), stickiness }
+    }
+
+    /// Returns the attributes of one target group, and whether clients' addresses reach its targets.
+    pub(in crate::lb) fn of(
+        &self,
+        reads: &mut SpecReader<'_>,
+        port: &ServicePort,
+        listener: ElbProtocol,
+        protocol: ElbProtocol,
+    ) -> (Attributes, bool) {
+        let mut found = Attributes::new();
+        if self.stickiness {
+            if [listener, protocol].contains(&ElbProtocol::Tls) {
+                reads.annotations.add_error("spec.sessionAffinity", "unsupported load balancer affinity: ClientIP");
+            }
+            found.insert(STICKY.into(), "true".into());
+            found.insert(STICKY_BY.into(), "source_ip".into());
+        }
+        found.extend(self.general.iter().map(|(key, value)| (key.clone(), value.clone())));
+        let mut field = a::TARGET_ATTRIBUTES.row.key();
+        if let Some((key, _, own)) = self.ports.iter().find(|(_, number, _)| *number == port.port.get()) {
+            found.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
+            field = key.clone();
+        }
+        match &self.proxy {
+            Some(ProxyProtocolPorts::All) => _ = found.insert(PROXY.into(), "true".into()),
+            Some(ProxyProtocolPorts::Only(ports)) => {
+                let on = ports.contains(&port.port.get());
+                found.insert(PROXY.into(), on.to_string().into());
+            }
+            None => {}
+        }
+        let udp = matches!(protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
+        let is = |key: &str, wanted: &str| found.get(key).is_some_and(|value| &**value == wanted);
+        if udp && is(PRESERVE, "false") {
+            reads.annotations.add_error(&*field, invalid("client IP preservation can't be disabled for UDP ports"));
+        }
+        if is(STICKY, "true") && !self.stickiness && [listener, protocol].contains(&ElbProtocol::Tls) {
+            reads.annotations.add_error(&*field, invalid("stickiness is not possible for TLS ports"));
+        }
+        if self.stickiness && is(STICKY, "false") {
+            reads.annotations.add_error(&*field, invalid("stickiness contradicts spec.sessionAffinity: ClientIP"));
+        }
+        let by_default = udp || reads.target_type == TargetType::Instance;
+        let preserves = found.get(PRESERVE).map_or(by_default, |value| &**value == "true");
+        (found, preserves)
+    }
+
+    /// Tells whether a target group's attributes turn proxy protocol on.
+    pub(in crate::lb) fn has_proxy_protocol(attributes: &Attributes) -> bool {
+        attributes.get(PROXY).is_some_and(|value| &**value == "true")
+    }
+}
+
+fn invalid(what: &str) -> String {
+    format!("error validating target group attributes: {what}")
+}
+
+/// Checks attributes of target groups as far as AWS' rules for single values are known; AWS speaks of the others.
+fn check_targets(field: &str, found: &Pairs, mistakes: &mut Vec<FieldError>) {
+    for (key, value) in found {
+        let seconds = TARGET_SECONDS.iter().find(|(name, _)| *name == &**key);
+        let fine = match &**key {
+            // All of AWS' have a dot.
+            key if !key.contains('.') || key.chars().any(char::is_whitespace) => None,
+            _ if value.is_empty() => Some(false),
+            key if BOOLEAN_TARGET_ATTRIBUTES.contains(&key) => Some(matches!(&**value, "true" | "false")),
+            STICKY_BY => Some(&**value == "source_ip"),
+            CROSS_ZONE => Some(matches!(&**value, "true" | "false" | "use_load_balancer_configuration")),
+            _ => Some(seconds.is_none_or(|(_, most)| value.parse::<u32>().is_ok_and(|found| found <= *most))),
+        };
+        let message = match fine {
+            Some(true) => continue,
+            Some(false) if value.is_empty() => format!("attribute value is empty for \"{key}\""),
+            Some(false) => format!("invalid attribute value for \"{key}\": {value}"),
+            None => format!("the attribute \"{key}\" is not supported by the controller or is invalid"),
+        };
+        mistakes.push(FieldError::new(field, invalid(&message)));
+    }
+}
+
+fn proxy_protocol_ports(reads: &mut SpecReader<'_>) -> Option<ProxyProtocolPorts> {
+    let all = reads.annotations.get(&a::PROXY_PROTOCOL);
+    let row = &a::PROXY_PROTOCOL_PORTS.row;
+    let named = reads.annotations.get(&a::PROXY_PROTOCOL_PORTS);
+    let mut ports = Vec::new();
+    for text in named.iter().flatten() {
+        match text.parse::<u16>() {
+            Ok(port) if port > 0 => ports.push(port),
+            _ => {
+                let message = format!("invalid port number in proxy-protocol-per-target-group: {text}");
+                reads.annotations.invalid_value(row, message);
+            }
+        }
+    }
+    match (all, named) {
+        (Some(()), _) => Some(ProxyProtocolPorts::All),
+        (None, Some(_)) => Some(ProxyProtocolPorts::Only(ports)),
+        (None, None) => None,
+    }
+}
+
+/// Reads the attributes of listeners, by what follows the key: `TCP-80`. Used ones are taken out.
+pub(in crate::lb) fn of_listeners(reads: &mut SpecReader<'_>) -> Vec<(Box<str>, Attributes)> {
+    let found = reads.annotations.each(&a::LISTENER_ATTRIBUTES);
+    let found: Vec<(Box<str>, Attributes)> = found.into_iter().map(|(name, pairs)| (name.into(), pairs)).collect();
+    for (name, attributes) in &found {
+        let Some(timeout) = attributes.get(IDLE_TIMEOUT) else { continue };
+        if !timeout.parse::<u32>().is_ok_and(|seconds| (60..=6000).contains(&seconds)) {
+            let key = format!("{}{name}", a::LISTENER_ATTRIBUTES.row.key());
+            let message = format!("{IDLE_TIMEOUT} must be a number from 60 to 6000, not {timeout}");
+            reads.annotations.add_error(key, message);
+        }
+    }
+    found
+}

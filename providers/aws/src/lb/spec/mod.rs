@@ -1,0 +1,312 @@
+//! What a Service wants, read from its spec and annotations and the configuration alone.
+//!
+//! Pure: no call, no clock. All mistakes are found at once; what is wrong is replaced by something harmless meanwhile, so
+//! that whatever else is wrong is found too.
+
+mod addressing;
+mod attributes;
+mod notices;
+mod security_groups;
+
+pub(super) use self::attributes::STICKY;
+pub use self::attributes::asks_for_protection;
+pub(super) use self::{
+    addressing::Addressing,
+    attributes::{TargetAttributes, of_listeners as listener_attributes},
+};
+
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{EventType, FieldError, LabelRequirement, ServiceNotice},
+};
+
+use super::{
+    annotations::{self, AnnotationReader},
+    health, listeners,
+    model::{DesiredLoadBalancer, ServiceKey},
+};
+use crate::{
+    api::{Tags, elb::TargetType},
+    cluster::{self, Cluster},
+    config::{DefaultType, Settings},
+};
+
+/// Most characters of the key and of the value of a tag.
+const TAG_LENGTHS: (usize, usize) = (128, 256);
+
+/// What a Service says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParsedService {
+    /// Whose it is and what it wants.
+    pub spec: ServiceSpec,
+    /// Whether the status holds a host name shaped like a classic load balancer's. The verdict is as if it were not there:
+    /// network load balancers of some clouds that speak AWS' API have such names too.
+    pub status_looks_classic: bool,
+    /// Of a Service that is refused: what it wants, with something harmless in place of what is wrong. For the targets of a load
+    /// balancer that is there, and nothing else.
+    pub tolerant: Option<Box<DesiredLoadBalancer>>,
+    /// What its owner should know, although nothing is wrong.
+    pub notices: Vec<ServiceNotice>,
+}
+
+/// Whose a Service is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServiceSpec {
+    /// It wants a network load balancer of us.
+    Nlb(Box<DesiredLoadBalancer>),
+    /// Another controller's.
+    ImplementedElsewhere,
+    /// Ours, but it cannot be served: every mistake. What it has stays.
+    Invalid(Vec<FieldError>),
+}
+
+/// In whose manner a Service is served, which decides defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DefaultsSource {
+    /// Upstream's.
+    CloudProviderAws,
+    /// The AWS load balancer controller's, from which the Service is claimed.
+    LoadBalancerController,
+}
+
+/// Everything that reading takes, handed from part to part.
+pub(super) struct SpecReader<'a> {
+    pub(super) service: &'a ServiceView,
+    pub(super) settings: &'a Settings,
+    pub(super) cluster: &'a Cluster,
+    pub(super) manner: DefaultsSource,
+    pub(super) target_type: TargetType,
+    pub(super) owner: ServiceKey,
+    pub(super) annotations: AnnotationReader<'a>,
+    pub(super) notices: Vec<ServiceNotice>,
+}
+
+impl SpecReader<'_> {
+    /// Notes a warning.
+    pub(super) fn warn(&mut self, reason: &'static str, note: impl Into<Box<str>>) {
+        self.notices.push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
+    }
+}
+
+/// Reads a Service.
+pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> ParsedService {
+    let looks_classic = hosts(service).any(is_classic_hostname);
+    match service_ownership(service, settings) {
+        ServiceOwnership::Ours(manner) => {
+            ParsedService { status_looks_classic: looks_classic, ..parse_managed(service, settings, cluster, manner) }
+        }
+        ServiceOwnership::Elsewhere(remark) => {
+            let remarks = remark.into_iter().collect();
+            ParsedService {
+                spec: ServiceSpec::ImplementedElsewhere,
+                status_looks_classic: looks_classic,
+                tolerant: None,
+                notices: remarks,
+            }
+        }
+        ServiceOwnership::Refused(mistakes) => {
+            let as_upstreams = parse_managed(service, settings, cluster, DefaultsSource::CloudProviderAws);
+            let tolerant = match as_upstreams.spec {
+                ServiceSpec::Nlb(wanted) => Some(wanted),
+                _ => as_upstreams.tolerant,
+            };
+            ParsedService {
+                spec: ServiceSpec::Invalid(mistakes),
+                status_looks_classic: looks_classic,
+                tolerant,
+                notices: Vec::new(),
+            }
+        }
+    }
+}
+
+fn parse_managed(
+    service: &ServiceView,
+    settings: &Settings,
+    cluster: &Cluster,
+    manner: DefaultsSource,
+) -> ParsedService {
+    let mut annotations = AnnotationReader::new(service);
+    let kind = annotations.get(&annotations::TYPE);
+    let target_type = match annotations.get(&annotations::TARGET_TYPE) {
+        _ if kind.as_deref() == Some("nlb-ip") => TargetType::Ip,
+        Some(named) => named,
+        None => settings.default_target_type,
+    };
+    let owner =
+        ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
+    let mut reads =
+        SpecReader { service, settings, cluster, manner, target_type, owner, annotations, notices: Vec::new() };
+    let wanted = desired(&mut reads).map(Box::new);
+    notices::ignored_annotations(&mut reads);
+    let (mistakes, remarks) = (reads.annotations.finish(), reads.notices);
+    let (verdict, tolerant) = match wanted {
+        Some(wanted) if mistakes.is_empty() => (ServiceSpec::Nlb(wanted), None),
+        wanted => (ServiceSpec::Invalid(mistakes), wanted),
+    };
+    ParsedService { spec: verdict, status_looks_classic: false, tolerant, notices: remarks }
+}
+
+/// Reads everything; `None` only together with a mistake.
+fn desired(reads: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
+    reject_unsupported(reads);
+    let placement = addressing::read(reads);
+    let checks = health::read(reads);
+    let listeners = listeners::read(reads, &placement, &checks);
+    let sources = security_groups::source_ranges(reads, placement.ip_address_type);
+    let (security, sources) = security_groups::read(reads, sources);
+    let (attributes, deletion_protection) = attributes::of_load_balancer(reads);
+    let wanted = DesiredLoadBalancer {
+        name: placement.name(reads),
+        owner: reads.owner.clone(),
+        scheme: placement.scheme,
+        ip_address_type: placement.ip_address_type,
+        subnets: placement.subnets,
+        allocations: placement.allocations,
+        private_ipv4: placement.private_ipv4,
+        ipv6: placement.ipv6,
+        ipv6_source_nat: placement.ipv6_source_nat,
+        security,
+        listeners,
+        attributes,
+        deletion_protection,
+        extra_tags: extra_tags(reads),
+        sources,
+        node_labels: node_labels(reads),
+        target_type: reads.target_type,
+    };
+    notices::unenforced_source_ranges(reads, &wanted);
+    notices::proxy_protocol_on_health_checks(reads, &wanted);
+    (!wanted.listeners.is_empty()).then_some(wanted)
+}
+
+/// Notes what a network load balancer cannot do at all.
+fn reject_unsupported(reads: &mut SpecReader<'_>) {
+    if reads.annotations.text(&annotations::EXTRA_SECURITY_GROUPS.row).is_some() {
+        let row = &annotations::EXTRA_SECURITY_GROUPS.row;
+        let message = format!("BYO extra security group annotation \"{}\" is not supported by NLB", row.key());
+        reads.annotations.invalid_value(row, message);
+    }
+    if reads.annotations.get(&annotations::MULTI_CLUSTER) == Some(true) {
+        let row = &annotations::MULTI_CLUSTER.row;
+        reads.annotations.invalid_value(row, "target groups of several clusters are not supported");
+    }
+    if reads.service.load_balancer_ip.as_ref().is_some_and(|ip| !ip.is_empty()) {
+        reads.annotations.add_error("spec.loadBalancerIP", "LoadBalancerIP cannot be specified for AWS ELB");
+    }
+}
+
+/// Reads tags. Those by which things are found again cannot be set.
+fn extra_tags(reads: &mut SpecReader<'_>) -> Tags {
+    let mut tags = reads.annotations.get(&annotations::TAGS).unwrap_or_default();
+    let own = format!("{}{}", cluster::CLUSTER_TAG_PREFIX, reads.cluster.id());
+    for key in [&*own, cluster::LEGACY_CLUSTER_TAG, cluster::SERVICE_TAG, cluster::OTHER_CONTROLLER_TAG] {
+        if tags.remove(key).is_some() {
+            reads.warn("ReservedTag", format!("tag {key} cannot be set by annotation and is left out"));
+        }
+    }
+    for (key, value) in &tags {
+        let problem = match () {
+            () if key.to_ascii_lowercase().starts_with("aws:") => "the prefix aws: is AWS' own",
+            () if key.chars().count() > TAG_LENGTHS.0 => "the key is longer than 128 characters",
+            () if value.chars().count() > TAG_LENGTHS.1 => "the value is longer than 256 characters",
+            () => continue,
+        };
+        reads
+            .annotations
+            .invalid_value(&annotations::TAGS.row, format!("tag {key:?} is not possible in AWS: {problem}"));
+    }
+    tags
+}
+
+/// Reads which nodes are targets.
+fn node_labels(reads: &mut SpecReader<'_>) -> Vec<LabelRequirement> {
+    let labels = node_requirements(&mut reads.annotations);
+    if reads.target_type == TargetType::Ip { Vec::new() } else { labels }
+}
+
+/// Returns which nodes a Service chooses, also one that cannot be served; all where it does not say so properly.
+pub fn node_requirements_of(service: &ServiceView) -> Vec<LabelRequirement> {
+    node_requirements(&mut AnnotationReader::new(service))
+}
+
+fn node_requirements(reader: &mut AnnotationReader<'_>) -> Vec<LabelRequirement> {
+    let labels = reader.get(&annotations::NODE_LABELS).unwrap_or_default();
+    let one = |(key, value): (Box<str>, Box<str>)| match &*value {
+        "" => LabelRequirement::Exists(key),
+        _ => LabelRequirement::Equals(key, value),
+    };
+    labels.into_iter().map(one).collect()
+}
+
+enum ServiceOwnership {
+    Ours(DefaultsSource),
+    Elsewhere(Option<ServiceNotice>),
+    Refused(Vec<FieldError>),
+}
+
+/// Decides whose a Service is, by class, type annotation and configuration.
+fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwnership {
+    let row = &annotations::TYPE.row;
+    let refused = |messages: &[String]| {
+        ServiceOwnership::Refused(messages.iter().map(|message| FieldError::new(row.key(), message.as_str())).collect())
+    };
+    if let Some(class) = &service.class {
+        let claimed = settings.classes.iter().any(|ours| **ours == **class);
+        return if claimed {
+            ServiceOwnership::Ours(DefaultsSource::LoadBalancerController)
+        } else {
+            ServiceOwnership::Elsewhere(None)
+        };
+    }
+    let kind = service.annotations.get(&*row.key()).map_or("", |text| &**text);
+    match (kind, settings.default_type) {
+        ("nlb", _) | ("", DefaultType::Nlb) => ServiceOwnership::Ours(DefaultsSource::CloudProviderAws),
+        ("external" | "nlb-ip", _) if settings.claim_external => ServiceOwnership::Ours(DefaultsSource::LoadBalancerController),
+        ("external" | "nlb-ip", _) => ServiceOwnership::Elsewhere(None),
+        ("", DefaultType::None) => ServiceOwnership::Elsewhere(Some(ServiceNotice {
+            kind: EventType::Normal,
+            reason: "LoadBalancerLeftAlone",
+            note: format!(
+                "the Service has no annotation {}, and DefaultLoadBalancerType is none: it is left to another controller",
+                row.key()
+            )
+            .into(),
+        })),
+        ("", DefaultType::Unset) => refused(&[
+            "is not set: set it to \"nlb\" for a Network Load Balancer, or set DefaultLoadBalancerType in cloud.conf \
+             (classic load balancers are not made)"
+                .to_owned(),
+        ]),
+        (other, _) => {
+            let mut messages = vec![format!("load balancer type \"{other}\" is not supported; use \"nlb\"")];
+            if hosts(service).any(is_nlb_hostname) {
+                messages.push(format!(
+                    "cannot update Load Balancer Type annotation \"{}\" after creation for Classic Load Balancer",
+                    row.key()
+                ));
+            }
+            refused(&messages)
+        }
+    }
+}
+
+fn hosts(service: &ServiceView) -> impl Iterator<Item = &str> {
+    service.status.ingress.iter().filter_map(|ingress| ingress.hostname.as_deref())
+}
+
+/// `name-number.region.elb.amazonaws.com`.
+fn is_classic_hostname(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    host.ends_with(".elb.amazonaws.com") || host.ends_with(".elb.amazonaws.com.cn")
+}
+
+/// `name-hash.elb.region.amazonaws.com`.
+fn is_nlb_hostname(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    let front = host.strip_suffix(".cn").unwrap_or(&host).strip_suffix(".amazonaws.com");
+    front.is_some_and(|front| front.rsplit('.').nth(1) == Some("elb"))
+}
+
+#[cfg(test)]
+mod tests;

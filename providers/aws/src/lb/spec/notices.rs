@@ -1,0 +1,82 @@
+//! What the owner of a Service should know although nothing is wrong.
+
+use ccm_core::provider::{EventType, ServiceNotice, SourceRanges};
+
+use super::{SpecReader, TargetAttributes};
+use crate::{
+    api::elb::{HealthPort, HealthProtocol},
+    lb::{
+        annotations,
+        model::{DesiredLoadBalancer, SecurityGroupChoice},
+    },
+};
+
+/// Room for the list in a note, which may have 1 kB.
+const MAX_LIST_LENGTH: usize = 800;
+
+/// Says which annotations have no effect: one remark for all.
+pub(super) fn ignored_annotations(reads: &mut SpecReader<'_>) {
+    let mut list = String::new();
+    for (key, why) in annotations::ignored_annotations(reads.service) {
+        let entry = format!("{}{key} ({why})", if list.is_empty() { "" } else { ", " });
+        if list.len() + entry.len() > MAX_LIST_LENGTH {
+            list.push_str(", …");
+            break;
+        }
+        list.push_str(&entry);
+    }
+    if !list.is_empty() {
+        let note = format!("annotations without effect: {list}").into();
+        reads.notices.push(ServiceNotice { kind: EventType::Normal, reason: "AnnotationsWithoutEffect", note });
+    }
+}
+
+/// Warns when clients that shall not connect can: by then AWS or the nodes see no address to go by.
+pub(super) fn unenforced_source_ranges(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
+    let Ok(sources) = SourceRanges::of(reads.service) else { return };
+    if !sources.restricts(&[]) {
+        return;
+    }
+    let hidden = wanted.listeners.iter().find(|listener| !listener.target_group.preserves_client_ip);
+    let why = match (&wanted.security.groups, hidden) {
+        (SecurityGroupChoice::Given(_), _) => {
+            "the load balancer has security groups of its own, whose rules are left alone".to_owned()
+        }
+        (SecurityGroupChoice::Keep | SecurityGroupChoice::None, Some(listener)) => format!(
+            "port {} does not preserve client addresses and the load balancer has no security group",
+            listener.port
+        ),
+        (SecurityGroupChoice::Keep | SecurityGroupChoice::None, None)
+            if reads.settings.disable_security_group_ingress || !wanted.security.manage_backend_rules =>
+        {
+            "the rules of nodes' security groups are not looked after and the load balancer has no security group"
+                .to_owned()
+        }
+        (SecurityGroupChoice::Managed, _) | (SecurityGroupChoice::Keep | SecurityGroupChoice::None, None) => return,
+    };
+    reads.warn("SourceRangesNotEnforced", format!("source ranges cannot be enforced: {why}"));
+}
+
+/// Warns when proxy protocol may wrap health checks for kube-proxy, which does not expect it.
+pub(super) fn proxy_protocol_on_health_checks(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
+    let wrapped = wanted.listeners.iter().find(|listener| {
+        let group = &listener.target_group;
+        TargetAttributes::has_proxy_protocol(&group.attributes)
+            && group.health_check.protocol != HealthProtocol::Tcp
+            && of_kube_proxy(reads, group.health_check.port)
+    });
+    if let Some(listener) = wrapped {
+        let note = format!(
+            "port {}: with proxy protocol v2, health checks on port {} may carry its header, which kube-proxy does not \
+             accept",
+            listener.port, listener.target_group.health_check.port
+        );
+        reads.warn("ProxyProtocolHealthCheck", note);
+    }
+}
+
+fn of_kube_proxy(reads: &SpecReader<'_>, port: HealthPort) -> bool {
+    let HealthPort::Number(port) = port else { return false };
+    let shared = reads.settings.shared_health_probe.as_ref().map(|probe| probe.port);
+    [reads.service.health_check_node_port, shared].contains(&Some(port))
+}

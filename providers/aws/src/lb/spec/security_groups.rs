@@ -1,0 +1,120 @@
+//! Who may connect: source ranges and security groups.
+
+use ccm_core::{k8s::IpFamily, provider::SourceRanges};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::{DefaultsSource, SpecReader};
+use crate::{
+    api::elb::IpAddressType,
+    lb::{
+        annotations as a,
+        model::{NodeRuleSource, SecurityGroupChoice, SecurityGroupSpec},
+    },
+};
+
+/// Reads which networks may connect; `Unset` also when they are wrong, which is noted.
+pub(super) fn source_ranges(reads: &mut SpecReader<'_>, ip_address_type: IpAddressType) -> Vec<IpNet> {
+    let found = match SourceRanges::of(reads.service) {
+        Ok(SourceRanges::Only(found)) => found,
+        Ok(SourceRanges::Unset) => Vec::new(),
+        Err(mistakes) => {
+            reads.annotations.add_errors(mistakes);
+            Vec::new()
+        }
+    };
+    if ip_address_type != IpAddressType::Dualstack {
+        let of_spec = !reads.service.source_ranges.is_empty();
+        let field = if of_spec { "spec.loadBalancerSourceRanges".into() } else { a::SOURCE_RANGES.row.key() };
+        for network in found.iter().filter(|network| IpFamily::of(network) == IpFamily::V6) {
+            let message = format!("unsupported v6 cidr {network} when lb is not dualstack");
+            reads.annotations.add_error(field.clone(), message);
+        }
+    }
+    // No range at all is everybody, of each family that the balancer has.
+    if found.is_empty() { any_source(ip_address_type) } else { found }
+}
+
+/// Returns the ranges that hold everybody.
+pub(super) fn any_source(ip_address_type: IpAddressType) -> Vec<IpNet> {
+    let mut all = vec![IpNet::V4(Ipv4Net::default())];
+    if ip_address_type == IpAddressType::Dualstack {
+        all.push(IpNet::V6(Ipv6Net::default()));
+    }
+    all
+}
+
+/// Reads the security groups; also returns the ranges, which prefix lists replace if the Service names none.
+pub(super) fn read(reads: &mut SpecReader<'_>, sources: Vec<IpNet>) -> (SecurityGroupSpec, Vec<IpNet>) {
+    let groups = groups(reads);
+    let mut prefix_lists = reads.annotations.get(&a::PREFIX_LISTS).unwrap_or_default();
+    prefix_lists.sort_unstable();
+    prefix_lists.dedup();
+    match &groups {
+        // Whoever gives the groups decides who may connect.
+        SecurityGroupChoice::Given(_) => prefix_lists.clear(),
+        // Without a group nothing would keep the others out.
+        SecurityGroupChoice::Keep | SecurityGroupChoice::None if !prefix_lists.is_empty() => {
+            let message = "prefix lists need a managed security group (NLBSecurityGroupMode=Managed)";
+            reads.annotations.invalid_value(&a::PREFIX_LISTS.row, message);
+        }
+        SecurityGroupChoice::Managed | SecurityGroupChoice::Keep | SecurityGroupChoice::None => {}
+    }
+    let unset = matches!(SourceRanges::of(reads.service), Ok(SourceRanges::Unset));
+    let sources = if unset && !prefix_lists.is_empty() { Vec::new() } else { sources };
+    // Upstream knows no prefix lists, and no network says what is in one.
+    let as_upstream = reads.manner == DefaultsSource::CloudProviderAws && prefix_lists.is_empty();
+    let (manage_backend_rules, by_shared) = backend_rules(reads, &groups);
+    let security = SecurityGroupSpec {
+        node_rules: if as_upstream && !by_shared { NodeRuleSource::Networks } else { NodeRuleSource::Group },
+        manage_backend_rules,
+        private_link_rules: reads.annotations.get(&a::PRIVATE_LINK_RULES),
+        prefix_lists,
+        groups,
+    };
+    (security, sources)
+}
+
+fn groups(reads: &mut SpecReader<'_>) -> SecurityGroupChoice {
+    let mut given = reads.annotations.get(&a::SECURITY_GROUPS).unwrap_or_default();
+    given.sort_unstable();
+    given.dedup();
+    if reads.annotations.get(&a::DISABLE_SECURITY_GROUP) == Some(true) {
+        if !given.is_empty() {
+            let message = "conflicting security groups configuration";
+            reads.annotations.invalid_value(&a::DISABLE_SECURITY_GROUP.row, message);
+        }
+        return SecurityGroupChoice::None;
+    }
+    let managed = reads.settings.managed_security_groups;
+    match () {
+        () if !given.is_empty() && (managed || reads.manner == DefaultsSource::LoadBalancerController) => {
+            SecurityGroupChoice::Given(given)
+        }
+        () if managed => SecurityGroupChoice::Managed,
+        () => {
+            if !given.is_empty() {
+                let note = format!(
+                    "{} has no effect unless NLBSecurityGroupMode is Managed in cloud.conf",
+                    a::SECURITY_GROUPS.row.key()
+                );
+                reads.warn("SecurityGroupsIgnored", note);
+            }
+            SecurityGroupChoice::Keep
+        }
+    }
+}
+
+/// Reads whether nodes' rules are looked after, and whether those are for the shared group beside given ones. Upstream looks
+/// after them whatever groups are given, the load balancer controller only when it is asked.
+fn backend_rules(reads: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> (bool, bool) {
+    let given = matches!(groups, SecurityGroupChoice::Given(_));
+    let asked = reads.annotations.get(&a::MANAGE_BACKEND_RULES);
+    let shared = reads.settings.shared_backend_security_group || reads.settings.backend_security_group.is_some();
+    let by_upstream = reads.manner == DefaultsSource::CloudProviderAws;
+    if given && asked == Some(true) && !shared && !by_upstream {
+        let message =
+            "backendSG feature is required to manage worker node SG rules when frontendSG is manually specified";
+        reads.annotations.invalid_value(&a::MANAGE_BACKEND_RULES.row, message);
+    }
+    (asked.unwrap_or(!given || by_upstream), given && asked == Some(true) && shared)
+}

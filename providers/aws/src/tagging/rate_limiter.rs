@@ -1,0 +1,40 @@
+use std::time::Duration;
+
+/// A token bucket that says how long the next one has to wait.
+#[derive(Debug)]
+pub(super) struct RateLimiter {
+    per_second: f64,
+    burst: f64,
+    tokens: f64,
+    at: Duration,
+}
+
+impl RateLimiter {
+    /// Makes a full bucket; `per_second` is more than zero.
+    pub(super) fn new(per_second: f64, burst: u32) -> Self {
+        let burst = f64::from(burst);
+        Self { per_second, burst, tokens: burst, at: Duration::ZERO }
+    }
+
+    /// Takes a token, in advance if need be, and returns after how long it is there. `now` is the time since some moment.
+    pub(super) fn reserve(&mut self, now: Duration) -> Duration {
+        let earned = now.saturating_sub(self.at).as_secs_f64() * self.per_second;
+        self.tokens = (self.tokens + earned).min(self.burst) - 1.0;
+        self.at = now;
+        Duration::try_from_secs_f64((-self.tokens / self.per_second).max(0.0)).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rest_at_its_rate() {
+        let mut pace = RateLimiter::new(2.0, 3);
+        let waits: Vec<_> = (0..6).map(|_| pace.reserve(Duration::ZERO).as_millis()).collect();
+        assert_eq!(waits, [0, 0, 0, 500, 1000, 1500]);
+        assert_eq!(pace.reserve(Duration::from_secs(2)), Duration::ZERO);
+        assert_eq!(pace.reserve(Duration::from_secs(3600)), Duration::ZERO);
+    }
+}

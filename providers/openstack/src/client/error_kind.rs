@@ -1,0 +1,194 @@
+//! What the framework does about each error of the cloud.
+
+use std::time::Duration;
+
+use ccm_core::provider::{CloudError, ErrorKind};
+use http::StatusCode;
+
+use super::{ErrorCause, ErrorResponse, OpenStackError, Service, SessionError};
+
+/// How long to wait for somebody to change what the cloud refuses.
+const USER_ERROR: Duration = Duration::from_secs(600);
+/// How long to wait for a quota.
+const QUOTA: Duration = Duration::from_secs(300);
+/// How long to wait for a permission.
+const PERMISSION: Duration = Duration::from_secs(60);
+
+/// Event reasons beside the framework's own.
+pub mod reason {
+    /// The cloud does not allow the request: credentials or policy.
+    pub const PERMISSION: &str = "OpenStackPermissionDenied";
+    /// A quota of the project is used up.
+    pub const QUOTA: &str = "OpenStackQuotaExceeded";
+    /// The cloud refuses what the object asks for.
+    pub const REFUSED: &str = "OpenStackRequestRefused";
+    /// Our own budget of requests is used up.
+    pub const BUDGET: &str = "OpenStackRequestBudget";
+    /// The service is not in the catalog, or not in a version that is spoken here.
+    pub const SERVICE: &str = "OpenStackServiceMissing";
+}
+
+/// What an error means, whatever was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The object is not there: the service itself says so, about the object.
+    NotFound,
+    /// A load balancer is not in a state in which it may be changed (Octavia, 409).
+    Immutable,
+    /// Something else is going on with the object, or it is there already.
+    Conflict,
+    /// The object was changed since it was read (412).
+    Changed,
+    /// A quota or a limit of the project is used up.
+    Quota,
+    /// The cloud refuses what was asked for.
+    Invalid,
+    /// The cloud cannot do what was asked for, whatever it is about (501, or no such path).
+    Unsupported,
+    /// Credentials or policy.
+    Denied,
+    /// Requests come too fast.
+    Throttled,
+    /// The request was not sent; the source says why.
+    NotSent,
+    /// Everything else, and every doubt.
+    Transient,
+}
+
+impl OpenStackError {
+    /// Tells what it means.
+    pub fn class(&self) -> ErrorClass {
+        match &self.cause {
+            ErrorCause::Response(answer) => classify_response(self.call.service(), answer),
+            ErrorCause::UnreliableResponse(doubt) if doubt.status == StatusCode::TOO_MANY_REQUESTS => {
+                ErrorClass::Throttled
+            }
+            ErrorCause::UnreliableResponse(_) | ErrorCause::NoResponse(_) => ErrorClass::Transient,
+            ErrorCause::Session(error) => match &**error {
+                SessionError::Denied { .. } | SessionError::Credentials(_) => ErrorClass::Denied,
+                SessionError::Unavailable { .. } => ErrorClass::Transient,
+                SessionError::NoEndpoint(_) | SessionError::Version(_) => ErrorClass::Unsupported,
+            },
+            ErrorCause::RateLimited(_) => ErrorClass::Throttled,
+            ErrorCause::NotSent(_) => ErrorClass::NotSent,
+            ErrorCause::Input(_) => ErrorClass::Invalid,
+        }
+    }
+
+    /// Tells whether the service itself said that the object is not there. Doubt is not.
+    pub fn is_not_found(&self) -> bool {
+        self.class() == ErrorClass::NotFound
+    }
+
+    /// Tells whether a load balancer is not to be changed just now.
+    pub fn is_immutable(&self) -> bool {
+        self.class() == ErrorClass::Immutable
+    }
+
+    /// Tells whether the object was changed since it was read, so that nothing was done.
+    pub fn is_changed(&self) -> bool {
+        self.class() == ErrorClass::Changed
+    }
+
+    /// Returns when a request may be sent that our own budget kept back; `None` for every other error. The cloud did not see
+    /// it, so that nothing is in doubt.
+    pub fn rate_limit_delay(&self) -> Option<Duration> {
+        match &self.cause {
+            ErrorCause::RateLimited(after) => Some(*after),
+            _ => None,
+        }
+    }
+}
+
+fn classify_response(service: Service, answer: &ErrorResponse) -> ErrorClass {
+    match answer.status.as_u16() {
+        404 if answer.is_not_found() => ErrorClass::NotFound,
+        404 | 405 | 501 => ErrorClass::Unsupported,
+        400 | 403 | 409 if is_quota(service, answer) => ErrorClass::Quota,
+        401 | 403 => ErrorClass::Denied,
+        409 if service == Service::LoadBalancer && is_immutable(&answer.message) => ErrorClass::Immutable,
+        409 => ErrorClass::Conflict,
+        412 => ErrorClass::Changed,
+        413 | 429 => ErrorClass::Throttled,
+        400 | 406 | 422 => ErrorClass::Invalid,
+        _ => ErrorClass::Transient,
+    }
+}
+
+/// Neutron has a type for each; Octavia says it only in words, and 403 is policy as well.
+fn is_quota(service: Service, answer: &ErrorResponse) -> bool {
+    match service {
+        Service::LoadBalancer => answer.message.starts_with("Quota has been met"),
+        Service::Network => matches!(
+            &*answer.kind,
+            "OverQuota"
+                | "RoutesExhausted"
+                | "AllowedAddressPairExhausted"
+                | "ExternalIpAddressExhausted"
+                | "IpAddressGenerationFailure"
+        ),
+        _ => false,
+    }
+}
+
+/// Octavia tells two kinds of 409 apart by their words alone: of the object below a balancer, and of the balancer.
+fn is_immutable(message: &str) -> bool {
+    message.contains("is immutable and cannot be updated") || message.starts_with("Invalid state ")
+}
+
+impl From<OpenStackError> for CloudError {
+    fn from(error: OpenStackError) -> Self {
+        let new = |kind| Self::new(kind, error.to_string());
+        let cloud = match error.class() {
+            ErrorClass::NotSent => match &error.cause {
+                ErrorCause::NotSent(refused) => return refused.clone(),
+                _ => new(ErrorKind::Transient),
+            },
+            ErrorClass::NotFound => new(ErrorKind::NotFound),
+            ErrorClass::Immutable | ErrorClass::Conflict | ErrorClass::Changed => new(ErrorKind::Conflict),
+            ErrorClass::Quota => new(ErrorKind::QuotaExceeded).with_retry_after(QUOTA).with_reason(reason::QUOTA),
+            ErrorClass::Unsupported if matches!(error.cause, ErrorCause::Session(_)) => {
+                new(ErrorKind::Transient).with_retry_after(PERMISSION).with_reason(reason::SERVICE)
+            }
+            ErrorClass::Invalid | ErrorClass::Unsupported => {
+                new(ErrorKind::InvalidInput).with_retry_after(USER_ERROR).with_reason(reason::REFUSED)
+            }
+            ErrorClass::Denied => new(ErrorKind::Denied).with_retry_after(PERMISSION).with_reason(reason::PERMISSION),
+            ErrorClass::Throttled if error.rate_limit_delay().is_some() => {
+                new(ErrorKind::Throttled).with_reason(reason::BUDGET)
+            }
+            ErrorClass::Throttled => new(ErrorKind::Throttled),
+            ErrorClass::Transient => new(ErrorKind::Transient),
+        };
+        let cloud = match error.retry_after() {
+            Some(after) => cloud.with_retry_after(after),
+            None => cloud,
+        };
+        let id = error.response().and_then(|answer| answer.request_id.clone());
+        let cloud = match id {
+            Some(id) => cloud.with_request_id(&*id),
+            None => cloud,
+        };
+        match error.cause {
+            ErrorCause::NoResponse(source) => cloud.with_source(Cause(source)),
+            ErrorCause::Session(source) => cloud.with_source(Cause(source)),
+            _ => cloud,
+        }
+    }
+}
+
+/// A shared cause.
+#[derive(Debug)]
+struct Cause<E>(std::sync::Arc<E>);
+
+impl<E: std::error::Error> std::fmt::Display for Cause<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for Cause<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}

@@ -1,0 +1,181 @@
+//! From values of the right type to settings that make sense: what upstream checks late, or never, is checked here.
+
+use std::{path::PathBuf, time::Duration};
+
+use ccm_core::config::gcfg_keys::ConfigValue;
+use ipnet::IpNet;
+
+use super::{
+    ClientPair, Cloud, ConfigIssue, Environment, Interface, Limits, Networking, Rate, Raw, Settings, Tls, auth,
+    load_balancer,
+};
+
+/// Names that the key `search-order` may have.
+const SOURCES: [&str; 2] = ["configDrive", "metadataService"];
+/// Default of `request-timeout`.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What there is to say about a configuration.
+#[derive(Debug, Default)]
+pub(super) struct ValidationReport {
+    /// What must be mended.
+    pub errors: Vec<ConfigIssue>,
+    /// What has no effect.
+    pub warnings: Vec<ConfigIssue>,
+}
+
+impl ValidationReport {
+    pub(super) fn add_error<T>(&mut self, section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.errors.push(issue_at(section, spot, message));
+    }
+
+    pub(super) fn warn<T>(&mut self, section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.warnings.push(issue_at(section, spot, message));
+    }
+}
+
+fn issue_at<T>(section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIssue {
+    ConfigIssue::at(spot.line.unwrap_or_default(), format!("[{section}] {}", spot.key), message)
+}
+
+/// Returns a text, unless it is empty.
+pub(super) fn text(spot: &ConfigValue<String>) -> Option<&str> {
+    Some(spot.value.as_str()).filter(|text| !text.is_empty())
+}
+
+pub(super) fn owned(spot: &ConfigValue<String>) -> Option<Box<str>> {
+    text(spot).map(Into::into)
+}
+
+/// Checks everything. `None` only with a mistake.
+pub(super) fn settings(raw: &Raw, environment: &Environment, report: &mut ValidationReport) -> Option<Settings> {
+    let (auth, cloud) = (auth::check(&raw.global, report), cloud(raw, report));
+    search_order(&raw.metadata.search_order, report);
+    let load_balancer = load_balancer::check(raw, environment, report);
+    let networking = networking(raw, report);
+    let limits = limits(raw, report);
+    let (interface, tls) = cloud;
+    Some(Settings {
+        cloud: Cloud {
+            auth: auth?,
+            region: raw.global.region.value.as_str().into(),
+            interface,
+            tls,
+            request_timeout: raw.metadata.timeout.value.unwrap_or(TIMEOUT),
+        },
+        networking,
+        router: owned(&raw.route.router),
+        load_balancer,
+        limits,
+        regional_ids: environment.get("OS_CCM_REGIONAL") == Some("true"),
+        sources: raw.sources.clone(),
+        warnings: Vec::new(),
+    })
+}
+
+fn cloud(raw: &Raw, report: &mut ValidationReport) -> (Interface, Tls) {
+    let global = &raw.global;
+    let interface = match text(&global.endpoint_type) {
+        None | Some("public") => Interface::Public,
+        Some("internal") => Interface::Internal,
+        Some("admin") => Interface::Admin,
+        Some(other) => {
+            let words = format!("unknown type of endpoints {other:?}: expected public, internal or admin");
+            report.add_error("Global", &global.endpoint_type, words);
+            Interface::Public
+        }
+    };
+    let insecure = global.insecure.value == "true";
+    if !matches!(global.insecure.value.as_str(), "" | "true" | "false") {
+        report.warn("Global", &global.insecure, "has no effect: only `true`, spelled so, turns the checks off");
+    }
+    let client = match (text(&global.cert_file), text(&global.key_file)) {
+        (Some(cert), Some(key)) => Some(ClientPair { cert: PathBuf::from(cert), key: PathBuf::from(key) }),
+        (Some(_), None) => {
+            report.warn("Global", &global.cert_file, "has no effect without key-file");
+            None
+        }
+        (None, Some(_)) => {
+            report.warn("Global", &global.key_file, "has no effect without cert-file");
+            None
+        }
+        (None, None) => None,
+    };
+    let ca_file = text(&global.ca_file).map(PathBuf::from);
+    if insecure && ca_file.is_some() {
+        report.warn("Global", &global.ca_file, "has no effect with tls-insecure");
+    }
+    (interface, Tls { ca_file, client, insecure })
+}
+
+/// One or two of two names.
+fn search_order(spot: &ConfigValue<String>, report: &mut ValidationReport) {
+    if spot.line.is_none() {
+        return;
+    }
+    let names: Vec<&str> = spot.value.split(',').map(str::trim).collect();
+    if spot.value.trim().is_empty() {
+        report.add_error("Metadata", spot, "must not be empty");
+    } else if names.len() > SOURCES.len() {
+        let words = format!("has {} elements: at most {} are allowed", names.len(), SOURCES.len());
+        report.add_error("Metadata", spot, words);
+    } else if let Some(other) = names.iter().find(|name| !SOURCES.contains(name)) {
+        let words = format!("unknown element {other:?}: supported are {} and {}", SOURCES[0], SOURCES[1]);
+        report.add_error("Metadata", spot, words);
+    }
+}
+
+fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
+    let keys = &raw.networking;
+    let names = |spot: &ConfigValue<Vec<String>>| -> Vec<Box<str>> {
+        spot.value.iter().filter(|name| !name.is_empty()).map(|name| name.as_str().into()).collect()
+    };
+    let mut sort_order = Vec::new();
+    for cidr in keys.sort_order.value.split([',', ' ', '\t']).filter(|cidr| !cidr.is_empty()) {
+        match cidr.parse::<IpNet>() {
+            Ok(network) => sort_order.push(network),
+            // As upstream, where it is a warning.
+            Err(_) => report.warn("Networking", &keys.sort_order, format!("{cidr:?} is no network and has no effect")),
+        }
+    }
+    Networking {
+        ipv6_disabled: keys.ipv6_disabled.value,
+        public_networks: names(&keys.public),
+        internal_networks: names(&keys.internal),
+        sort_order,
+    }
+}
+
+fn limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
+    let (keys, defaults) = (&raw.requests, Limits::default());
+    let mut count = |spot: &ConfigValue<Option<i64>>, default| number("Requests", spot, default, 1..=100_000, report);
+    let (read, write) = (count(&keys.read_burst, defaults.read.burst), count(&keys.write_burst, defaults.write.burst));
+    let in_flight = count(&keys.in_flight, defaults.in_flight);
+    let rate = |qps: &ConfigValue<Option<f64>>, burst, default: Rate| Rate {
+        per_second: qps.value.unwrap_or(default.per_second),
+        burst,
+    };
+    Limits {
+        read: rate(&keys.read_qps, read, defaults.read),
+        write: rate(&keys.write_qps, write, defaults.write),
+        in_flight,
+    }
+}
+
+/// Checks a number that may be left alone.
+pub(super) fn number(
+    section: &str,
+    spot: &ConfigValue<Option<i64>>,
+    default: u32,
+    range: std::ops::RangeInclusive<u32>,
+    report: &mut ValidationReport,
+) -> u32 {
+    let Some(value) = spot.value else { return default };
+    match u32::try_from(value).ok().filter(|value| range.contains(value)) {
+        Some(value) => value,
+        None => {
+            report.add_error(section, spot, format!("must be between {} and {}", range.start(), range.end()));
+            default
+        }
+    }
+}

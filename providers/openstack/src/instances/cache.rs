@@ -1,0 +1,359 @@
+//! What is known about servers, shared by all who ask.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::{
+    k8s::Interner,
+    provider::{CloudError, ErrorKind, Op},
+};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    fetch::{Fetch, Listing, ServerRow},
+    plan::{self, LookupStrategy},
+    server::{NetworkAddress, NovaServer, ServerPort},
+};
+use crate::client::{Client, OpenStackError};
+
+/// How long an answer is kept that nobody asks for.
+const IDLE_TTL: Duration = Duration::from_secs(3600);
+/// How long an absence is believed at most, whatever age is allowed: a server just created shows up within seconds.
+const MAX_ABSENCE_AGE: Duration = Duration::from_secs(5);
+
+/// Which server is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ServerTarget {
+    /// By its ID.
+    Id(Arc<str>),
+    /// By its name.
+    Name(Arc<str>),
+}
+
+/// What is said about one server. `Ok(None)`: Nova said that there is none.
+pub type ServerLookup = Result<Option<Arc<NovaServer>>, CloudError>;
+
+/// The servers of the project as they were last seen, and the way to see them again.
+///
+/// One question at a time is on its way; whoever comes meanwhile is answered by it if that will do.
+pub struct ServerCache {
+    client: Client,
+    strings: Interner,
+    state: Mutex<CacheState>,
+    request_lock: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct CacheState {
+    servers: HashMap<ServerTarget, Cached<Option<Arc<NovaServer>>>>,
+    nics: HashMap<Arc<str>, Cached<Arc<ServerPorts>>>,
+    /// Names of flavors by ID; `None` where there is no such flavor to be seen.
+    flavors: HashMap<Arc<str>, Option<Arc<str>>>,
+    /// How many servers the last complete listing had.
+    listed: Option<usize>,
+    /// How many requests have begun.
+    round: u64,
+}
+
+/// The ports of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerPorts {
+    /// The ports.
+    pub nics: Vec<ServerPort>,
+    /// Addresses of trunks' sub-ports.
+    pub sub_ports: Vec<NetworkAddress>,
+}
+
+/// A moment in the order of requests: clocks alone cannot tell what came first within a tick.
+#[derive(Clone, Copy)]
+struct RequestMoment {
+    at: Instant,
+    /// How many requests had begun.
+    round: u64,
+}
+
+/// An answer, and when the request began that brought it.
+struct Cached<T> {
+    answer: T,
+    fetched_at: RequestMoment,
+}
+
+impl<T> Cached<T> {
+    /// Tells whether it answers a question that came at `came`. Nothing older than `max_age` does, unless it was asked for
+    /// after the question came.
+    fn satisfies(&self, came: RequestMoment, max_age: Duration) -> bool {
+        let age = came.at.saturating_duration_since(self.fetched_at.at);
+        self.fetched_at.round > came.round || (!max_age.is_zero() && age <= max_age)
+    }
+
+    fn is_expired(&self, now: RequestMoment) -> bool {
+        now.at.saturating_duration_since(self.fetched_at.at) >= IDLE_TTL
+    }
+}
+
+impl ServerCache {
+    /// Makes an empty store.
+    pub fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            strings: Interner::default(),
+            state: Mutex::default(),
+            request_lock: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Finds servers, none of the answers older than the question's age; zero asks Nova. One answer per question.
+    ///
+    /// # Errors
+    /// The operation was given up. Everything else is the answer of those whom it concerns.
+    pub async fn find(
+        &self,
+        op: &Op,
+        questions: &BTreeMap<ServerTarget, Duration>,
+    ) -> Result<HashMap<ServerTarget, ServerLookup>, CloudError> {
+        let came = self.moment();
+        let mut answers = HashMap::with_capacity(questions.len());
+        let mut open: BTreeSet<ServerTarget> = questions.keys().cloned().collect();
+        self.take_cached(questions, came, &mut open, &mut answers);
+        if open.is_empty() {
+            return Ok(answers);
+        }
+        let _turn = op.run(async { Ok(self.request_lock.lock().await) }).await?;
+        self.take_cached(questions, came, &mut open, &mut answers);
+        if open.is_empty() {
+            return Ok(answers);
+        }
+        let began = self.begin();
+        for (target, answer) in self.request_missing(op, open, began).await {
+            if let Ok(answer) = &answer {
+                self.state.lock().servers.insert(target.clone(), Cached { answer: answer.clone(), fetched_at: began });
+            }
+            answers.insert(target, answer);
+        }
+        Ok(answers)
+    }
+
+    /// Returns the ports of servers, by ID of the server.
+    ///
+    /// # Errors
+    /// Neutron's answer: then nothing is answered.
+    pub async fn interfaces(
+        &self,
+        op: &Op,
+        servers: &BTreeMap<Arc<str>, Duration>,
+    ) -> Result<HashMap<Arc<str>, Arc<ServerPorts>>, OpenStackError> {
+        let came = self.moment();
+        let known = |found: &mut HashMap<Arc<str>, Arc<ServerPorts>>| {
+            let state = self.state.lock();
+            let fresh = servers.iter().filter_map(|(id, age)| {
+                let seen = state.nics.get(id).filter(|seen| seen.satisfies(came, *age))?;
+                Some((id.clone(), seen.answer.clone()))
+            });
+            found.extend(fresh);
+            servers.keys().filter(|id| !found.contains_key(*id)).cloned().collect::<Vec<_>>()
+        };
+        let mut found = HashMap::with_capacity(servers.len());
+        if known(&mut found).is_empty() {
+            return Ok(found);
+        }
+        let _turn = self.request_lock.lock().await;
+        let open = known(&mut found);
+        if open.is_empty() {
+            return Ok(found);
+        }
+        let began = self.begin();
+        let fetch = self.fetch(op);
+        let mut nics = fetch.nics(&open).await?;
+        let wanted: BTreeSet<&str> = open
+            .iter()
+            .filter_map(|id| nics.get(&**id))
+            .flatten()
+            .flat_map(|nic| &nic.sub_ports)
+            .map(|id| &**id)
+            .collect();
+        let sub_ports = if wanted.is_empty() { BTreeMap::new() } else { fetch.sub_ports(&wanted).await? };
+        let mut state = self.state.lock();
+        state.nics.retain(|_, seen| !seen.is_expired(began));
+        for id in open {
+            let nics = nics.remove(&*id).unwrap_or_default();
+            let sub_ports =
+                nics.iter().flat_map(|nic| &nic.sub_ports).filter_map(|id| sub_ports.get(&**id)).flatten().cloned();
+            let answer = Arc::new(ServerPorts { sub_ports: sub_ports.collect(), nics });
+            state.nics.insert(id.clone(), Cached { answer: answer.clone(), fetched_at: began });
+            found.insert(id, answer);
+        }
+        Ok(found)
+    }
+
+    /// Returns the name of a flavor, asked for once; `None` when it is gone or hidden.
+    ///
+    /// # Errors
+    /// Nova's answer.
+    pub async fn flavor(&self, op: &Op, id: &Arc<str>) -> Result<Option<Arc<str>>, OpenStackError> {
+        if let Some(known) = self.state.lock().flavors.get(id) {
+            return Ok(known.clone());
+        }
+        let name = self.fetch(op).flavor(id).await?;
+        self.state.lock().flavors.insert(id.clone(), name.clone());
+        Ok(name)
+    }
+
+    fn moment(&self) -> RequestMoment {
+        RequestMoment { at: Instant::now(), round: self.state.lock().round }
+    }
+
+    /// Begins to ask: the answer is as old as this moment.
+    fn begin(&self) -> RequestMoment {
+        let mut state = self.state.lock();
+        state.round += 1;
+        RequestMoment { at: Instant::now(), round: state.round }
+    }
+
+    fn fetch<'a>(&'a self, op: &'a Op) -> Fetch<'a> {
+        Fetch { client: &self.client, strings: &self.strings, op }
+    }
+
+    /// Moves what is known and fresh enough.
+    fn take_cached(
+        &self,
+        questions: &BTreeMap<ServerTarget, Duration>,
+        came: RequestMoment,
+        open: &mut BTreeSet<ServerTarget>,
+        answers: &mut HashMap<ServerTarget, ServerLookup>,
+    ) {
+        let state = self.state.lock();
+        open.retain(|target| {
+            let age = questions.get(target).copied().unwrap_or_default();
+            let fresh = state.servers.get(target).filter(|seen| {
+                let age = if seen.answer.is_some() { age } else { age.min(MAX_ABSENCE_AGE) };
+                seen.satisfies(came, age)
+            });
+            fresh.map(|seen| answers.insert(target.clone(), Ok(seen.answer.clone()))).is_none()
+        });
+    }
+
+    /// Asks Nova about each of these, in the way that takes the fewest requests.
+    async fn request_missing(
+        &self,
+        op: &Op,
+        open: BTreeSet<ServerTarget>,
+        began: RequestMoment,
+    ) -> Vec<(ServerTarget, ServerLookup)> {
+        let fetch = self.fetch(op);
+        let listed = self.state.lock().listed;
+        match plan::choose_strategy(open.len(), listed) {
+            LookupStrategy::Each => {
+                let mut answers = Vec::with_capacity(open.len());
+                for target in open {
+                    let answer = fetch_one(&fetch, &target).await;
+                    answers.push((target, answer));
+                }
+                answers
+            }
+            LookupStrategy::List => match fetch.list().await {
+                Ok(listing) => {
+                    let found = self.store_listing(&listing, began);
+                    confirm(&fetch, open, &listing, &found).await
+                }
+                Err(error) => {
+                    let error = CloudError::from(error);
+                    open.into_iter().map(|target| (target, Err(error.clone()))).collect()
+                }
+            },
+        }
+    }
+
+    /// Keeps a complete listing: what was not asked for may be soon.
+    fn store_listing(&self, listing: &Listing, began: RequestMoment) -> HashMap<Arc<str>, Arc<NovaServer>> {
+        let machines = listing.machines.iter().map(|machine| (machine.id.clone(), Arc::new(machine.clone())));
+        let machines: HashMap<_, _> = machines.collect();
+        let mut state = self.state.lock();
+        state.listed = Some(machines.len() + listing.unknown_cell_ids.len());
+        state.servers.retain(|_, seen| !seen.is_expired(began));
+        let by_id = machines.iter().map(|(id, machine)| {
+            (ServerTarget::Id(id.clone()), Cached { answer: Some(machine.clone()), fetched_at: began })
+        });
+        state.servers.extend(by_id);
+        machines
+    }
+}
+
+/// Answers from a complete listing. What it does not hold is asked for by ID before it counts as gone.
+async fn confirm(
+    fetch: &Fetch<'_>,
+    open: BTreeSet<ServerTarget>,
+    listing: &Listing,
+    machines: &HashMap<Arc<str>, Arc<NovaServer>>,
+) -> Vec<(ServerTarget, ServerLookup)> {
+    let mut by_name: HashMap<&str, Vec<&Arc<NovaServer>>> = HashMap::new();
+    for machine in machines.values() {
+        by_name.entry(&machine.name).or_default().push(machine);
+    }
+    let (mut answers, mut confirmed) = (Vec::with_capacity(open.len()), 0);
+    for target in open {
+        let answer = match &target {
+            ServerTarget::Name(name) => {
+                let found = by_name.get(&**name).map(Vec::as_slice).unwrap_or_default();
+                single_match(name, found, !listing.unknown_cell_ids.is_empty())
+            }
+            ServerTarget::Id(id) if listing.unknown_cell_ids.contains(&**id) => Err(cell_down_error(id)),
+            ServerTarget::Id(id) => match machines.get(id) {
+                Some(machine) => Ok(Some(machine.clone())),
+                None if confirmed < plan::MAX_CONFIRMATIONS => {
+                    confirmed += 1;
+                    fetch_one(fetch, &target).await
+                }
+                None => Err(CloudError::transient(format!(
+                    "server {id} is not listed, and so many are missing at once that its absence is to be confirmed later"
+                ))),
+            },
+        };
+        answers.push((target, answer));
+    }
+    answers
+}
+
+/// Asks about one server alone.
+async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
+    match target {
+        ServerTarget::Id(id) => match fetch.by_id(id).await? {
+            ServerRow::Found(machine) => Ok(Some(Arc::new(machine))),
+            ServerRow::CellDown => Err(cell_down_error(id)),
+            ServerRow::NotFound => Ok(None),
+        },
+        ServerTarget::Name(name) => {
+            let mut listing = fetch.named(name).await?;
+            if listing.machines.is_empty() {
+                // Nova leaves cells that do not answer out of a list with a filter, without a word.
+                listing = fetch.list().await?;
+                listing.machines.retain(|machine| machine.name == *name);
+            }
+            let found: Vec<_> = listing.machines.into_iter().map(Arc::new).collect();
+            single_match(name, &found.iter().collect::<Vec<_>>(), !listing.unknown_cell_ids.is_empty())
+        }
+    }
+}
+
+/// Picks the one server of a name.
+fn single_match(name: &str, found: &[&Arc<NovaServer>], others_hidden: bool) -> ServerLookup {
+    match found {
+        [machine] => Ok(Some((*machine).clone())),
+        [] if others_hidden => Err(CloudError::transient(format!(
+            "no server is called {name:?}, but a cell of Nova does not answer and may hold one"
+        ))),
+        [] => Ok(None),
+        many => {
+            let ids: Vec<&str> = many.iter().map(|machine| &*machine.id).collect();
+            let words = format!("{} servers are called {name:?}: {}", many.len(), ids.join(", "));
+            Err(CloudError::new(ErrorKind::Conflict, words))
+        }
+    }
+}
+
+fn cell_down_error(id: &str) -> CloudError {
+    CloudError::transient(format!("server {id} is in a cell of Nova that does not answer"))
+}

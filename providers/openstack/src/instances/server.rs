@@ -1,0 +1,145 @@
+//! What is kept of a Nova server, and of its ports.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use ccm_core::{k8s::Interner, provider::PowerState};
+use openstack_api::{
+    neutron::Port,
+    nova::{AddressType, Server, ServerFlavor},
+};
+
+/// A server: the part of it that Nodes show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NovaServer {
+    /// ID.
+    pub id: Arc<str>,
+    /// Name, which is how a Node without provider ID is found.
+    pub name: Arc<str>,
+    /// Status as Nova spells it.
+    pub status: Arc<str>,
+    /// Availability zone, as Nova spells it.
+    pub zone: Option<Arc<str>>,
+    /// Opaque name of the hypervisor, the same for servers that share one within a project.
+    pub host_id: Option<Arc<str>>,
+    /// Flavor by name, or by ID where Nova says no more.
+    pub flavor: Flavor,
+    /// `accessIPv4`.
+    pub access_v4: Option<Box<str>>,
+    /// `accessIPv6`.
+    pub access_v6: Option<Box<str>>,
+    /// Metadata entry `hostname`.
+    pub hostname: Option<Box<str>>,
+    /// Addresses on its networks: by name of the network, ascending, and in Nova's order within one.
+    pub networks: Box<[NetworkAddress]>,
+}
+
+impl NovaServer {
+    /// Keeps what Nodes show of a server; `None` for a row of a cell that does not answer, which says nothing.
+    pub fn of(server: Server, strings: &Interner) -> Option<Self> {
+        if server.is_partial() {
+            return None;
+        }
+        let intern = |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| strings.intern(&text));
+        let own = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Into::into);
+        let on = |(network, addresses): (String, Vec<openstack_api::nova::Address>)| {
+            let network = strings.intern(&network);
+            addresses.into_iter().map(move |address| NetworkAddress {
+                network: network.clone(),
+                address: address.addr.to_string().into(),
+                floating: address.kind == Some(AddressType::Floating),
+            })
+        };
+        Some(Self {
+            id: server.id.into(),
+            name: server.name?.into(),
+            status: strings.intern(&server.status),
+            zone: intern(server.availability_zone),
+            host_id: intern(server.host_id),
+            flavor: server.flavor.map_or(Flavor::Unknown, |flavor| Flavor::of(flavor, strings)),
+            access_v4: own(server.access_ipv4),
+            access_v6: own(server.access_ipv6),
+            hostname: own(server.metadata.and_then(|mut metadata| metadata.remove("hostname"))),
+            // A map by name, so that networks come ascending.
+            networks: server.addresses.unwrap_or_default().into_iter().flat_map(on).collect(),
+        })
+    }
+}
+
+/// Which flavor a server has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Flavor {
+    /// Its name (`flavor.original_name`, microversion 2.47 and newer).
+    Name(Arc<str>),
+    /// Its ID, which another request turns into a name.
+    Id(Arc<str>),
+    /// Nova does not say.
+    #[default]
+    Unknown,
+}
+
+impl Flavor {
+    fn of(flavor: ServerFlavor, strings: &Interner) -> Self {
+        match flavor {
+            ServerFlavor::Embedded { original_name, .. } => Self::Name(strings.intern(&original_name)),
+            ServerFlavor::Reference { id, .. } => Self::Id(strings.intern(&id)),
+        }
+    }
+}
+
+/// An address on a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkAddress {
+    /// Name of the network.
+    pub network: Arc<str>,
+    /// The address.
+    pub address: Box<str>,
+    /// Whether it is a floating IP.
+    pub floating: bool,
+}
+
+/// A port of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerPort {
+    /// Whether its status is `ACTIVE`.
+    pub active: bool,
+    /// Fixed addresses, in Neutron's order.
+    pub fixed: Box<[Box<str>]>,
+    /// IDs of the sub-ports of the trunk whose parent it is.
+    pub sub_ports: Box<[Box<str>]>,
+}
+
+impl ServerPort {
+    fn of(port: Port) -> Self {
+        let sub_ports = port.trunk_details.map(|trunk| trunk.sub_ports).unwrap_or_default();
+        Self {
+            active: port.status == "ACTIVE",
+            fixed: port.fixed_ips.iter().map(|ip| ip.ip_address.to_string().into()).collect(),
+            sub_ports: sub_ports.into_iter().map(|port| port.port_id.into()).collect(),
+        }
+    }
+}
+
+/// Sorts ports by the server that they belong to, each list in Neutron's order.
+pub fn by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
+    let mut found: BTreeMap<String, Vec<ServerPort>> = BTreeMap::new();
+    for mut port in ports {
+        found.entry(std::mem::take(&mut port.device_id)).or_default().push(ServerPort::of(port));
+    }
+    found
+}
+
+/// Says what a status means for a Node.
+///
+/// Only `SHUTOFF` counts as stopped, as upstream has it: a paused, suspended or shelved server keeps its Node as it is.
+/// `UNKNOWN` is what Nova shows while the cell of a server does not answer. A server that Nova shows is there, whatever its
+/// status: even `SOFT_DELETED` ones can be restored, so none counts as terminated.
+pub fn power(status: &str) -> PowerState {
+    match status {
+        "SHUTOFF" => PowerState::Stopped,
+        "UNKNOWN" | "" => PowerState::Unknown,
+        "BUILD" | "HARD_REBOOT" | "MIGRATING" | "REBOOT" | "REBUILD" | "RESIZE" | "REVERT_RESIZE" => {
+            PowerState::Transitional
+        }
+        _ => PowerState::Running,
+    }
+}

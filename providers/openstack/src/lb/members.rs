@@ -1,0 +1,152 @@
+//! Which address of a node a balancer sends to, and the members that come of it.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use ccm_core::k8s::{AddressType, IpFamily, NodeView};
+
+use super::model::DesiredPool;
+use crate::provider_id::ProviderId;
+
+/// A node as a member of pools.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodeBackend {
+    /// Name.
+    pub node: Arc<str>,
+    /// Address that it is reached under.
+    pub address: IpAddr,
+    /// Server behind it, where its provider ID says so.
+    pub server: Option<Box<str>>,
+}
+
+/// A wanted member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DesiredMember {
+    /// Name of the node.
+    pub node: Arc<str>,
+    /// Address.
+    pub address: IpAddr,
+    /// Port.
+    pub port: u16,
+    /// Port where it is checked, if it is another.
+    pub monitor_port: Option<u16>,
+}
+
+/// Returns the address of a node that a balancer sends to: its first internal one of the family, else an external one.
+pub fn address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
+    let fits = |ip: &IpAddr| match family {
+        None => true,
+        Some(IpFamily::V4) => ip.is_ipv4(),
+        Some(IpFamily::V6) => ip.is_ipv6(),
+    };
+    let first = |kind: AddressType| {
+        let of_kind = node.addresses.iter().filter(|address| address.kind == kind);
+        of_kind.filter_map(|address| address.address.parse().ok()).find(fits)
+    };
+    first(AddressType::InternalIp).or_else(|| first(AddressType::ExternalIp))
+}
+
+/// Returns the nodes that have an address, in order of address and each address once.
+pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBackend> {
+    let mut found = BTreeMap::new();
+    for node in nodes {
+        if let Some(address) = address(node, family) {
+            let server = node.provider_id.as_deref().and_then(|id| ProviderId::parse(id).ok()).map(|id| id.server);
+            let backend = NodeBackend { node: node.name.clone(), address, server };
+            found.entry(address).or_insert(backend);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Returns the members of a pool; none where there is no node port.
+pub fn members(pool: &DesiredPool, backends: &[NodeBackend]) -> Vec<DesiredMember> {
+    let Some(port) = pool.node_port else { return Vec::new() };
+    let member = |backend: &NodeBackend| DesiredMember {
+        node: backend.node.clone(),
+        address: backend.address,
+        port,
+        monitor_port: pool.monitor_port,
+    };
+    backends.iter().map(member).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ccm_core::k8s::NodeAddress;
+
+    use super::*;
+    use crate::lb::model::PoolProtocol;
+
+    const V4: &str = "192.168.0.1";
+    const V6: &str = "2001:db8::1";
+
+    fn node(addresses: &[(AddressType, &str)]) -> NodeView {
+        let addresses = addresses.iter().map(|(kind, text)| NodeAddress::new(*kind, *text)).collect();
+        NodeView { addresses, ..NodeView::named("n1") }
+    }
+
+    // D01 D02 D03 D04 D05 D06 D07 D08 D09 D10 D11 D12 D13 D14 D15
+    #[test]
+    fn internal_addresses_of_the_family_go_first() {
+        use AddressType::{ExternalDns, ExternalIp, InternalIp};
+        let (four, six) = (Some(IpFamily::V4), Some(IpFamily::V6));
+        type Case<'a> = (&'a [(AddressType, &'a str)], Option<IpFamily>, Option<&'a str>);
+        let cases: [Case<'_>; 15] = [
+            (&[], four, None),
+            (&[], six, None),
+            (&[(InternalIp, V4)], four, Some(V4)),
+            (&[(InternalIp, V6)], six, Some(V6)),
+            (&[(ExternalIp, "1.2.3.4"), (InternalIp, V4)], four, Some(V4)),
+            (&[(ExternalIp, "2001:db8::2"), (InternalIp, V6)], six, Some(V6)),
+            (&[(InternalIp, V4), (InternalIp, V6)], six, Some(V6)),
+            (
+                &[(InternalIp, V6), (ExternalIp, "1.2.3.4"), (ExternalIp, "2001:db8::2"), (InternalIp, V4)],
+                four,
+                Some(V4),
+            ),
+            (&[(InternalIp, V4)], None, Some(V4)),
+            (&[(InternalIp, V6)], None, Some(V6)),
+            (&[(InternalIp, V6), (InternalIp, V4), (InternalIp, "2001:db8::3")], None, Some(V6)),
+            (&[(InternalIp, V6), (ExternalIp, "2001:db8::2")], four, None),
+            (&[(InternalIp, V4), (ExternalIp, "1.2.3.4")], six, None),
+            (&[(ExternalDns, "n1.example.org")], four, None),
+            (&[(ExternalDns, "n1.example.org")], six, None),
+        ];
+        for (addresses, family, wanted) in cases {
+            let found = address(&node(addresses), family).map(|ip| ip.to_string());
+            assert_eq!(found.as_deref(), wanted, "{addresses:?} {family:?}");
+        }
+        assert_eq!(address(&node(&[(ExternalIp, "1.2.3.4")]), four).unwrap().to_string(), "1.2.3.4");
+    }
+
+    fn pool(node_port: Option<u16>, monitor_port: Option<u16>) -> DesiredPool {
+        let (protocol, method) = (PoolProtocol::Tcp, "ROUND_ROBIN".into());
+        DesiredPool { protocol, method, session_persistence: false, node_port, monitor_port, monitor: None }
+    }
+
+    fn named(name: &str, address: &str) -> Arc<NodeView> {
+        let provider_id = Some(format!("openstack:///{name}-id").into());
+        Arc::new(NodeView { name: name.into(), provider_id, ..node(&[(AddressType::InternalIp, address)]) })
+    }
+
+    // B01 B02 B03 B04 B05
+    #[test]
+    fn every_node_with_an_address_is_a_member_where_there_is_a_node_port() {
+        let nodes = [named("b", "10.0.0.2"), named("a", "10.0.0.1"), Arc::new(NodeView::named("none"))];
+        let found = backends(&nodes, Some(IpFamily::V4));
+        assert_eq!(members(&pool(None, None), &found), []);
+        assert_eq!(members(&pool(None, None), &backends(&nodes, None)), []);
+        let plain = members(&pool(Some(8080), None), &found);
+        let plain: Vec<_> = plain.iter().map(|m| (&*m.node, m.address.to_string(), m.port, m.monitor_port)).collect();
+        assert_eq!(plain, [("a", "10.0.0.1".into(), 8080, None), ("b", "10.0.0.2".into(), 8080, None)]);
+        let checked = members(&pool(Some(8080), Some(32100)), &found);
+        assert_eq!(checked.iter().map(|m| m.monitor_port).collect::<Vec<_>>(), [Some(32100), Some(32100)]);
+    }
+
+    #[test]
+    fn two_nodes_with_one_address_are_one_member() {
+        let found = backends(&[named("a", "10.0.0.1"), named("b", "10.0.0.1")], None);
+        assert_eq!(found.iter().map(|b| &*b.node).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(found[0].server.as_deref(), Some("a-id"));
+    }
+}

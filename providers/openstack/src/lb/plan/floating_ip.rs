@@ -1,0 +1,140 @@
+//! What becomes of the floating IP.
+
+use std::net::IpAddr;
+
+use ccm_core::provider::{CloudError, ErrorKind};
+use openstack_api::neutron::FloatingIp;
+
+use crate::lb::names;
+
+/// What decides.
+#[derive(Clone, Copy, Debug)]
+pub struct FloatingIpInput<'a> {
+    /// Whether the Service is internal.
+    pub internal: bool,
+    /// Whether the balancer is this Service's: only then it may have a floating IP made.
+    pub owner: bool,
+    /// Whether the floating IP stays where it is allocated.
+    pub keep: bool,
+    /// Address of the VIP.
+    pub vip: IpAddr,
+    /// Address that the Service asks for.
+    pub requested: Option<IpAddr>,
+    /// Floating IP on the VIP's port.
+    pub current: Option<&'a FloatingIp>,
+    /// What there is under the address that is asked for; `None` when that was not looked for.
+    pub found: Option<Option<&'a FloatingIp>>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FloatingIpAction {
+    /// Nothing: this address is the Service's.
+    None(IpAddr),
+    /// Delete this one, which was made for a Service.
+    Delete(String),
+    /// Take this one off, which was not, or is to be kept.
+    Detach(String),
+    /// See whether there is one with this address.
+    LookUp(IpAddr),
+    /// Put this one on.
+    Attach(String),
+    /// Make one, with an address if one is asked for.
+    Create(Option<IpAddr>),
+}
+
+/// Tells whether a floating IP was made for a Service.
+pub fn is_managed(floating: &FloatingIp) -> bool {
+    floating.standard.description.starts_with(names::FLOATING_IP_PREFIX)
+}
+
+/// Decides.
+///
+/// # Errors
+/// The address that is asked for is another's, or the Service would need one and may not have it made.
+pub fn plan(at: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
+    if at.vip.is_ipv6() {
+        return Ok(FloatingIpAction::None(at.vip));
+    }
+    match at.current {
+        Some(current) if at.internal && at.owner => {
+            let id = current.id.clone();
+            let delete = !at.keep && is_managed(current);
+            Ok(if delete { FloatingIpAction::Delete(id) } else { FloatingIpAction::Detach(id) })
+        }
+        Some(current) if !at.internal => Ok(FloatingIpAction::None(current.floating_ip_address.unwrap_or(at.vip))),
+        _ if at.internal => Ok(FloatingIpAction::None(at.vip)),
+        _ if !at.owner => {
+            let message =
+                "the load balancer has no floating IP, and only the Service that it was made for may give it one";
+            Err(CloudError::new(ErrorKind::Conflict, message))
+        }
+        _ => match (at.requested, at.found) {
+            (None, _) => Ok(FloatingIpAction::Create(None)),
+            (Some(asked), None) => Ok(FloatingIpAction::LookUp(asked)),
+            (Some(asked), Some(None)) => Ok(FloatingIpAction::Create(Some(asked))),
+            (Some(_), Some(Some(found))) if found.port_id.is_none() => Ok(FloatingIpAction::Attach(found.id.clone())),
+            (Some(asked), Some(Some(found))) => {
+                let port = found.port_id.as_deref().unwrap_or_default();
+                let message = format!("floating IP {asked} is in use by port {port}");
+                Err(CloudError::new(ErrorKind::Conflict, message))
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: &str = "203.0.113.9";
+
+    fn floating(id: &str, description: &str, port: Option<&str>) -> FloatingIp {
+        let mut found = FloatingIp { id: id.into(), port_id: port.map(Into::into), ..FloatingIp::default() };
+        found.floating_ip_address = ASKED.parse().ok();
+        found.standard.description = description.into();
+        found
+    }
+
+    fn at(current: Option<&FloatingIp>) -> FloatingIpInput<'_> {
+        let vip = "10.0.0.5".parse().unwrap();
+        FloatingIpInput { internal: false, owner: true, keep: false, vip, requested: None, current, found: None }
+    }
+
+    #[test]
+    fn an_external_service_keeps_what_it_has_or_gets_one() {
+        let any = floating("f", "", Some("vip"));
+        let asked: IpAddr = ASKED.parse().unwrap();
+        assert_eq!(plan(&at(Some(&any))).unwrap(), FloatingIpAction::None(asked));
+        assert_eq!(plan(&at(None)).unwrap(), FloatingIpAction::Create(None));
+        assert!(plan(&FloatingIpInput { owner: false, ..at(None) }).is_err());
+        assert_eq!(plan(&FloatingIpInput { owner: false, ..at(Some(&any)) }).unwrap(), FloatingIpAction::None(asked));
+        let vip = "2001:db8::1".parse().unwrap();
+        assert_eq!(plan(&FloatingIpInput { vip, ..at(None) }).unwrap(), FloatingIpAction::None(vip));
+    }
+
+    #[test]
+    fn an_internal_service_loses_what_was_made_for_it_and_leaves_the_rest() {
+        let ours = floating("f", "Floating IP for Kubernetes external service ns/web from cluster c", Some("vip"));
+        let theirs = floating("f", "mine", Some("vip"));
+        let internal = |current| FloatingIpInput { internal: true, ..at(current) };
+        assert_eq!(plan(&internal(Some(&ours))).unwrap(), FloatingIpAction::Delete("f".into()));
+        assert_eq!(plan(&internal(Some(&theirs))).unwrap(), FloatingIpAction::Detach("f".into()));
+        assert_eq!(
+            plan(&FloatingIpInput { keep: true, ..internal(Some(&ours)) }).unwrap(),
+            FloatingIpAction::Detach("f".into())
+        );
+        assert_eq!(plan(&internal(None)).unwrap(), FloatingIpAction::None("10.0.0.5".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_asked_address_is_looked_for_put_on_or_made() {
+        let asked: IpAddr = ASKED.parse().unwrap();
+        let asks = |found| FloatingIpInput { requested: Some(asked), found, ..at(None) };
+        let (free, taken) = (floating("f", "", None), floating("f", "", Some("other")));
+        assert_eq!(plan(&asks(None)).unwrap(), FloatingIpAction::LookUp(asked));
+        assert_eq!(plan(&asks(Some(None))).unwrap(), FloatingIpAction::Create(Some(asked)));
+        assert_eq!(plan(&asks(Some(Some(&free)))).unwrap(), FloatingIpAction::Attach("f".into()));
+        assert!(plan(&asks(Some(Some(&taken)))).unwrap_err().to_string().contains("in use"));
+    }
+}

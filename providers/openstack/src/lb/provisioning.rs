@@ -1,0 +1,156 @@
+//! Waits for a balancer that is busy, and mends one in error.
+
+use std::time::Duration;
+
+use ccm_core::provider::{CloudError, EventType, Op, Progress};
+use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
+use tokio::time::Instant;
+
+use super::{
+    floating_ip, observe,
+    ownership::service_ownership,
+    polls::StatusQuery,
+    reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop, object_gone},
+    sync_state::LoadBalancerSyncState,
+};
+
+/// How often a balancer is failed over at most: what one failover does not mend another seldom does.
+const MIN_FAILOVER_INTERVAL: Duration = Duration::from_secs(1800);
+
+impl LoadBalancerReconciler {
+    /// Waits until the balancer takes changes, and mends one in error.
+    pub(super) async fn wait_until_active(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+        known: &mut LoadBalancerSyncState,
+    ) -> Result<(), ReconcileStop> {
+        self.poll_status(op, order, known).await?;
+        let Some(seen) = &known.observed else { return Err(object_gone().into()) };
+        let balancer = seen.load_balancer.clone();
+        match &balancer.provisioning_status {
+            ProvisioningStatus::Active => {
+                known.waiting_since = None;
+                Ok(())
+            }
+            ProvisioningStatus::Error => Err(self.recover_from_error(op, order, &balancer, known).await),
+            pending => Err(self.pending(op, known, &format!("load balancer {} is {pending}", balancer.id))),
+        }
+    }
+
+    /// Looks whether a busy balancer is still busy.
+    async fn poll_status(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+        known: &mut LoadBalancerSyncState,
+    ) -> Result<(), ReconcileStop> {
+        let busy = known.observed.as_ref().filter(|seen| seen.load_balancer.provisioning_status.is_pending());
+        let Some(id) = busy.map(|seen| seen.load_balancer.id.clone()) else { return Ok(()) };
+        match (self.refresh_status(op, known, &id, &order.desired.name).await?, &mut known.observed) {
+            (Some(balancer), Some(seen)) => seen.load_balancer = balancer,
+            _ => {
+                known.invalidate();
+                return Err(object_gone().into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a balancer that is busy; nothing if it is not there. `name`: of the Service's balancers, its tag. Where many
+    /// are waited for, a change just made is not looked at by itself: the next look at all of them shows it.
+    pub(super) async fn refresh_status(
+        &self,
+        op: &Op,
+        known: &mut LoadBalancerSyncState,
+        id: &str,
+        name: &str,
+    ) -> Result<Option<LoadBalancer>, ReconcileStop> {
+        let tag = self.features.tags.then_some(name);
+        self.status_poller.register(id, tag.unwrap_or_default());
+        if known.waiting_since.is_none() && self.status_poller.should_list_together() {
+            return Err(self.pending(op, known, &format!("load balancer {id} is busy, like others")));
+        }
+        let poll = StatusQuery { id, tag, after: known.as_of, age: known.max_observation_age() };
+        let (found, round) = self.status_poller.get_status(self.api(op), &self.sync_states.rounds, poll).await?;
+        known.as_of = round;
+        Ok(found)
+    }
+
+    pub(super) fn pending(&self, op: &Op, known: &mut LoadBalancerSyncState, why: &str) -> ReconcileStop {
+        let after = known.poll_interval();
+        if known.crossed_warning_threshold(self.settings.active_wait_warning) {
+            let note = format!("{why} for more than {} s", self.settings.active_wait_warning.as_secs());
+            op.event(EventType::Warning, "LoadBalancerPendingLong", &note);
+        }
+        known.unfinished = true;
+        ReconcileStop::Pending(Progress::Pending { after, why: why.into() })
+    }
+
+    /// Mends a balancer in error: one that never served is made anew, one that did is failed over, and what is not this
+    /// Service's is left to its owner, or failed over if that is gone.
+    async fn recover_from_error(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+        balancer: &LoadBalancer,
+        known: &mut LoadBalancerSyncState,
+    ) -> ReconcileStop {
+        let served = observe::was_served(order.service);
+        let standing =
+            service_ownership(&self.cluster, &order.desired.owner, observe::shows_address(order.service), balancer);
+        if !standing.owner && !standing.is_orphaned_by_owner(balancer) {
+            return error_status(&balancer.id, ", and another Service's");
+        }
+        let api = self.api(op);
+        if standing.owner && !served && standing.other_service_tags(balancer).next().is_none() {
+            match self.has_other_services(op, &standing, &balancer.id).await {
+                Ok(false) => {}
+                Ok(true) => return self.fail_over(op, known, &balancer.id).await,
+                Err(error) => return error.into(),
+            }
+            let why = "it could not be made";
+            op.event(EventType::Warning, "LoadBalancerCreateFailed", &format!("load balancer {} {why}", balancer.id));
+            known.invalidate();
+            if let (Some(port), false) = (balancer.vip_port_id.as_deref(), order.desired.floating_ip.keep)
+                && let Err(error) = floating_ip::release(api, port).await
+            {
+                return error.into();
+            }
+            return match api.delete_load_balancer(&balancer.id, true, why).await {
+                Ok(()) => {
+                    known.replaced_failed = true;
+                    error_status(&balancer.id, ": it is deleted and made anew")
+                }
+                Err(error) => error.into(),
+            };
+        }
+        self.fail_over(op, known, &balancer.id).await
+    }
+
+    /// Has a balancer in error failed over, which is the one change of it that Octavia takes but its deletion.
+    pub(super) async fn fail_over(&self, op: &Op, known: &mut LoadBalancerSyncState, id: &str) -> ReconcileStop {
+        let lately = known.failed_over.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
+        if !self.features.failover || lately {
+            return error_status(id, "");
+        }
+        match self.api(op).failover(id, "it is in error").await {
+            Ok(()) => {
+                // One that was never sent, or refused, is tried again.
+                known.failed_over = Some(Instant::now());
+                op.event(EventType::Warning, "LoadBalancerFailover", &format!("load balancer {id} was in error"));
+                if let Some(seen) = &mut known.observed {
+                    seen.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
+                }
+                known.waiting_since = None;
+                known.mark_changed(self.sync_states.rounds.now());
+                self.pending(op, known, &format!("load balancer {id} is failed over"))
+            }
+            Err(error) => error.into(),
+        }
+    }
+}
+
+fn error_status(id: &str, more: &str) -> ReconcileStop {
+    ReconcileStop::Failed(CloudError::transient(format!("load balancer {id} is in error{more}")))
+}

@@ -1,0 +1,149 @@
+//! What one reading for all Services shows of a group and of the ports of nodes: pure.
+//!
+//! It only ever proves that nothing is to be done. Whatever it lacks, or shows otherwise than wanted, is looked at alone.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use openstack_api::neutron::{Port, SecurityGroup};
+use tokio::time::Instant;
+
+use super::{
+    SecurityGroupTask,
+    plan::{Rule, diff, is_of_server, ports_to_add, ports_to_remove},
+};
+
+/// Ports of servers.
+#[derive(Debug, Default)]
+pub struct ServerPorts {
+    by_server: HashMap<Box<str>, Vec<Port>>,
+    /// Servers whose ports have a group.
+    by_group: HashMap<Box<str>, BTreeSet<Box<str>>>,
+}
+
+impl ServerPorts {
+    /// Takes in a row; those of others than servers are passed over.
+    pub fn add(&mut self, port: Port) {
+        if !is_of_server(&port) {
+            return;
+        }
+        let server: Box<str> = port.device_id.as_str().into();
+        for group in &port.security_groups {
+            self.by_group.entry(group.as_str().into()).or_default().insert(server.clone());
+        }
+        self.by_server.entry(server).or_default().push(port);
+    }
+}
+
+/// A Service's group, or what has its name, with the ports of all servers.
+#[derive(Clone, Debug)]
+pub struct ListedSecurityGroup {
+    /// When the reading began.
+    pub started: Instant,
+    /// Groups that have the name.
+    pub groups: Vec<SecurityGroup>,
+    /// Ports.
+    pub ports: Arc<ServerPorts>,
+}
+
+impl ListedSecurityGroup {
+    /// Tells whether there is nothing to be done to have these rules and members.
+    pub(super) fn is_in_sync(&self, task: SecurityGroupTask<'_>, rules: &BTreeSet<Rule>) -> bool {
+        let [group] = &self.groups[..] else { return false };
+        if diff(rules, &group.security_group_rules) != (Vec::new(), Vec::new()) {
+            return false;
+        }
+        let ports_of = |server: &str| self.ports.by_server.get(server).map(Vec::as_slice);
+        let servers: Option<Vec<_>> =
+            task.backends.iter().filter_map(|backend| backend.server.as_deref()).map(ports_of).collect();
+        // A server that is not listed is new: its port is to be read.
+        let Some(servers) = servers else { return false };
+        let members = servers.into_iter().flatten();
+        let holders = self.ports.by_group.get(group.id.as_str()).into_iter().flatten();
+        let holders = holders.filter_map(|server| ports_of(server)).flatten();
+        let holders = holders.filter(|port| port.security_groups.contains(&group.id));
+        ports_to_add(&group.id, task.subnet, task.backends, members).is_empty()
+            && ports_to_remove(task.backends, holders).is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openstack_api::neutron::{FixedIp, SecurityGroupRule};
+
+    use super::*;
+    use crate::lb::{members::NodeBackend, model::SecurityGroupSpec};
+
+    fn port(server: &str, address: &str, groups: &[&str]) -> Port {
+        Port {
+            id: format!("port-{server}"),
+            device_id: server.into(),
+            device_owner: "compute:nova".into(),
+            fixed_ips: vec![FixedIp { subnet_id: "s".into(), ip_address: address.parse().unwrap() }],
+            security_groups: groups.iter().map(|id| (*id).to_owned()).collect(),
+            ..Port::default()
+        }
+    }
+
+    fn backend(server: &str, address: &str) -> NodeBackend {
+        NodeBackend { node: server.into(), address: address.parse().unwrap(), server: Some(server.into()) }
+    }
+
+    fn group(id: &str) -> SecurityGroup {
+        let rule = Rule::ingress("tcp", 30080, &"10.0.0.0/16".parse().unwrap());
+        let body = rule.body(id);
+        let seen = SecurityGroupRule {
+            id: "rule".into(),
+            direction: body.direction,
+            ethertype: rule.ethertype,
+            protocol: body.protocol,
+            port_range_min: body.port_range_min,
+            port_range_max: body.port_range_max,
+            remote_ip_prefix: body.remote_ip_prefix,
+            ..SecurityGroupRule::default()
+        };
+        SecurityGroup { id: id.into(), security_group_rules: vec![seen], ..SecurityGroup::default() }
+    }
+
+    #[test]
+    fn only_what_is_wholly_there_and_as_wanted_needs_no_look() {
+        let wanted = SecurityGroupSpec {
+            name: "lb-sg".into(),
+            description: "".into(),
+            ports: vec![("tcp", 30080)],
+            health_port: None,
+            clients: None,
+        };
+        let backends = [backend("a", "10.0.0.1"), backend("b", "10.0.0.2")];
+        let task = SecurityGroupTask { group: &wanted, subnet: "s", backends: &backends };
+        let rules = super::super::plan::desired_rules(&wanted, &"10.0.0.0/16".parse().unwrap());
+        let (a, b) = (port("a", "10.0.0.1", &["g", "other"]), port("b", "10.0.0.2", &["g"]));
+        let shows = |groups: &[SecurityGroup], rows: &[&Port]| {
+            let mut ports = ServerPorts::default();
+            for port in rows {
+                ports.add((*port).clone());
+            }
+            let listed =
+                ListedSecurityGroup { started: Instant::now(), groups: groups.to_vec(), ports: Arc::new(ports) };
+            listed.is_in_sync(task, &rules)
+        };
+        let right = group("g");
+        assert!(shows(std::slice::from_ref(&right), &[&a, &b]));
+        let elsewhere = Port { device_owner: "network:dhcp".into(), ..port("c", "10.0.0.3", &["g"]) };
+        assert!(shows(std::slice::from_ref(&right), &[&a, &b, &elsewhere]), "what is no server's is left alone");
+
+        assert!(!shows(&[], &[&a, &b]), "no group");
+        assert!(!shows(&[right.clone(), group("h")], &[&a, &b]), "two groups of the name");
+        let bare = SecurityGroup { security_group_rules: Vec::new(), ..right.clone() };
+        assert!(!shows(&[bare], &[&a, &b]), "a rule is missing");
+        let mut more = right.clone();
+        more.security_group_rules.push(SecurityGroupRule { id: "more".into(), ..SecurityGroupRule::default() });
+        assert!(!shows(&[more], &[&a, &b]), "a rule too many");
+        let right = std::slice::from_ref(&right);
+        assert!(!shows(right, &[&a]), "a server that is not listed");
+        assert!(!shows(right, &[&a, &port("b", "10.0.0.2", &["other"])]), "a port without the group");
+        assert!(!shows(right, &[&a, &b, &port("c", "10.0.0.3", &["g"])]), "a node that has left");
+    }
+}

@@ -1,0 +1,206 @@
+//! What a Service wants, read from its spec and annotations and the configuration alone.
+//!
+//! Pure: no call, no clock. All mistakes are found at once; what is wrong is replaced by something harmless meanwhile, so
+//! that whatever else is wrong is found too.
+
+mod networks;
+mod notices;
+mod ports;
+
+pub use self::networks::{member_subnet, vip_network, vip_subnet};
+
+use std::net::IpAddr;
+
+use ccm_core::{
+    k8s::{IpFamily, ServiceView},
+    provider::{FieldError, ServiceNotice, SourceRanges},
+};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::{
+    annotations::{self, AnnotationReader},
+    features::Features,
+    model::{DesiredLoadBalancer, ProxyProtocol, SecurityGroupSpec, ServiceKey, StatusFormat},
+    names,
+    settings::LoadBalancerSettings,
+};
+
+/// What a Service says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParsedService {
+    /// What it wants; every mistake where it cannot be served.
+    pub desired: Result<Box<DesiredLoadBalancer>, Vec<FieldError>>,
+    /// Where it cannot be served: what it wants, with something harmless in place of what is wrong. For the members of a load
+    /// balancer that is there, and what lets it reach them; who may be its clients is left out.
+    pub tolerant: Option<Box<DesiredLoadBalancer>>,
+    /// What its owner should know, although nothing is wrong.
+    pub notices: Vec<ServiceNotice>,
+}
+
+/// Everything that reading takes, handed from part to part.
+pub(super) struct SpecReader<'a> {
+    pub(super) service: &'a ServiceView,
+    pub(super) settings: &'a LoadBalancerSettings,
+    pub(super) features: Features,
+    pub(super) annotations: AnnotationReader<'a>,
+    pub(super) remarks: Vec<ServiceNotice>,
+    pub(super) internal: bool,
+    pub(super) proxy: Option<ProxyProtocol>,
+    pub(super) forwarded_for: bool,
+}
+
+impl SpecReader<'_> {
+    /// Returns the address family that counts.
+    pub(super) fn family(&self) -> Option<IpFamily> {
+        self.service.ip_families.first().copied()
+    }
+}
+
+/// Reads a Service.
+pub fn parse(
+    service: &ServiceView,
+    settings: &LoadBalancerSettings,
+    features: Features,
+    cluster: &str,
+) -> ParsedService {
+    let mut annotations = AnnotationReader::new(service);
+    let internal = annotations.boolean(&annotations::INTERNAL, settings.internal) || settings.internal;
+    let proxy = ProxyProtocol::parse(annotations.text(&annotations::PROXY_PROTOCOL, ""));
+    let forwarded_for = annotations.boolean(&annotations::X_FORWARDED_FOR, false);
+    let remarks = Vec::new();
+    let mut reads = SpecReader { service, settings, features, annotations, remarks, internal, proxy, forwarded_for };
+    reject_unsupported(&mut reads);
+    let wanted = wanted(&mut reads, cluster);
+    notices::collect_notices(&mut reads, &wanted);
+    let (mistakes, ignored) = reads.annotations.finish();
+    let mut remarks = reads.remarks;
+    notices::ignored_values(&mut remarks, &ignored);
+    if mistakes.is_empty() {
+        return ParsedService { desired: Ok(Box::new(wanted)), tolerant: None, notices: remarks };
+    }
+    // An unknown class does not say where members are, and rules are for their subnet.
+    let placed = !mistakes.iter().any(|mistake| mistake.field == annotations::CLASS.key());
+    let group = wanted.security_group.clone().filter(|group| placed && group.clients.is_none());
+    ParsedService {
+        desired: Err(mistakes),
+        tolerant: Some(Box::new(DesiredLoadBalancer { security_group: group, ..wanted })),
+        notices: remarks,
+    }
+}
+
+fn wanted(reads: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
+    let service = reads.service;
+    let owner =
+        ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
+    let sources = source_ranges(reads);
+    let listeners = ports::read(reads, &sources);
+    let place = networks::read(reads);
+    let node_labels = match reads.annotations.given(&annotations::NODE_SELECTOR) {
+        Some(text) => annotations::selector(text),
+        None => reads.settings.node_selector.clone(),
+    };
+    DesiredLoadBalancer {
+        name: names::load_balancer(cluster, &owner.namespace, &owner.name),
+        description: names::description(cluster, &owner.namespace, &owner.name),
+        internal: reads.internal,
+        create_settings: place.front,
+        floating_ip: place.floating,
+        member_subnet: place.member_subnet,
+        vip_subnet: place.vip_subnet,
+        family: reads.family(),
+        node_labels,
+        security_group: group(reads, cluster, &owner, sources),
+        status_format: status_format(reads),
+        listeners,
+        owner,
+    }
+}
+
+/// Notes what cannot be served at all.
+fn reject_unsupported(reads: &mut SpecReader<'_>) {
+    if reads.service.ports.is_empty() {
+        reads.annotations.add_error("spec.ports", "there are no ports");
+    }
+    if reads.proxy.is_some() && reads.forwarded_for {
+        reads.annotations.invalid_value(&annotations::PROXY_PROTOCOL, "cannot be had together with x-forwarded-for");
+    }
+    if reads.settings.driver.is_ovn() {
+        if reads.proxy.is_some() {
+            reads
+                .annotations
+                .invalid_value(&annotations::PROXY_PROTOCOL, "load balancers of OVN have no proxy protocol");
+        }
+        if reads.forwarded_for {
+            reads.annotations.invalid_value(&annotations::X_FORWARDED_FOR, "load balancers of OVN have no HTTP");
+        }
+    }
+}
+
+/// Reads which networks clients may come from: those of the family of the VIP, and all of it unless something is said.
+fn source_ranges(reads: &mut SpecReader<'_>) -> Vec<IpNet> {
+    let of_vip = reads.family().unwrap_or(IpFamily::V4);
+    let all = match of_vip {
+        IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
+        IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
+    };
+    match SourceRanges::of(reads.service) {
+        Ok(SourceRanges::Unset) => vec![all],
+        Ok(SourceRanges::Only(networks)) => {
+            let found: Vec<_> = networks.into_iter().filter(|network| IpFamily::of(network) == of_vip).collect();
+            // An empty list opens the listener to everybody.
+            if found.is_empty() {
+                let message = "no network is of the address family of the load balancer";
+                reads.annotations.add_error("spec.loadBalancerSourceRanges", message);
+            }
+            found
+        }
+        Err(mistakes) => {
+            reads.annotations.add_errors(mistakes);
+            vec![all]
+        }
+    }
+}
+
+fn group(reads: &SpecReader<'_>, cluster: &str, owner: &ServiceKey, sources: Vec<IpNet>) -> Option<SecurityGroupSpec> {
+    let ports = reads.service.ports.iter().filter_map(|port| Some((transport(port.protocol), port.node_port?.get())));
+    let (ports, ovn) = (ports.collect(), reads.settings.driver.is_ovn());
+    reads.settings.manage_security_groups.then(|| SecurityGroupSpec {
+        name: names::security_group(&owner.uid, &owner.namespace, &owner.name),
+        description: names::security_group_description(cluster, &owner.namespace, &owner.name),
+        ports,
+        health_port: reads.service.health_check_node_port.map(Into::into),
+        clients: ovn.then_some(sources),
+    })
+}
+
+fn transport(protocol: ccm_core::k8s::Protocol) -> &'static str {
+    match protocol {
+        ccm_core::k8s::Protocol::Tcp => "tcp",
+        ccm_core::k8s::Protocol::Udp => "udp",
+        ccm_core::k8s::Protocol::Sctp => "sctp",
+    }
+}
+
+fn status_format(reads: &SpecReader<'_>) -> StatusFormat {
+    let hostname = reads.annotations.text(&annotations::HOSTNAME, "");
+    let suffix = reads.settings.ingress_hostname.then(|| reads.settings.ingress_hostname_suffix.clone());
+    StatusFormat { hostname: some(hostname), proxy: reads.proxy.is_some(), suffix }
+}
+
+/// Reads the address that a Service asks for.
+fn requested_address(reads: &mut SpecReader<'_>) -> Option<IpAddr> {
+    let text = reads.service.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
+    let parsed = text.parse();
+    if parsed.is_err() {
+        reads.annotations.add_error("spec.loadBalancerIP", format!("{text:?} is no address"));
+    }
+    parsed.ok()
+}
+
+/// Nothing, if it is empty.
+fn some(text: &str) -> Option<Box<str>> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+#[cfg(test)]
+mod tests;

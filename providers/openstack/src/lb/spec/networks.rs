@@ -1,0 +1,147 @@
+//! Where the VIP, members and the floating IP are.
+
+use ccm_core::{k8s::IpFamily, provider::FieldError};
+
+use super::{SpecReader, some};
+use crate::lb::{
+    annotations as keys,
+    model::{CreateSettings, FloatingIpSpec},
+    settings::{LoadBalancerSettings, NetworkSettings},
+    subnets::{FloatingSubnet, NamePattern},
+};
+
+/// What was read.
+pub(super) struct NetworkSpec {
+    pub(super) front: CreateSettings,
+    pub(super) floating: FloatingIpSpec,
+    pub(super) member_subnet: Option<Box<str>>,
+    pub(super) vip_subnet: Option<Box<str>>,
+}
+
+/// Reads all of it.
+pub(super) fn read(reads: &mut SpecReader<'_>) -> NetworkSpec {
+    let settings = reads.settings;
+    let named = reads.annotations.text(&keys::CLASS, "");
+    let class = match find(named, settings) {
+        Ok(class) => class.cloned().unwrap_or_default(),
+        Err(mistake) => {
+            reads.annotations.add_errors([mistake]);
+            NetworkSettings::default()
+        }
+    };
+    let config = &settings.networks;
+    // Where the class is unknown this is noted above, and nothing comes of the rest.
+    let subnet = vip_subnet(reads.annotations.text(&keys::SUBNET, ""), named, settings).unwrap_or_default();
+    let network = vip_network(reads.annotations.text(&keys::NETWORK, ""), named, settings).unwrap_or_default();
+    let member = member_subnet(reads.annotations.text(&keys::MEMBER_SUBNET, ""), named, settings);
+    let member_subnet = member.unwrap_or_default().or_else(|| some(&config.subnet));
+    let asked = super::requested_address(reads);
+    let of_vip = reads.internal || reads.family() == Some(IpFamily::V6);
+    // The class of an external Service goes before its annotations.
+    let over = |own: &str, given: &Option<Box<str>>| match reads.internal {
+        false if !own.is_empty() => some(own),
+        _ => given.clone(),
+    };
+    let front = CreateSettings {
+        driver: settings.driver.as_str().into(),
+        port: some(reads.annotations.text(&keys::PORT, "")),
+        subnet: over(&class.subnet, &subnet),
+        network: over(&class.network, &network),
+        address: asked.filter(|_| of_vip),
+        flavor: some(reads.annotations.text(&keys::FLAVOR, &settings.flavor)).filter(|_| reads.features.flavors),
+        availability_zone: some(reads.annotations.text(&keys::AVAILABILITY_ZONE, &settings.availability_zone))
+            .filter(|_| reads.features.availability_zones),
+    };
+    let given_network = reads.annotations.text(&keys::FLOATING_NETWORK, &config.floating_network);
+    let keep = reads.annotations.boolean(&keys::KEEP_FLOATING_IP, false);
+    let floating = FloatingIpSpec {
+        network: first([&*class.floating_network, given_network]),
+        subnet: floating_subnet(reads, &class),
+        address: asked.filter(|_| !of_vip),
+        keep,
+    };
+    NetworkSpec { front, floating, member_subnet, vip_subnet: subnet }
+}
+
+/// Reads where in the floating network: by class, else annotations, else configuration.
+fn floating_subnet(reads: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
+    let text = |row| reads.annotations.text(row, "");
+    let annotated = FloatingSubnet::of(
+        text(&keys::FLOATING_SUBNET_ID),
+        text(&keys::FLOATING_SUBNET),
+        text(&keys::FLOATING_SUBNET_TAGS),
+    );
+    let configured = || reads.settings.networks.floating_subnet.clone();
+    let found = class.floating_subnet.clone().or_else(|| annotated.clone()).or_else(configured).unwrap_or_default();
+    if let FloatingSubnet::Matching { name, .. } = &found
+        && let Err(message) = NamePattern::parse(name)
+    {
+        reads.annotations.invalid_value(&keys::FLOATING_SUBNET, message);
+    }
+    found
+}
+
+fn first<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Box<str>> {
+    texts.into_iter().find(|text| !text.is_empty()).map(Into::into)
+}
+
+/// Finds a class; `None` when none is named.
+fn find<'a>(class: &str, settings: &'a LoadBalancerSettings) -> Result<Option<&'a NetworkSettings>, FieldError> {
+    match settings.classes.get(class) {
+        _ if class.is_empty() => Ok(None),
+        Some(placement) => Ok(Some(placement)),
+        None => {
+            let message = format!("invalid loadbalancer class \"{class}\": it is not configured");
+            Err(FieldError::new(keys::CLASS.key(), message))
+        }
+    }
+}
+
+/// Chooses the subnet of members: annotation, class, configuration.
+///
+/// # Errors
+/// The class decides and is not configured.
+pub fn member_subnet(
+    annotation: &str,
+    class: &str,
+    settings: &LoadBalancerSettings,
+) -> Result<Option<Box<str>>, FieldError> {
+    choose(annotation, class, settings, |placement| &placement.member_subnet)
+}
+
+/// Chooses the subnet of the VIP in the same manner.
+///
+/// # Errors
+/// The class decides and is not configured.
+pub fn vip_subnet(
+    annotation: &str,
+    class: &str,
+    settings: &LoadBalancerSettings,
+) -> Result<Option<Box<str>>, FieldError> {
+    choose(annotation, class, settings, |placement| &placement.subnet)
+}
+
+/// Chooses the network of the VIP in the same manner.
+///
+/// # Errors
+/// The class decides and is not configured.
+pub fn vip_network(
+    annotation: &str,
+    class: &str,
+    settings: &LoadBalancerSettings,
+) -> Result<Option<Box<str>>, FieldError> {
+    choose(annotation, class, settings, |placement| &placement.network)
+}
+
+fn choose(
+    annotation: &str,
+    class: &str,
+    settings: &LoadBalancerSettings,
+    of: fn(&NetworkSettings) -> &str,
+) -> Result<Option<Box<str>>, FieldError> {
+    if !annotation.is_empty() {
+        return Ok(some(annotation));
+    }
+    let class = find(class, settings)?.map_or("", of);
+    Ok(first([class, of(&settings.networks)]))
+}

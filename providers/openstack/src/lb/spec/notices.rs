@@ -1,0 +1,75 @@
+//! What the owner of a Service should know although nothing is wrong.
+
+use ccm_core::{
+    k8s::TrafficPolicy,
+    provider::{EventType, ServiceNotice},
+};
+
+use super::{SpecReader, ports::METHODS};
+use crate::lb::{annotations as keys, model::DesiredLoadBalancer};
+
+/// Room for the list in a note, which may have 1 kB.
+const ROOM: usize = 800;
+
+/// Gathers remarks on what is read.
+pub(super) fn collect_notices(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
+    let service = reads.service;
+    let mut warn = |reason, note: String| {
+        reads.remarks.push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
+    };
+    let method = reads.annotations.text(&keys::METHOD, "");
+    if !method.is_empty() && !METHODS.contains(&method) {
+        let short: String = method.chars().take(40).collect();
+        warn(
+            "LoadBalancerLbMethodUnknown",
+            format!("{short:?} is no algorithm of Octavia; that of the configuration holds"),
+        );
+    }
+    let zone = reads.annotations.text(&keys::AVAILABILITY_ZONE, &reads.settings.availability_zone);
+    if !zone.is_empty() && !reads.features.availability_zones {
+        warn("LoadBalancerAvailabilityZonesIgnored", "this cloud's load balancers have no availability zones".into());
+    }
+    let unchecked = wanted.listeners.iter().any(|listener| listener.pool.monitor.is_none());
+    if service.external_traffic_policy == TrafficPolicy::Local && unchecked {
+        let note = "externalTrafficPolicy is Local and members are not checked: nodes without endpoints drop what they \
+                    are sent; set the annotation enable-health-monitor";
+        warn("LoadBalancerLocalWithoutMonitor", note.into());
+    }
+    if service.ip_families.len() > 1 {
+        let family = format!("{:?}", service.ip_families[0]).replace('V', "IPv");
+        warn(
+            "LoadBalancerSingleFamily",
+            format!("the load balancer has an address of the first family only, {family}"),
+        );
+    }
+    if service.ports.iter().any(|port| port.node_port.is_none()) {
+        warn("LoadBalancerWithoutMembers", "ports without a node port have no members".into());
+    }
+    let unknown = keys::unknown(service);
+    if !unknown.is_empty() {
+        let kind = EventType::Normal;
+        let note = list("unknown annotations: ", unknown.into_iter());
+        reads.remarks.push(ServiceNotice { kind, reason: "AnnotationsWithoutEffect", note });
+    }
+}
+
+/// Says which values were not understood.
+pub(super) fn ignored_values(remarks: &mut Vec<ServiceNotice>, ignored: &[String]) {
+    if !ignored.is_empty() {
+        let note = list("", ignored.iter().map(String::as_str));
+        remarks.push(ServiceNotice { kind: EventType::Warning, reason: "AnnotationNotUnderstood", note });
+    }
+}
+
+fn list<'a>(start: &str, entries: impl Iterator<Item = &'a str>) -> Box<str> {
+    let mut text = start.to_owned();
+    for (at, entry) in entries.enumerate() {
+        if text.len() + entry.len() > ROOM {
+            text.push_str(", …");
+            break;
+        }
+        text.push_str(if at == 0 { "" } else { ", " });
+        text.push_str(entry);
+    }
+    text.into()
+}

@@ -1,0 +1,184 @@
+//! Listeners, pools and health monitors of a Service's ports.
+
+use std::collections::BTreeMap;
+
+use ccm_core::k8s::{Protocol, ServicePort, SessionAffinity, TrafficPolicy};
+use ipnet::IpNet;
+
+use super::{SpecReader, some};
+use crate::lb::{
+    annotations::{self as keys, Annotation},
+    model::{
+        DesiredListener, DesiredMonitor, DesiredPool, ListenerProtocol, MonitorKind, PoolProtocol, Timeouts, transport,
+    },
+};
+
+/// Algorithms that Octavia knows.
+pub(super) const METHODS: [&str; 4] = ["ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"];
+/// Longest timeout in milliseconds, 24 days.
+const MAX_TIMEOUT_MS: i32 = 2_073_600_000;
+/// Most tries of a health monitor.
+const MAX_RETRIES: i32 = 10;
+
+/// What all ports have in common.
+struct CommonPortSettings {
+    tls: Option<Box<str>>,
+    connection_limit: i32,
+    timeouts: Option<Timeouts>,
+    allowed: Option<Vec<IpNet>>,
+    method: Box<str>,
+    checks: Option<DesiredMonitor>,
+    health_port: Option<u16>,
+}
+
+/// Reads all ports.
+pub(super) fn read(reads: &mut SpecReader<'_>, sources: &[IpNet]) -> Vec<DesiredListener> {
+    let common = CommonPortSettings {
+        tls: tls(reads),
+        connection_limit: read_in_range(reads, &keys::CONNECTION_LIMIT, -1, (-1, i32::MAX)),
+        timeouts: timeouts(reads),
+        allowed: reads.features.allowed_cidrs.then(|| sources.to_vec()),
+        method: method(reads),
+        checks: checks(reads),
+        health_port: health_port(reads),
+    };
+    let listeners: Vec<_> =
+        reads.service.ports.iter().enumerate().map(|(index, port)| listener(reads, &common, index, port)).collect();
+    reject_port_conflicts(reads, &listeners);
+    listeners
+}
+
+fn listener(reads: &SpecReader<'_>, common: &CommonPortSettings, index: usize, port: &ServicePort) -> DesiredListener {
+    let protocol = ListenerProtocol::of(common.tls.is_some(), reads.forwarded_for, port.protocol);
+    DesiredListener {
+        index,
+        protocol,
+        port: port.port.get(),
+        connection_limit: common.connection_limit,
+        forwarded_for: reads.forwarded_for,
+        // The configuration's certificate is for what can have one.
+        tls_container: common.tls.clone().filter(|_| port.protocol == Protocol::Tcp),
+        timeouts: common.timeouts,
+        allowed: common.allowed.clone(),
+        pool: pool(reads, common, port),
+    }
+}
+
+fn pool(reads: &SpecReader<'_>, common: &CommonPortSettings, port: &ServicePort) -> DesiredPool {
+    let http = reads.forwarded_for || common.tls.is_some();
+    let by_http = common.health_port.is_some() && reads.features.http_monitor;
+    let by_http = by_http && (port.protocol == Protocol::Tcp || reads.features.http_monitor_on_datagrams);
+    let kind = match port.protocol {
+        _ if by_http => MonitorKind::Http,
+        Protocol::Tcp => MonitorKind::Tcp,
+        Protocol::Udp => MonitorKind::UdpConnect,
+        Protocol::Sctp => MonitorKind::Sctp,
+    };
+    DesiredPool {
+        protocol: PoolProtocol::of(reads.proxy, http, port.protocol),
+        method: common.method.clone(),
+        session_persistence: reads.service.session_affinity != SessionAffinity::None,
+        node_port: port.node_port.map(Into::into),
+        // What is not checked by HTTP is not checked there: OVN would keep no such port either.
+        monitor_port: common.health_port.filter(|_| by_http && common.checks.is_some()),
+        monitor: common.checks.map(|checks| DesiredMonitor { kind, ..checks }),
+    }
+}
+
+/// Reads the certificate. Of one in Barbican the reference says what it is.
+fn tls(reads: &mut SpecReader<'_>) -> Option<Box<str>> {
+    let text = reads.annotations.text(&keys::TLS_CONTAINER, &reads.settings.tls_container_ref);
+    let reference = some(text)?;
+    if reads.settings.barbican && !is_barbican_ref(&reference) {
+        let message = format!("{reference:?} does not end in containers/ or secrets/ and an ID");
+        reads.annotations.invalid_value(&keys::TLS_CONTAINER, message);
+    }
+    if reference.len() > 255 {
+        reads.annotations.invalid_value(&keys::TLS_CONTAINER, "is longer than 255 characters");
+    }
+    if reads.settings.driver.is_ovn() {
+        reads.annotations.invalid_value(&keys::TLS_CONTAINER, "load balancers of OVN do not end TLS");
+    }
+    Some(reference)
+}
+
+/// Tells whether a reference is one of a container or secret of Barbican.
+fn is_barbican_ref(reference: &str) -> bool {
+    let mut parts = reference.rsplit('/');
+    let (id, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    !id.is_empty() && matches!(kind, "containers" | "secrets")
+}
+
+/// Reads the algorithm. One that nobody knows is left out with a remark.
+fn method(reads: &mut SpecReader<'_>) -> Box<str> {
+    match reads.annotations.text(&keys::METHOD, &reads.settings.method) {
+        known if METHODS.contains(&known) => known.into(),
+        "" => "ROUND_ROBIN".into(),
+        _ => reads.settings.method.clone(),
+    }
+}
+
+fn timeouts(reads: &mut SpecReader<'_>) -> Option<Timeouts> {
+    let mut read = |row, default| read_in_range(reads, row, default, (0, MAX_TIMEOUT_MS));
+    let timeouts = Timeouts {
+        client_data: read(&keys::TIMEOUT_CLIENT_DATA, 50_000),
+        member_connect: read(&keys::TIMEOUT_MEMBER_CONNECT, 5_000),
+        member_data: read(&keys::TIMEOUT_MEMBER_DATA, 50_000),
+        tcp_inspect: read(&keys::TIMEOUT_TCP_INSPECT, 0),
+    };
+    reads.features.timeouts.then_some(timeouts)
+}
+
+/// Reads how members are checked; the kind is each port's own.
+fn checks(reads: &mut SpecReader<'_>) -> Option<DesiredMonitor> {
+    let configured = reads.settings.checks;
+    let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+    let mut read = |row, default, most| read_in_range(reads, row, default, (1, most)).unsigned_abs();
+    let monitor = DesiredMonitor {
+        kind: MonitorKind::Tcp,
+        delay: read(&keys::MONITOR_DELAY, number(configured.delay.as_secs()), i32::MAX),
+        timeout: read(&keys::MONITOR_TIMEOUT, number(configured.timeout.as_secs()), i32::MAX),
+        max_retries: read(&keys::MONITOR_RETRIES, number(configured.max_retries.into()), MAX_RETRIES),
+        max_retries_down: read(&keys::MONITOR_RETRIES_DOWN, number(configured.max_retries_down.into()), MAX_RETRIES),
+    };
+    reads.annotations.boolean(&keys::MONITOR, reads.settings.monitor).then_some(monitor)
+}
+
+/// Returns the port where kube-proxy tells whether it has endpoints of this Service on its node.
+fn health_port(reads: &SpecReader<'_>) -> Option<u16> {
+    let local = reads.service.external_traffic_policy == TrafficPolicy::Local;
+    reads.service.health_check_node_port.filter(|_| local).map(Into::into)
+}
+
+/// Reads a number. One that Octavia would refuse is a mistake.
+fn read_in_range(reads: &mut SpecReader<'_>, row: &Annotation, default: i32, (least, most): (i32, i32)) -> i32 {
+    let number = reads.annotations.integer(row, default);
+    if number != default && !(least..=most).contains(&number) {
+        reads.annotations.invalid_value(row, format!("{number} is not between {least} and {most}"));
+        return default;
+    }
+    number
+}
+
+/// Notes ports that cannot be served beside each other, or not in this protocol.
+fn reject_port_conflicts(reads: &mut SpecReader<'_>, listeners: &[DesiredListener]) {
+    let tls = reads.annotations.given(&keys::TLS_CONTAINER).is_some_and(|text| !text.is_empty());
+    let for_tcp = [
+        (&keys::PROXY_PROTOCOL, reads.proxy.is_some()),
+        (&keys::X_FORWARDED_FOR, reads.forwarded_for),
+        (&keys::TLS_CONTAINER, tls),
+    ];
+    let mut taken = BTreeMap::new();
+    for (listener, port) in listeners.iter().zip(&reads.service.ports) {
+        if let Some(other) = taken.insert((transport(listener.protocol.as_str()), listener.port), listener.index) {
+            let field = format!("spec.ports[{}]", listener.index);
+            reads.annotations.add_error(&field, format!("would need the same listener as spec.ports[{other}]"));
+        }
+        for (key, _) in for_tcp.into_iter().filter(|(_, is_asked)| *is_asked && port.protocol != Protocol::Tcp) {
+            // Ports of two transports may have one number: the index tells them apart.
+            reads
+                .annotations
+                .invalid_value(key, format!("spec.ports[{}] is not TCP and cannot have it", listener.index));
+        }
+    }
+}
