@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::{self, Config, Invocation, Product},
     error::{chain, redacted_panic},
+    manager::{CLOUD_PROVIDER_CHECK, Manager, ManagerExit, Observability},
     provider::CloudProvider,
     runtime::{
         health::CheckKind,
-        manager::{CLOUD_PROVIDER_CHECK, Manager, ManagerExit, Observability},
         serving::{
             AuthFilter, Handlers, Server,
             auth::{AuthClients, AuthError, DelegatedAuth},
@@ -46,8 +46,7 @@ const EXIT_DIFFERENT: u8 = 2;
 /// What `--shadow-once` says when it could not judge.
 const INCOMPLETE: &str = "some objects could not be compared";
 
-/// Error of a provider's constructor.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub use crate::error::BoxError;
 
 /// Runs a cloud-controller-manager to its end and returns its exit code: 0 after an orderly stop, `--help`, `--version`,
 /// and when `--shadow-once` finds no difference; 2 when that finds some; 1 for bad arguments, a provider that cannot be

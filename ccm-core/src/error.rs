@@ -7,6 +7,9 @@ use kube::client::AuthError;
 
 use crate::redact::redact_credentials;
 
+/// Any error that can be sent to another thread, such as that of a provider's constructor.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
 /// Returns an error and its causes in one line, for logs and events, without credentials that servers repeat, and without
 /// what a kubeconfig's plug-in printed.
 pub fn chain(error: &(dyn Error + 'static)) -> String {

@@ -7,13 +7,13 @@ use futures::FutureExt as _;
 use ipnet::IpNet;
 
 use crate::{
-    config::{Config, ControllerInfo, leader_migration::LeaderMigration},
+    config::{Config, ControllerInfo, InvalidBlocks, leader_migration::LeaderMigration},
     controllers::{
         node::{
             apply::{address_patch, operations},
             plan::plan_initialization,
         },
-        node_ipam::{InvalidBlocks, apply as ipam, cidr_set::CidrSet},
+        node_ipam::{apply as ipam, cidr_set::CidrSet},
         node_lifecycle::apply as lifecycle,
         service::patches,
     },
@@ -21,8 +21,9 @@ use crate::{
     k8s::{LbStatus, NodeView, ServiceView},
     provider::InstanceMetadata,
     runtime::{
-        api::{Encoding, Patch},
-        reflector::{CachedObject, Decoder, watch_stream::WatchStream},
+        api::Patch,
+        encoding::{CachedObject, Decoder, Encoding},
+        reflector::watch_stream::WatchStream,
     },
     telemetry::traces::TracesConfig,
 };

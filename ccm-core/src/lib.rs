@@ -18,8 +18,10 @@ pub mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 pub mod k8s;
+pub mod manager;
 mod percent;
 pub mod provider;
 pub mod redact;
 pub mod runtime;
 pub mod telemetry;
+pub mod write_gate;

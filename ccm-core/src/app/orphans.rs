@@ -5,12 +5,13 @@ use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{BoxError, Signals, until_signalled, write_line};
+use super::{Signals, until_signalled, write_line};
 use crate::{
     config::{self, Config, Flag, Product},
     controllers::orphans::OrphanReport,
+    error::BoxError,
+    manager::{Manager, OrphanRequest},
     provider::CloudProvider,
-    runtime::manager::{Manager, OrphanRequest},
 };
 
 /// The word on the command line.

@@ -1,6 +1,7 @@
 //! Feature gates of the API client, which come from the environment: `KUBE_FEATURE_<Name>=true|false`, as for client-go.
 
-use super::{Config, value::parse_bool};
+use super::Config;
+use crate::config::boolean::parse_bool;
 
 const PREFIX: &str = "KUBE_FEATURE_";
 const WATCH_LIST: &str = "WatchListClient";

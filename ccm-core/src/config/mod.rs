@@ -15,6 +15,8 @@
 //! ```
 
 mod args;
+pub(crate) mod boolean;
+pub(crate) mod cipher_suites;
 pub mod client;
 mod client_feature_gates;
 mod configz;
@@ -27,6 +29,8 @@ pub mod gcfg;
 pub mod gcfg_keys;
 mod help;
 pub mod leader_migration;
+pub(crate) mod logging;
+mod pod_networks;
 mod types;
 mod validate;
 mod value;
@@ -41,6 +45,8 @@ pub use duration::parse as parse_duration;
 pub use error::{ConfigError, ConfigErrors};
 pub use feature_gates::FeatureGates;
 pub use flags::Flag;
+pub use logging::{Format, LoggingConfig, ModuleVerbosity, StreamOptions, parse_vmodule};
+pub use pod_networks::{InvalidBlocks, NodeIpamOptions, PodNetwork};
 pub use types::*;
 
 /// The program that the flags are for.

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::client_feature_gates::ClientFeatureGates;
 use super::controllers::ControllerSelection;
 use super::feature_gates::FeatureGates;
-use crate::{controllers::node_ipam, telemetry::logging::LoggingConfig};
+use super::{NodeIpamOptions, logging::LoggingConfig};
 
 /// Everything the command line says, checked. Nothing in it was opened, resolved or connected to.
 ///
@@ -344,7 +344,7 @@ pub struct NodeIpamConfig {
     pub allocator_type: String,
     /// What is given out, and how; `None` when the controller is not started: unless it is named in `--controllers` and
     /// `allocate_node_cidrs` is set. Only then are its flags checked.
-    pub pools: Option<node_ipam::NodeIpamOptions>,
+    pub pools: Option<NodeIpamOptions>,
 }
 
 /// A TLS server.
@@ -542,7 +542,7 @@ setting!(
     "VersionTLS13" => TlsVersion::Tls13,
 );
 setting!(
-    crate::telemetry::logging::Format,
-    "text" => crate::telemetry::logging::Format::Text,
-    "json" => crate::telemetry::logging::Format::Json,
+    crate::config::Format,
+    "text" => crate::config::Format::Text,
+    "json" => crate::config::Format::Json,
 );

@@ -7,9 +7,9 @@ use std::num::{NonZeroU16, NonZeroUsize};
 
 use ipnet::IpNet;
 
+use super::logging;
 use super::types::{Config, LeaderElectionConfig, OrphansConfig, ResourceLock};
 use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, client, duration, feature_gates};
-use crate::telemetry::logging;
 
 pub(super) use self::tls::warnings as tls_warnings;
 

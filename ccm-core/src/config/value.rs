@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::boolean::parse_bool;
 use super::duration;
 use super::types::{CertificatePair, Config, FlagEnum, VersionRequest};
 
@@ -160,15 +161,6 @@ fn join<T: Display>(values: impl IntoIterator<Item = T>) -> String {
 /// A value as [`parse_list`] reads it.
 fn quote(value: &str) -> Cow<'_, str> {
     if value.contains([',', '"']) { format!("\"{}\"", value.replace('"', "\"\"")).into() } else { value.into() }
-}
-
-/// The spellings of Go's `strconv.ParseBool`, and no others.
-pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err("must be true or false".to_owned()),
-    }
 }
 
 const NO_INTEGER: &str = "must be a whole number of at most 32 bits";

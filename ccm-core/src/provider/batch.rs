@@ -20,10 +20,7 @@ use super::{
     BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances, Op, Throttle,
     instance_records::InstanceRecords, operation,
 };
-use crate::{
-    error::caught,
-    telemetry::{controllers::call_span, metrics::CloudMetrics},
-};
+use crate::{error::caught, provider::metrics::CloudMetrics, telemetry::controllers::call_span};
 
 /// Longest time that one `describe` may take before it counts as failed. Five times the slowest answer that clouds
 /// document for a full page; a call without a limit could hold its nodes for ever.

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     k8s::NodeView,
     provider::{InstanceMetadata, Instances, MetadataScope, PowerState},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 
 /// A cloud that knows every node whose name does not start with "gone", and takes 100 ms per call.

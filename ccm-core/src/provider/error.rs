@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::runtime::write_gate::NotLeader;
+use crate::write_gate::NotLeader;
 
 /// What the framework does about a failed provider call.
 ///

@@ -174,6 +174,7 @@ pub(crate) mod instance_records;
 mod instances;
 mod inventory;
 mod load_balancer;
+pub mod metrics;
 mod mutation;
 mod operation;
 pub mod prelude;
@@ -207,7 +208,7 @@ pub(crate) use throttle::Throttle;
 
 use crate::{
     k8s::{EndpointSliceView, NodeFields, NodeView, ServiceView},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 
 /// A cloud.

@@ -4,7 +4,6 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{CloudError, ErrorKind, Op, operation::InFlightMutation};
-use crate::telemetry::metrics;
 
 /// A change that a provider requests of its cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +153,7 @@ impl StartedMutation<'_> {
         let mut answered = true;
         for (mutation, error) in self.mutations.iter().zip(errors) {
             answered &= error.is_none_or(|error| error.kind() != ErrorKind::Canceled);
-            self.record(mutation, request_id, metrics::outcome(error));
+            self.record(mutation, request_id, super::metrics::outcome(error));
         }
         match self.writing.take() {
             Some(writing) if answered => writing.complete(),

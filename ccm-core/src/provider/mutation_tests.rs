@@ -6,12 +6,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    runtime::write_gate::WriteGate,
-    telemetry::{
-        log_capture::LogCapture,
-        logging::{self, Format, LoggingConfig},
-        metrics::MutationMetrics,
-    },
+    config::{Format, LoggingConfig},
+    provider::metrics::MutationMetrics,
+    telemetry::{log_capture::LogCapture, logging},
+    write_gate::WriteGate,
 };
 
 /// An operation, with everything that it leaves behind.
@@ -134,7 +132,7 @@ async fn a_mutation_that_is_given_up_is_recorded_once_all_the_same() {
 }
 
 /// An operation under a gate that is open, and the gate.
-fn leading() -> (MutationFixture, WriteGate, crate::runtime::write_gate::WriteGateHandle) {
+fn leading() -> (MutationFixture, WriteGate, crate::write_gate::WriteGateHandle) {
     let (gate, keeper) = WriteGate::closed();
     keeper.open_until(Instant::now() + Duration::from_secs(3600));
     (MutationFixture::new(gate.clone()), gate, keeper)

@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 use super::{CloudError, ErrorKind, sleep_budget::SleepBudget};
 use crate::{
     error::caught,
-    runtime::write_gate::{InFlightWrite, WriteGate},
-    telemetry::metrics::MutationMetrics,
+    provider::metrics::MutationMetrics,
+    write_gate::{InFlightWrite, WriteGate},
 };
 
 /// Shortest and longest wait between two looks at an object that the cloud is still busy with.

@@ -2,7 +2,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::runtime::write_gate::WriteGate;
+use crate::write_gate::WriteGate;
 
 /// A cloud that has one answer, and keeps what it was asked.
 struct Canned {

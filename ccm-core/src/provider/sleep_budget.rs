@@ -62,7 +62,7 @@ impl SleepState {
 mod tests {
     use tokio_util::sync::CancellationToken;
 
-    use crate::{provider::Op, runtime::write_gate::WriteGate};
+    use crate::{provider::Op, write_gate::WriteGate};
 
     use super::*;
 

@@ -19,8 +19,10 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::reflector::{CachedObject, Decoder};
-use crate::provider::CacheReader;
+use crate::{
+    provider::CacheReader,
+    runtime::encoding::{CachedObject, Decoder},
+};
 
 #[cfg(test)]
 mod tests;

@@ -18,12 +18,9 @@
 //!
 //! JSON lines have the keys of Go's JSON logger ([`json`](super::json)).
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
 };
 
 use tracing::level_filters::LevelFilter;
@@ -34,6 +31,7 @@ use tracing_subscriber::fmt::{MakeWriter, format::JsonFields};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 
 use super::{json::JsonLines, traces::SpanLayer};
+use crate::config::{Format, LoggingConfig, ModuleVerbosity};
 
 /// Crates whose own messages are one step quieter than this program's.
 const LIBRARIES: &[&str] = &[
@@ -60,68 +58,6 @@ const REPEATS: &str = "kube_client::client";
 
 /// Repeat what AWS answers, and who gives credentials for it, with all that is below them.
 const CRATES_LOGGING_RESPONSES: [&str; 2] = ["aws_config", "aws_smithy_runtime::client::orchestrator"];
-
-/// How to log.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LoggingConfig {
-    /// Lines for people, or JSON objects.
-    pub format: Format,
-    /// `-v`.
-    pub verbosity: u32,
-    /// `--vmodule`, in the order given.
-    pub modules: Vec<ModuleVerbosity>,
-    /// Kept because manifests set it; nothing is buffered.
-    pub flush_frequency: Duration,
-    /// Options of the text format, kept without effect.
-    pub text: StreamOptions,
-    /// Options of the JSON format, kept without effect.
-    pub json: StreamOptions,
-}
-
-/// Form of a log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// How a format spreads over output streams. All go to one here, so these are only kept.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StreamOptions {
-    /// Whether errors go to another stream than the rest.
-    pub split_stream: bool,
-    /// Size of the buffer of the rest, as typed (`64Ki`).
-    pub info_buffer_size: String,
-}
-
-/// Verbosity of the modules that match a pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModuleVerbosity {
-    /// The pattern, with `::` between the parts of a path.
-    pub pattern: String,
-    /// The verbosity.
-    pub verbosity: u32,
-}
-
-/// Reads the value of `--vmodule`: `pattern=N`, with commas.
-///
-/// # Errors
-///
-/// A sentence that names the entry that is no such pair.
-pub fn parse_vmodule(text: &str) -> Result<Vec<ModuleVerbosity>, String> {
-    text.split(',')
-        .filter(|entry| !entry.is_empty())
-        .map(|entry| match entry.split_once('=').map(|(pattern, number)| (pattern, number.parse())) {
-            Some((pattern, Ok(verbosity))) if !pattern.is_empty() => {
-                Ok(ModuleVerbosity { pattern: pattern.replace('/', "::"), verbosity })
-            }
-            _ => Err(format!("{entry:?} is not of the form pattern=N")),
-        })
-        .collect()
-}
 
 /// The verbosity of the process, which may be changed while it runs. Clones share it.
 #[derive(Debug, Clone)]
@@ -291,6 +227,7 @@ fn glob(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse_vmodule;
     use crate::telemetry::log_capture::LogCapture;
 
     fn say() {

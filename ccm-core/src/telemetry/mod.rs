@@ -1,5 +1,6 @@
 //! Metrics, logs and traces.
 
+pub mod controller_health;
 pub mod controllers;
 pub mod json;
 #[cfg(test)]

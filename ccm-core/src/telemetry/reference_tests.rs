@@ -13,7 +13,6 @@ use prometheus::{
 
 use super::{
     controllers::ControllerMetrics,
-    metrics::{CloudMetrics, MutationMetrics},
     process::{register_build_info, register_process},
 };
 use crate::{
@@ -22,12 +21,13 @@ use crate::{
         node::metrics::NodeMetrics, node_ipam::metrics::NodeIpamMetrics, node_lifecycle::metrics::LifecycleMetrics,
         orphans::metrics::OrphanMetrics, route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
     },
+    manager,
+    provider::metrics::{CloudMetrics, MutationMetrics},
     runtime::{
         api::ApiMetrics,
         events::EventMetrics,
         health::{CheckKind, Health},
         leader_election::LeaderElectionMetrics,
-        manager,
         reflector::CacheMetrics,
         serving::auth::metrics::AuthMetrics,
         work_queue::WorkQueue,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ccm_aws::{api::Connection, config::Settings, manager, sdk};
-use ccm_core::app::BoxError;
+use ccm_core::error::BoxError;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -13,7 +13,7 @@ use ccm_core::{
         CloudError, CloudProvider, Instances, Inventory, LoadBalancers, NodeOwnership, Op, ProviderContext,
         ProviderController, Routes,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use parking_lot::Mutex;
 use prometheus::Registry;

@@ -3,8 +3,9 @@
 use std::{ffi::OsString, io, process::ExitCode, sync::Arc};
 
 use ccm_core::{
-    app::{self, BoxError},
+    app,
     config::{Config, Product},
+    error::BoxError,
     provider::CloudProvider,
 };
 use futures::{FutureExt, future::BoxFuture};

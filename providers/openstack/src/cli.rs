@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
 
-use ccm_core::app::BoxError;
+use ccm_core::error::BoxError;
 #[cfg(feature = "demo")]
 use clap::{Parser, Subcommand};
 

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc};
 use ccm_core::{
     k8s::{AddressType, NodeAddress, NodeView},
     provider::Op,
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use openstack_api::{
     neutron::{InterfaceRequest, NetworkCreate, QuotaUpdate, Router, RouterCreate, SubnetCreate},

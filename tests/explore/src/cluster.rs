@@ -4,11 +4,9 @@ use std::{ffi::OsString, sync::Arc, time::Duration};
 
 use ccm_core::{
     config::{self, Invocation},
+    manager::{ClientFactory, Manager, ManagerError},
     provider::CloudProvider,
-    runtime::{
-        events::WallClock,
-        manager::{ClientFactory, Manager, ManagerError},
-    },
+    runtime::events::WallClock,
 };
 use ccm_mock::{
     CloudConfig, MockCloud, MockProvider,

@@ -254,7 +254,7 @@ async fn later() {
 fn captured() -> (LogCapture, tracing::dispatcher::DefaultGuard) {
     let log = LogCapture::default();
     let writer = log.clone();
-    let config = logging::LoggingConfig { verbosity: 10, ..Default::default() };
+    let config = crate::config::LoggingConfig { verbosity: 10, ..Default::default() };
     let (dispatch, _) = logging::dispatch(&config, move || writer.clone());
     (log, tracing::dispatcher::set_default(&dispatch))
 }

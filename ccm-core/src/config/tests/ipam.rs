@@ -1,7 +1,7 @@
 //! Flags of the node-IPAM controller: when they are looked at, and what is wrong with them then.
 
 use super::*;
-use crate::controllers::node_ipam::PodNetwork;
+use crate::config::PodNetwork;
 
 const STARTED: &str = "--controllers=*,nodeipam --allocate-node-cidrs=true";
 

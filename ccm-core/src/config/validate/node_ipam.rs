@@ -4,9 +4,8 @@
 use ipnet::IpNet;
 
 use super::{at_most_one_of_each_family, rejected};
-use crate::{
-    config::{ConfigError, controllers::NODE_IPAM, types::Config, value::parse_networks},
-    controllers::node_ipam::{NodeIpamOptions, PodNetwork},
+use crate::config::{
+    ConfigError, NodeIpamOptions, PodNetwork, controllers::NODE_IPAM, types::Config, value::parse_networks,
 };
 
 const ALLOCATOR: &str = "RangeAllocator";
@@ -85,8 +84,8 @@ fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
             (own, _) => (flag, own),
         };
         let network = u8::try_from(mask).ok().map(|node_mask| PodNetwork { cluster, node_mask });
-        match network.map(|network| (network, network.check())) {
-            Some((network, Ok(()))) => networks.push(network),
+        match network.map(|network| (network, network.block_count())) {
+            Some((network, Ok(_))) => networks.push(network),
             Some((_, Err(error))) => reject(flag, mask, &error.to_string()),
             None => reject(flag, mask, "is no prefix length"),
         }

@@ -1,10 +1,7 @@
 //! Names in the TLS flags of the HTTPS server.
 
 use super::rejected;
-use crate::{
-    config::{Config, ConfigError},
-    runtime::serving::cipher_suites,
-};
+use crate::config::{Config, ConfigError, cipher_suites};
 
 pub(super) fn check(config: &Config, errors: &mut Vec<ConfigError>) {
     let serving = &config.serving;

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::cidr_set::{CidrSet, InvalidBlocks};
+use super::cidr_set::CidrSet;
+use crate::config::InvalidBlocks;
 
 /// One cluster CIDR: its blocks and their holders. A block is taken as long as anybody holds it.
 #[derive(Debug)]

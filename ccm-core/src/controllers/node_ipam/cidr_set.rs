@@ -6,35 +6,9 @@ use std::{net::IpAddr, ops::Range};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// IPv6 networks may hold at most 2 to this many blocks, as upstream; an IPv4 network cannot hold too many.
-const MAX_IPV6_DIFFERENCE: u8 = 16;
-const WORD: u64 = u64::BITS as u64;
+use crate::config::{InvalidBlocks, PodNetwork};
 
-/// Why a cluster CIDR cannot be cut into blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidBlocks {
-    /// A block would be larger than the network.
-    #[error("a node's network would be larger than the cluster's network {cluster}; its mask must be at least {}", cluster.prefix_len())]
-    LargerThanCluster {
-        /// The network.
-        cluster: IpNet,
-    },
-    /// A mask beyond the bits of an address.
-    #[error("the mask of a network like {cluster} can be at most {}", cluster.max_prefix_len())]
-    NoSuchMask {
-        /// The network.
-        cluster: IpNet,
-    },
-    /// More blocks than upstream allows.
-    #[error(
-        "the node CIDR size is too big: an IPv6 network can hold at most 2^{MAX_IPV6_DIFFERENCE} blocks, \
-         so the mask for {cluster} can be at most {}", cluster.prefix_len() + MAX_IPV6_DIFFERENCE
-    )]
-    TooMany {
-        /// The network.
-        cluster: IpNet,
-    },
-}
+const WORD: u64 = u64::BITS as u64;
 
 /// A free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,24 +35,9 @@ impl CidrSet {
     /// Cuts `cluster` into blocks with prefixes of `mask` bits, all free.
     pub(crate) fn new(cluster: IpNet, mask: u8) -> Result<Self, InvalidBlocks> {
         let cluster = cluster.trunc();
-        let len = Self::count(cluster, mask)?;
+        let len = PodNetwork { cluster, node_mask: mask }.block_count()?;
         let words = usize::try_from(len.div_ceil(WORD)).map_err(|_| InvalidBlocks::TooMany { cluster })?;
         Ok(Self { cluster, mask, len, taken: 0, cursor: 0, words: vec![0; words] })
-    }
-
-    /// Returns the number of blocks with prefixes of `mask` bits in `cluster`: at most 2^32, since an IPv4 network has no
-    /// more addresses.
-    pub(crate) fn count(cluster: IpNet, mask: u8) -> Result<u64, InvalidBlocks> {
-        if mask > cluster.max_prefix_len() {
-            return Err(InvalidBlocks::NoSuchMask { cluster });
-        }
-        let Some(difference) = mask.checked_sub(cluster.prefix_len()) else {
-            return Err(InvalidBlocks::LargerThanCluster { cluster });
-        };
-        if matches!(cluster, IpNet::V6(_)) && difference > MAX_IPV6_DIFFERENCE {
-            return Err(InvalidBlocks::TooMany { cluster });
-        }
-        Ok(1 << difference)
     }
 
     /// Returns the network that is cut.

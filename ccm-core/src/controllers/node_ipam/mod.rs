@@ -28,10 +28,9 @@ use self::{
     metrics::NodeIpamMetrics,
     plan::{AllocationDecision, CidrAllocator},
 };
-pub use self::{cidr_set::InvalidBlocks, plan::PodNetwork};
 use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
-    config::controllers as names,
+    config::{InvalidBlocks, NodeIpamOptions, controllers as names},
     error::chain,
     k8s::NodeView,
     provider::EventType,
@@ -55,15 +54,6 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Durat
 const FAILURES_BEFORE_EVENT: u32 = 3;
 /// How long the last request of an earlier allocator may still take effect: the API server ends writes after 34 s.
 const LATE_REQUEST_LIMIT: Duration = Duration::from_secs(35);
-
-/// Settings of the node-IPAM controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeIpamOptions {
-    /// `--cluster-cidr` with the node masks: one, or one of each family.
-    pub networks: Vec<PodNetwork>,
-    /// `--service-cluster-ip-range`: not given to nodes where they overlap.
-    pub services: Vec<IpNet>,
-}
 
 /// Why the controller cannot be made.
 #[derive(Debug, thiserror::Error)]

@@ -19,24 +19,15 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{
-    cidr_pool::{CidrPool, PoolChanges},
-    cidr_set::{CidrSet, InvalidBlocks},
+use super::cidr_pool::{CidrPool, PoolChanges};
+use crate::{
+    config::{InvalidBlocks, PodNetwork},
+    k8s::NodeView,
 };
-use crate::k8s::NodeView;
 
 /// How long the cache may show a node without the pod CIDRs that it is known to have. After that the cache is believed: etcd
 /// may have been restored from a backup. Longer than any request of before can take.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A cluster CIDR and the mask of the blocks that nodes get of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PodNetwork {
-    /// The cluster's network.
-    pub cluster: IpNet,
-    /// Prefix length of a node's network: not shorter than the cluster's, and in IPv6 at most 16 longer.
-    pub node_mask: u8,
-}
 
 /// Who holds which blocks, and who waits for some.
 #[derive(Debug)]
@@ -118,13 +109,6 @@ impl fmt::Display for PodCidrProblem {
             Self::Shared(cidr, node) => write!(f, "pod CIDR {cidr} overlaps with that of node {node}"),
             Self::Service(cidr, net) => write!(f, "pod CIDR {cidr} overlaps with service network {net}"),
         }
-    }
-}
-
-impl PodNetwork {
-    /// Tells whether the cluster's network can be cut like this.
-    pub(crate) fn check(&self) -> Result<(), InvalidBlocks> {
-        CidrSet::count(self.cluster, self.node_mask).map(drop)
     }
 }
 

@@ -11,13 +11,14 @@ use tokio::time::Instant;
 use super::plan::{LiveOwners, Orphan, OrphanReason, find_orphans};
 use crate::{
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView},
-    provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress},
+    provider::{
+        CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress, metrics::CloudMetrics,
+    },
     runtime::{
         api::{ApiClient, ApiError, ApiErrorKind},
         cache::Cache,
         events::{EventRecorder, ObjectRef},
     },
-    telemetry::metrics::CloudMetrics,
 };
 
 /// Longest time of one provider call.

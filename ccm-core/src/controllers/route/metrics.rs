@@ -3,8 +3,8 @@
 use prometheus::{IntCounterVec, IntGauge, Registry};
 
 use crate::{
-    provider::{CloudError, RouteChange},
-    telemetry::metrics::{counters, outcomes, register},
+    provider::{CloudError, RouteChange, metrics::outcomes},
+    telemetry::metrics::{counters, register},
 };
 
 /// Metrics of the route controller.

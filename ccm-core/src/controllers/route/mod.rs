@@ -32,9 +32,8 @@ use super::ControllerContext;
 use crate::{
     config::controllers as names,
     k8s::NodeView,
-    provider::{CloudProvider, NodeOwnership, Op, Throttle},
+    provider::{CloudProvider, NodeOwnership, Op, Throttle, metrics::CloudMetrics},
     runtime::{cache::Change, work_queue::WorkQueue},
-    telemetry::metrics::CloudMetrics,
 };
 
 /// Longest time that one provider call may take before it counts as failed.

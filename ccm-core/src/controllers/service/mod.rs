@@ -45,12 +45,11 @@ use super::ControllerContext;
 use crate::{
     error::chain,
     k8s::{ServiceFields, ServiceView},
-    provider::{BackendKind, LabelRequirement, Op},
+    provider::{BackendKind, LabelRequirement, Op, metrics::CloudMetrics},
     runtime::{
         cache::{Cache, Change},
         work_queue::WorkQueue,
     },
-    telemetry::metrics::CloudMetrics,
 };
 
 /// Services worked on at a time when nothing was wished: upstream's default of one makes each new balancer wait for every

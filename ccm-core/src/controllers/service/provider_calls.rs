@@ -10,9 +10,9 @@ use super::concurrency::ConcurrencyLimit;
 use crate::{
     provider::{
         CloudError, CloudProvider, ErrorKind, LbOutcome, LbRef, LbSpec, LoadBalancers, Op, PlannedChange, Progress,
-        ReadMode, Throttle,
+        ReadMode, Throttle, metrics::CloudMetrics,
     },
-    telemetry::{controllers::call_span, metrics::CloudMetrics},
+    telemetry::controllers::call_span,
 };
 
 /// Longest time of one call. Calls do not sleep, so this is many requests to a slow cloud; what hangs longer would hold a

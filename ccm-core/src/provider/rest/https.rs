@@ -6,7 +6,7 @@ use http::{Request, Response};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 use super::Transport;
-use crate::{app::BoxError, provider::CloudError};
+use crate::{error::BoxError, provider::CloudError};
 
 /// Longest time for a connection, and for a request with its answer.
 const CONNECT: Duration = Duration::from_secs(10);

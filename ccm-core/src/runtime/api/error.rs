@@ -2,8 +2,11 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use http::StatusCode;
 
-use super::{RequestInfo, status::Status};
-use crate::{provider::MAX_RETRY_AFTER, runtime::write_gate::NotLeader};
+use super::{
+    RequestInfo,
+    status::{Cause, Status},
+};
+use crate::{provider::MAX_RETRY_AFTER, write_gate::NotLeader};
 
 /// A request to the API server that did not succeed.
 ///
@@ -57,17 +60,6 @@ pub enum ApiErrorKind {
     Unavailable,
     /// Anything else.
     Other,
-}
-
-/// One reason why validation refused an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cause {
-    /// Field, in the server's notation.
-    pub field: String,
-    /// Machine-readable reason, for example `FieldValueInvalid`.
-    pub reason: String,
-    /// Explanation.
-    pub message: String,
 }
 
 impl ApiError {
@@ -235,7 +227,7 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::runtime::api::Encoding;
+    use crate::runtime::encoding::Encoding;
 
     fn answered(code: u16, status: Status, json_patch: bool) -> ApiError {
         let target = RequestInfo::of(&Method::PATCH, "/api/v1/nodes/a/status");

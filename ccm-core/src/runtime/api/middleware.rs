@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use super::{ApiMetrics, RateLimit};
-use crate::runtime::write_gate::{InFlightWrite, WriteGate};
+use crate::write_gate::{InFlightWrite, WriteGate};
 
 /// What a plain client may do, for those who bring requests of their own: events, the election, a provider. Everything
 /// else uses [`ApiClient`](super::ApiClient).

@@ -26,18 +26,20 @@ use kube::client::Body;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use error::{ApiError, ApiErrorKind, Cause};
+pub use error::{ApiError, ApiErrorKind};
 pub use in_flight::WritesInFlight;
 pub use metrics::ApiMetrics;
 pub use middleware::{ClientMiddleware, ShuttingDown};
 pub use nodes::Subresource;
 pub use patch::{Patch, PatchOp, Patched, escape_pointer};
 pub use rate_limit::RateLimit;
-pub use request::{ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_OBJECT, ACCEPT_WATCH, ApiRequest, ApiResponse, Encoding};
+pub use request::{ACCEPT_JSON, ACCEPT_METADATA, ACCEPT_OBJECT, ACCEPT_WATCH, ApiRequest, ApiResponse};
 pub use request_info::RequestInfo;
+pub use status::Cause;
 
 use self::status::Status;
-use super::write_gate::{InFlightWrite, WriteGate};
+use super::encoding::Encoding;
+use crate::write_gate::{InFlightWrite, WriteGate};
 
 /// Deadline of a request unless the options say otherwise, from the moment it is sent.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);

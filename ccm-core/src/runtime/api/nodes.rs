@@ -4,7 +4,7 @@ use super::{ACCEPT_OBJECT, ApiClient, ApiError, ApiErrorKind, ApiRequest, Patch,
 use crate::{
     k8s::{NodeFields, NodeView},
     percent::encode,
-    runtime::reflector::{CachedObject, Decoder},
+    runtime::encoding::{CachedObject, Decoder},
 };
 
 /// Nodes per page of a list, as in client-go.

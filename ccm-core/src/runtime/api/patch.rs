@@ -1,9 +1,7 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
-
-use super::{ACCEPT_METADATA, ApiClient, ApiError, ApiRequest};
 
 /// A change of an object that does not replace what it does not name.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,37 +84,6 @@ pub struct Patched {
     pub finalizers: Vec<String>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-}
-
-/// Any object, or its PartialObjectMetadata.
-#[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    uid: String,
-    resource_version: String,
-    labels: Option<BTreeMap<String, String>>,
-    finalizers: Option<Vec<String>>,
-    deletion_timestamp: Option<String>,
-}
-
-impl ApiClient {
-    /// Patches the object at `path`, asking for the metadata alone as the answer.
-    pub(super) async fn patch(&self, path: String, patch: &Patch) -> Result<Patched, ApiError> {
-        let request = ApiRequest::patch(path, patch)?.accept(ACCEPT_METADATA);
-        let Object { metadata } = self.send(request).await?.json()?;
-        Ok(Patched {
-            uid: metadata.uid,
-            resource_version: metadata.resource_version,
-            labels: metadata.labels.unwrap_or_default(),
-            finalizers: metadata.finalizers.unwrap_or_default(),
-            deleting: metadata.deletion_timestamp.is_some(),
-        })
-    }
 }
 
 /// Escapes one segment of a JSON Pointer: label and annotation keys contain `/`.

@@ -1,8 +1,11 @@
-use bytes::Bytes;
-use http::{HeaderValue, Method};
-use serde::{Serialize, de::DeserializeOwned};
+use std::collections::BTreeMap;
 
-use super::{ApiError, ApiErrorKind, Patch, RequestInfo};
+use bytes::Bytes;
+use http::Method;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{ApiClient, ApiError, ApiErrorKind, Patch, Patched, RequestInfo};
+use crate::runtime::encoding::Encoding;
 
 /// `Accept` of a plain JSON answer.
 pub const ACCEPT_JSON: &str = "application/json";
@@ -12,22 +15,6 @@ pub const ACCEPT_OBJECT: &str = "application/vnd.kubernetes.protobuf,application
 pub const ACCEPT_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch,application/json;stream=watch,application/vnd.kubernetes.protobuf,application/json";
 /// `Accept` of an answer that only has metadata; a server that cannot do it sends the whole object.
 pub const ACCEPT_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
-/// Body encoding of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
-    /// JSON.
-    Json,
-    /// Kubernetes' protobuf envelope.
-    Protobuf,
-}
-
-impl Encoding {
-    pub(crate) fn of(content_type: Option<&HeaderValue>) -> Self {
-        let protobuf = content_type.is_some_and(|v| v.as_bytes().starts_with(b"application/vnd.kubernetes.protobuf"));
-        if protobuf { Self::Protobuf } else { Self::Json }
-    }
-}
 
 /// One request to the API server: a path below its address, and what to send.
 #[derive(Clone, Debug)]
@@ -132,5 +119,36 @@ impl ApiResponse {
 
     pub(crate) fn decode_error(&self, error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
         ApiError::local(ApiErrorKind::Other, self.target.clone(), "cannot read the answer").with_source(error)
+    }
+}
+
+/// Any object, or its PartialObjectMetadata.
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    uid: String,
+    resource_version: String,
+    labels: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
+    deletion_timestamp: Option<String>,
+}
+
+impl ApiClient {
+    /// Patches the object at `path`, asking for the metadata alone as the answer.
+    pub(super) async fn patch(&self, path: String, patch: &Patch) -> Result<Patched, ApiError> {
+        let request = ApiRequest::patch(path, patch)?.accept(ACCEPT_METADATA);
+        let Object { metadata } = self.send(request).await?.json()?;
+        Ok(Patched {
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            labels: metadata.labels.unwrap_or_default(),
+            finalizers: metadata.finalizers.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+        })
     }
 }

@@ -2,7 +2,7 @@ use super::{ApiClient, ApiError, Patch, Patched};
 use crate::{
     k8s::{ServiceFields, ServiceView},
     percent::encode,
-    runtime::reflector::Decoder,
+    runtime::encoding::Decoder,
 };
 
 impl ApiClient {

@@ -3,8 +3,10 @@ use std::{borrow::Cow, time::Duration};
 use prost::Message;
 use serde::Deserialize;
 
-use super::{Cause, Encoding};
-use crate::{redact::redact_credentials, runtime::reflector::proto};
+use crate::{
+    redact::redact_credentials,
+    runtime::encoding::{Encoding, proto},
+};
 
 /// The server's own account of a failure (`meta/v1` Status), as far as it is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +16,17 @@ pub(crate) struct Status {
     pub code: Option<u16>,
     pub causes: Vec<Cause>,
     pub retry_after: Option<Duration>,
+}
+
+/// One reason why validation refused an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// Field, in the server's notation.
+    pub field: String,
+    /// Machine-readable reason, for example `FieldValueInvalid`.
+    pub reason: String,
+    /// Explanation.
+    pub message: String,
 }
 
 impl Status {

@@ -7,10 +7,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     k8s::{NodeFields, ServiceFields, well_known as wk},
-    runtime::{
-        reflector::tests::server::{Behaviour, Server, failure},
-        write_gate::WriteGate,
-    },
+    runtime::reflector::tests::server::{Behaviour, Server, failure},
+    write_gate::WriteGate,
 };
 
 fn server() -> Server {
@@ -353,10 +351,7 @@ async fn a_guarded_client_writes_only_while_leadership_is_proved() {
     let client = server.guard(RateLimit::new(1.0, 1), gate, &CancellationToken::new());
     client.send(request(http::Method::GET)).await.unwrap();
     let refused = client.send(request(http::Method::PUT)).await.unwrap_err();
-    assert!(
-        matches!(&refused, kube::Error::Service(error) if error.is::<crate::runtime::write_gate::NotLeader>()),
-        "{refused}"
-    );
+    assert!(matches!(&refused, kube::Error::Service(error) if error.is::<crate::write_gate::NotLeader>()), "{refused}");
     keeper.open_until(Instant::now() + Duration::from_secs(2));
     client.send(request(http::Method::PUT)).await.unwrap();
     // It closes while the next two wait for their turn.

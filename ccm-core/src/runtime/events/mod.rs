@@ -28,10 +28,11 @@ use tokio::{
 
 pub use self::{clock::WallClock, writer::EventWriter};
 use self::{correlator::RecordedEvent, outbox::Recorded};
-use super::{api::WritesInFlight, write_gate::WriteGate};
+use super::api::WritesInFlight;
 use crate::{
     provider::{EventSink, EventType},
     telemetry::metrics::counters,
+    write_gate::WriteGate,
 };
 
 /// Most events that wait to be written; upstream's number.

@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::runtime::write_gate::WriteGateHandle;
+use crate::write_gate::WriteGateHandle;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// A status that the sink never answers with: the connection breaks.

@@ -22,8 +22,8 @@ use super::{
     correlator::CorrelatedEvent,
     outbox::{Outbox, Recorded},
 };
-use crate::runtime::{
-    api::WritesInFlight,
+use crate::{
+    runtime::api::WritesInFlight,
     write_gate::{NotLeader, WriteGate},
 };
 

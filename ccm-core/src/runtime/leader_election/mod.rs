@@ -29,11 +29,11 @@ use self::{
     metrics::{FailureLog, Standby},
     plan::{Decision, ElectionState, JITTER_FACTOR, LeadershipTerm, Timing},
 };
-use super::{
-    events::{EventRecorder, ObjectRef, WallClock},
+use super::events::{EventRecorder, ObjectRef, WallClock};
+use crate::{
+    provider::EventType,
     write_gate::{WriteGate, WriteGateHandle},
 };
-use crate::provider::EventType;
 
 /// Settings of one election. Defaults of the flags are 15 s, 10 s and 2 s.
 #[derive(Clone, Debug)]

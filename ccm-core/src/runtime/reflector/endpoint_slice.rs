@@ -3,12 +3,14 @@ use std::sync::Arc;
 use prost::Message;
 use serde::Deserialize;
 
-use super::{
-    decode::{CachedObject, DecodeError, Decoder},
-    proto::{ObjectMetaProto, nullable, text_of},
-    service::{port, protocol},
+use super::service::{port, protocol};
+use crate::{
+    k8s::{EndpointSliceView, EndpointView, SlicePort},
+    runtime::encoding::{
+        decode::{CachedObject, DecodeError, Decoder},
+        proto::{ObjectMetaProto, nullable, text_of},
+    },
 };
-use crate::k8s::{EndpointSliceView, EndpointView, SlicePort};
 
 /// Label with the name of the Service that a slice belongs to.
 const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -113,7 +115,7 @@ impl EndpointSliceWire {
                 Some((LABEL_SERVICE_NAME, value)) => service = value,
                 Some(_) => {}
                 None => {
-                    let what = super::decode::named::<EndpointSliceView>(&object);
+                    let what = crate::runtime::encoding::decode::named::<EndpointSliceView>(&object);
                     return Err(DecodeError::Field { what, field: "metadata.labels" });
                 }
             }

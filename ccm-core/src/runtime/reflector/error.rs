@@ -1,7 +1,10 @@
 use std::time::Duration;
 
-use super::{decode::DecodeError, watch_stream::StreamError};
-use crate::runtime::api::{ApiError, ApiErrorKind};
+use super::watch_stream::StreamError;
+use crate::runtime::{
+    api::{ApiError, ApiErrorKind},
+    encoding::decode::DecodeError,
+};
 
 /// Why a list or watch did not go on.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,6 @@ use tokio::time::Instant;
 
 use super::{
     ListPosition, Reflector,
-    decode::{CachedObject, UnreadableObject},
     error::ReflectorError,
     resource_version::LatestResourceVersion,
     watch_stream::{WatchEvent, WatchStream},
@@ -14,6 +13,7 @@ use crate::{
     runtime::{
         api::{ACCEPT_OBJECT, ApiErrorKind, ApiRequest},
         cache::ListSnapshot,
+        encoding::decode::{CachedObject, UnreadableObject},
     },
 };
 

@@ -19,13 +19,11 @@
 //!   because no restart grants a right.
 
 mod backoff;
-mod decode;
 mod endpoint_slice;
 mod error;
 mod list;
 mod metrics;
 mod node;
-pub(crate) mod proto;
 mod resource_version;
 mod service;
 #[cfg(test)]
@@ -38,14 +36,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use decode::{CachedObject, DecodeError, Decoder};
 pub use metrics::CacheMetrics;
 
 use self::{
     backoff::ReflectorBackoff, error::ReflectorError, resource_version::LatestResourceVersion,
     watch_stream::WatchStream,
 };
-use super::{api::ApiClient, cache::Cache};
+use super::{
+    api::ApiClient,
+    cache::Cache,
+    encoding::{CachedObject, decode},
+};
 use crate::error::chain;
 
 /// How often a denial that lasts is told again.

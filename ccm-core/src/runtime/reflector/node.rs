@@ -4,13 +4,15 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{
-    decode::{CachedObject, DecodeError, Decoder},
-    proto::{EntryProto, NodeProto, ObjectMetaProto, TaintProto},
-};
-use crate::k8s::{
-    AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields, NodeView, Taint,
-    TaintEffect, well_known as wk,
+use crate::{
+    k8s::{
+        AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields, NodeView, Taint,
+        TaintEffect, well_known as wk,
+    },
+    runtime::encoding::{
+        decode::{CachedObject, DecodeError, Decoder},
+        proto::{EntryProto, NodeProto, ObjectMetaProto, TaintProto},
+    },
 };
 
 impl CachedObject for NodeView {

@@ -3,13 +3,15 @@ use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU16, sync::Arc, time::
 use prost::Message;
 use serde::Deserialize;
 
-use super::{
-    decode::{CachedObject, DecodeError, Decoder},
-    proto::{IntOrStringProto, ObjectMetaProto, nullable, text_of},
-};
-use crate::k8s::{
-    IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort, ServiceView, SessionAffinity,
-    TrafficPolicy, well_known as wk,
+use crate::{
+    k8s::{
+        IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort, ServiceView,
+        SessionAffinity, TrafficPolicy, well_known as wk,
+    },
+    runtime::encoding::{
+        decode::{CachedObject, DecodeError, Decoder},
+        proto::{IntOrStringProto, ObjectMetaProto, nullable, text_of},
+    },
 };
 
 /// What kubectl keeps for itself: a second copy of the whole object, which nobody here reads.
@@ -375,11 +377,15 @@ impl ServiceReader<'_> {
     }
 
     fn invalid(&self, field: &'static str) -> DecodeError {
-        DecodeError::Field { what: super::decode::named::<ServiceView>(&self.object), field }
+        DecodeError::Field { what: crate::runtime::encoding::decode::named::<ServiceView>(&self.object), field }
     }
 
     fn unusable(&self, field: &'static str, value: impl Into<String>) -> DecodeError {
-        DecodeError::Value { what: super::decode::named::<ServiceView>(&self.object), field, value: value.into() }
+        DecodeError::Value {
+            what: crate::runtime::encoding::decode::named::<ServiceView>(&self.object),
+            field,
+            value: value.into(),
+        }
     }
 }
 

@@ -6,13 +6,15 @@ use tokio::time::Instant;
 
 use super::{
     ListPosition, Reflector,
-    decode::CachedObject,
     error::ReflectorError,
     watch_stream::{StreamError, WatchEvent, WatchStream},
 };
 use crate::{
     percent::encode,
-    runtime::api::{ACCEPT_WATCH, ApiError, ApiRequest, RequestInfo, status::Status},
+    runtime::{
+        api::{ACCEPT_WATCH, ApiError, ApiRequest, RequestInfo, status::Status},
+        encoding::decode::CachedObject,
+    },
 };
 
 /// A watch that ends sooner than this without a word did not work, whatever its status was.

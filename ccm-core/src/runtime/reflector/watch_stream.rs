@@ -6,13 +6,13 @@ use kube::client::Body;
 use prost::Message;
 use serde::Deserialize;
 
-use super::{
-    decode::{CachedObject, DecodeError, Decoder, ObjectJson, UnreadableObject, key},
-    proto::{self, EntryProto, ObjectProto, StatusProto, WatchEventProto},
-};
-use crate::runtime::api::{
-    Encoding,
-    status::{Status, StatusJson},
+use crate::runtime::{
+    api::status::{Status, StatusJson},
+    encoding::{
+        Encoding,
+        decode::{CachedObject, DecodeError, Decoder, ObjectJson, UnreadableObject, key},
+        proto::{self, EntryProto, ObjectProto, StatusProto, WatchEventProto},
+    },
 };
 
 /// Longest event that is accepted. etcd refuses objects of more than a few MiB, so a longer one is not an event.
@@ -196,7 +196,9 @@ impl<T: CachedObject> Decoder<T> {
         Ok(match kind.as_str() {
             "ADDED" | "MODIFIED" => match self.proto(&raw) {
                 Ok(object) => WatchEvent::Applied(object),
-                Err(error) => WatchEvent::Unreadable(unreadable::<T>(super::decode::proto_name(&raw), error)),
+                Err(error) => {
+                    WatchEvent::Unreadable(unreadable::<T>(crate::runtime::encoding::decode::proto_name(&raw), error))
+                }
             },
             "DELETED" => match ObjectProto::decode(raw).map_err(parse) {
                 Ok(object) => {
@@ -236,7 +238,7 @@ fn bookmark<T>(resource_version: String, annotations: &BTreeMap<String, String>)
 fn unreadable<T: CachedObject>(key: Option<String>, error: DecodeError) -> UnreadableObject {
     let error = match (error, &key) {
         (DecodeError::Json { source, .. }, Some(key)) => {
-            DecodeError::Json { what: super::decode::named::<T>(key), source }
+            DecodeError::Json { what: crate::runtime::encoding::decode::named::<T>(key), source }
         }
         (error, _) => error,
     };

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
 use self::token::TokenSource;
-use super::write_gate::WriteGate;
+use crate::write_gate::WriteGate;
 
 /// Namespace of the accounts.
 const NAMESPACE: &str = "kube-system";
@@ -45,7 +45,7 @@ impl ServiceAccounts {
     }
 
     /// Makes what the clients get their tokens from. New ones are asked for while `gate` is open, since to ask creates one.
-    pub(super) fn credentials(&self, gate: &WriteGate) -> ServiceAccountTokens {
+    pub(crate) fn credentials(&self, gate: &WriteGate) -> ServiceAccountTokens {
         let account = |(name, anonymous): (&&'static str, &kube::Client)| {
             (*name, (anonymous.clone(), Arc::new(TokenSource::new(self.root.clone(), name, gate.clone()))))
         };
@@ -55,23 +55,23 @@ impl ServiceAccounts {
 
 /// The accounts of a process that may ask for tokens. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct ServiceAccountTokens(BTreeMap<&'static str, (kube::Client, Arc<TokenSource>)>);
+pub(crate) struct ServiceAccountTokens(BTreeMap<&'static str, (kube::Client, Arc<TokenSource>)>);
 
 impl ServiceAccountTokens {
     /// Tells whether there is an account of this name.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
     /// Returns a client that adds a token of the account to each request; `gate` is its right to change anything.
-    pub(super) fn client(&self, name: &str, gate: &WriteGate) -> Option<kube::Client> {
+    pub(crate) fn client(&self, name: &str, gate: &WriteGate) -> Option<kube::Client> {
         let (anonymous, source) = self.0.get(name)?;
         Some(with_tokens(anonymous.clone(), source.clone(), gate.clone()))
     }
 
     /// Asks for tokens whenever a request wants one, until `stop`. Not within the request: to wait for a token must take
     /// no longer than the request may, and a request that is given up must not take the question with it.
-    pub(super) async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         let sources: Vec<_> = self.0.into_values().map(|(_, source)| source).collect();
         join_all(sources.iter().map(|source| source.run(&stop))).await;
     }

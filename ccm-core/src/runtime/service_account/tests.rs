@@ -304,7 +304,7 @@ async fn answers_are_not_repeated_in_the_log() {
     let connection = || kube::Client::new(server, "default");
     let log = crate::telemetry::log_capture::LogCapture::default();
     let writer = log.clone();
-    let config = crate::telemetry::logging::LoggingConfig { verbosity: 10, ..Default::default() };
+    let config = crate::config::LoggingConfig { verbosity: 10, ..Default::default() };
     let (dispatch, _) = crate::telemetry::logging::dispatch(&config, move || writer.clone());
     let _guard = tracing::dispatcher::set_default(&dispatch);
     let gate = WriteGate::always_open();

@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::NAMESPACE;
-use crate::{error::chain, runtime::write_gate::WriteGate};
+use crate::{error::chain, write_gate::WriteGate};
 
 /// Life that is asked for, and the part of it after which another is asked for: upstream's.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);

@@ -6,7 +6,6 @@
 pub mod auth;
 mod auth_filter;
 mod certificates;
-pub(crate) mod cipher_suites;
 mod connection;
 mod handlers;
 mod listener;
@@ -32,7 +31,10 @@ use self::{
     certificates::Certificates,
     connection::{ConnectionLimiter, Limits},
 };
-use crate::{config::ServingConfig, error::chain};
+use crate::{
+    config::{ServingConfig, cipher_suites},
+    error::chain,
+};
 
 /// How often certificate files are looked at. They are small; a renewed certificate has days of overlap.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(10);

@@ -2,13 +2,12 @@
 //!
 //! The controllers observe and plan as ever and apply nothing: each offers a [`DryRun`] instead of its loop. What they
 //! find goes to a [`ShadowReport`], which shows a difference once it has stood for a while, and forgets it when it is gone.
-//! Nothing can be written: the gate is shut, every connection to the API server is [read only](read_only), and no call
+//! Nothing can be written: the gate is shut, every connection to the API server is [read only](crate::manager::read_only), and no call
 //! that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` says why it is made like this.
 
 mod compare_schedule;
 mod difference;
 mod http;
-mod read_only;
 mod report;
 
 use std::{
@@ -27,7 +26,6 @@ pub(crate) use self::{compare_schedule::CompareSchedule, difference::NONE};
 pub use self::{
     difference::{Difference, NotCompared, ObjectKind},
     http::routes,
-    read_only::read_only,
     report::{ShadowReport, Summary},
 };
 

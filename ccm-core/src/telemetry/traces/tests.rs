@@ -17,9 +17,12 @@ use prost::Message as _;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::*;
-use crate::telemetry::{
-    controllers::{ControllerMetrics, ReconcileOutcome, call_span, record_reason},
-    logging::{LoggingConfig, dispatch_with},
+use crate::{
+    config::LoggingConfig,
+    telemetry::{
+        controllers::{ControllerMetrics, ReconcileOutcome, call_span, record_reason},
+        logging::dispatch_with,
+    },
 };
 
 #[derive(Default)]

@@ -126,7 +126,7 @@ impl TokenBucket {
 
 #[cfg(test)]
 mod tests {
-    use ccm_core::runtime::write_gate::WriteGate;
+    use ccm_core::write_gate::WriteGate;
     use tokio_util::sync::CancellationToken;
 
     use super::*;

@@ -1,7 +1,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use async_trait::async_trait;
-use ccm_core::{provider::ErrorKind, runtime::write_gate::WriteGate};
+use ccm_core::{provider::ErrorKind, write_gate::WriteGate};
 use tokio_util::sync::CancellationToken;
 
 use super::*;

@@ -5,7 +5,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use ccm_core::runtime::write_gate::WriteGate;
+use ccm_core::write_gate::WriteGate;
 use tokio_util::sync::CancellationToken;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ccm_core::{provider::Op, runtime::write_gate::WriteGate};
+use ccm_core::{provider::Op, write_gate::WriteGate};
 use tokio_util::sync::CancellationToken;
 
 use super::{FakeAws, REGION};

@@ -88,7 +88,7 @@ impl<T> SharedRead<T> {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use ccm_core::runtime::write_gate::WriteGate;
+    use ccm_core::write_gate::WriteGate;
     use tokio_util::sync::CancellationToken;
 
     use super::*;

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use ccm_core::runtime::write_gate::WriteGate;
+use ccm_core::write_gate::WriteGate;
 use tokio_util::sync::CancellationToken;
 
 use super::*;

@@ -5,7 +5,7 @@ use std::{
     num::NonZeroUsize,
 };
 
-use ccm_core::runtime::write_gate::WriteGate;
+use ccm_core::write_gate::WriteGate;
 use ccm_testkit::apiserver::{ApiServer, Options as ServerOptions};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;

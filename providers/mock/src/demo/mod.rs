@@ -12,7 +12,7 @@ use std::{ffi::OsString, io::Write, path::Path, sync::Arc};
 use anyhow::{Context, bail};
 use ccm_core::{
     config::{self, Invocation},
-    runtime::manager::{Manager, ManagerExit},
+    manager::{Manager, ManagerExit},
 };
 use ccm_testkit::{
     apiserver::{ApiServer, Options},

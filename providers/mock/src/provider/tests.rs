@@ -6,7 +6,7 @@ use ccm_core::{
         Backends, ErrorKind, InstanceQuery, InstanceStatus, LbRef, LbSpec, MetadataScope, Op, Owner, PowerState,
         Progress, ReadMode, RouteChange, ServiceInterpretation, SourceRanges,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use tokio_util::sync::CancellationToken;
 

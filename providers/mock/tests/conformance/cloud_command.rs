@@ -5,7 +5,7 @@ use std::{process::Stdio, time::Duration};
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, MetadataScope, Op},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use ccm_mock::{AdminClient, CloudConfig, MockProvider};
 use tokio::{

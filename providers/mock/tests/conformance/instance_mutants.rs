@@ -16,7 +16,7 @@ use ccm_core::{
         BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceMetadata, InstanceQuery, InstanceStatus, Instances,
         MetadataScope, NodeOwnership, Op, PowerState, ProviderContext,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use ccm_mock::{
     MockProvider,

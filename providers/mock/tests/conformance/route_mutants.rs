@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, CloudProvider, ErrorKind, Op, Route, RouteChange, Routes},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use ccm_mock::{MockCloud, MockProvider, cloud::CloudApi};
 use ipnet::IpNet;

@@ -5,12 +5,9 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use ccm_core::{
     config::{self, Invocation},
+    manager::{ClientFactory, Manager, ManagerError, ManagerExit},
     provider::CloudProvider,
-    runtime::{
-        events::WallClock,
-        health::Health,
-        manager::{ClientFactory, Manager, ManagerError, ManagerExit},
-    },
+    runtime::{events::WallClock, health::Health},
 };
 use ccm_mock::{
     CloudConfig, MockCloud, MockProvider,

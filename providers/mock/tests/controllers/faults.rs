@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ccm_core::runtime::manager::ManagerExit;
+use ccm_core::manager::ManagerExit;
 use ccm_testkit::{
     apiserver::{Action, Change, Match},
     hooks::Point,

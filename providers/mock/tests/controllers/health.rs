@@ -1,9 +1,9 @@
 //! Health while the cloud is down: shown, and a reason for nothing.
 
 use ccm_core::{
-    config::{Invocation, parse},
+    config::{Invocation, LoggingConfig, parse},
     runtime::serving::{AuthFilter, Handlers},
-    telemetry::logging::{self, LoggingConfig},
+    telemetry::logging,
 };
 use ccm_mock::{
     cloud::{Fault, FaultError, FaultSpec, Operation},

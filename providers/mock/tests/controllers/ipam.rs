@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ccm_core::runtime::manager::ManagerExit;
+use ccm_core::manager::ManagerExit;
 use ccm_testkit::{
     apiserver::{Action, Match, resources},
     hooks::{HookDecision, Point},

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use ccm_core::runtime::manager::ManagerExit;
+use ccm_core::manager::ManagerExit;
 use ccm_mock::cloud::{CallHook, Operation};
 use ccm_testkit::apiserver::{Action, Match};
 use http::StatusCode;

@@ -1,6 +1,6 @@
 //! Leader migration: two locks, one provider, and starts one after the other.
 
-use ccm_core::runtime::manager::ManagerExit;
+use ccm_core::manager::ManagerExit;
 use ccm_testkit::apiserver::{Action, Match};
 use http::StatusCode;
 use k8s_openapi::api::coordination::v1::Lease;

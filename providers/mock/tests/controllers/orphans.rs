@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use ccm_core::{
     controllers::orphans::{CollectOutcome, OrphanAction, OrphanReason},
     error::chain,
+    manager::OrphanRequest,
     provider::{CloudError, CloudProvider, Inventory, LoadBalancers, Op, OwnedObject, Progress, ProviderContext},
-    runtime::{manager::OrphanRequest, write_gate::WriteGate},
+    write_gate::WriteGate,
 };
 use ccm_mock::{
     MockProvider,

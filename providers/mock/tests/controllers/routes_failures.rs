@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ccm_core::runtime::manager::ManagerExit;
+use ccm_core::manager::ManagerExit;
 use ccm_mock::cloud::{Fault, FaultError, FaultSpec, Operation};
 use ccm_testkit::{
     apiserver::{Action, Match},

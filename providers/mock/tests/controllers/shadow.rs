@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ccm_core::{
+    manager::ManagerExit,
     provider::{CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances, Op, ProviderContext},
-    runtime::{manager::ManagerExit, shadow::Verdict},
+    runtime::shadow::Verdict,
 };
 use ccm_mock::cloud::{FaultError, LoadBalancerEdit, Operation, PowerState, RouteBody};
 use ccm_testkit::kubelet::{NodeSpec, Ready};

@@ -7,8 +7,9 @@ use std::sync::{
 
 use async_trait::async_trait;
 use ccm_core::{
+    manager::ManagerExit,
     provider::{CloudError, CloudProvider, Instances, ProviderContext},
-    runtime::{health::CheckKind, manager::ManagerExit},
+    runtime::health::CheckKind,
 };
 use ccm_mock::MockProvider;
 use ccm_testkit::apiserver::{Action, Match};

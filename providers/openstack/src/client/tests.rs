@@ -10,7 +10,7 @@ mod trouble;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use ccm_core::{error::chain, provider::ErrorKind, runtime::write_gate::WriteGate};
+use ccm_core::{error::chain, provider::ErrorKind, write_gate::WriteGate};
 use http::{Response, StatusCode};
 use openstack_api::neutron::Network;
 use openstack_local::server::{Fault as Trouble, FaultKind, LocalCloud, Settings as CloudSettings};

@@ -23,7 +23,7 @@ use std::{
 use anyhow::{Context, bail};
 use ccm_core::{
     config::{self, Config, Invocation},
-    runtime::manager::{Manager, ManagerExit},
+    manager::{Manager, ManagerExit},
 };
 use ccm_testkit::apiserver::{ApiServer, Options};
 use clap::Args;

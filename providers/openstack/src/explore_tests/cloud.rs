@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use async_trait::async_trait;
 use bytes::Bytes;
-use ccm_core::{k8s::NodeView, provider::Op, runtime::write_gate::WriteGate};
+use ccm_core::{k8s::NodeView, provider::Op, write_gate::WriteGate};
 use ccm_testkit::explore::{Call, FaultKind, ScenarioRun};
 use http::{Request, Response};
 use openstack_api::{

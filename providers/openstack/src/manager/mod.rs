@@ -3,9 +3,9 @@
 use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
 use ccm_core::{
-    app::{self, BoxError},
+    app,
     config::{Config, Flag, Product},
-    error::chain,
+    error::{BoxError, chain},
     provider::CloudProvider,
 };
 

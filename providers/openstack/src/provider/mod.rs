@@ -15,7 +15,7 @@ use ccm_core::{
     provider::{
         CloudError, CloudProvider, ErrorKind, Instances, Inventory, NodeOwnership, Op, ProviderContext, Routes,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use parking_lot::Mutex;
 use prometheus::Registry;

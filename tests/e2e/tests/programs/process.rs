@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ccm_core::config::{self, Invocation};
-use ccm_core::runtime::manager::{ClientFactory, Manager};
+use ccm_core::{
+    config::{self, Invocation},
+    manager::{ClientFactory, Manager},
+};
 use ccm_e2e::ccm::{Ccm, Signal};
 use ccm_mock::manager::product;
 use ccm_mock::{CloudConfig, MockCloud, MockProvider};

@@ -18,7 +18,7 @@ use ccm_core::{
         Inventory, LbOutcome, LbRef, LbSpec, LbSupport, LoadBalancers, NodeOwnership, NodeTarget, Op, OwnedObject,
         Owner, PlannedChange, Progress, ReadMode, Route, RouteChange, Routes, ServiceInterpretation,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use ccm_mock::{
     MockCloud, MockProvider,

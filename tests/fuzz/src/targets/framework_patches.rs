@@ -11,8 +11,8 @@ use ccm_core::{
     },
     provider::InstanceMetadata,
     runtime::{
-        api::{Encoding, Patch},
-        reflector::{CachedObject, Decoder},
+        api::Patch,
+        encoding::{CachedObject, Decoder, Encoding},
     },
 };
 use ccm_testkit::apiserver::{parts::apply_patch, resources};

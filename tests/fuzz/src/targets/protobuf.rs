@@ -4,10 +4,7 @@ use bytes::Bytes;
 use ccm_core::{
     fuzz::page,
     k8s::{EndpointSliceView, NodeFields, NodeView, ServiceFields, ServiceView},
-    runtime::{
-        api::Encoding,
-        reflector::{CachedObject, Decoder},
-    },
+    runtime::encoding::{CachedObject, Decoder, Encoding},
 };
 use ccm_testkit::apiserver::parts::decode_protobuf;
 

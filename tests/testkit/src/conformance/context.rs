@@ -9,9 +9,8 @@ use std::{
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, Op},
-    runtime::write_gate::WriteGate,
-    telemetry::metrics::MutationMetrics,
+    provider::{CloudError, CloudProvider, Op, metrics::MutationMetrics},
+    write_gate::WriteGate,
 };
 use parking_lot::Mutex;
 use prometheus::Registry;

@@ -3,16 +3,19 @@
 
 use std::time::Duration;
 
-use ccm_core::k8s::{EndpointSliceView, NodeFields, NodeView, ServiceFields, ServiceView, well_known as wk};
-use ccm_core::runtime::api::{
-    ACCEPT_OBJECT, ACCEPT_WATCH, ApiClient, ApiClientOptions, ApiErrorKind, ApiMetrics, ApiRequest, Encoding, Patch,
-    PatchOp, Subresource,
+use ccm_core::{
+    k8s::{EndpointSliceView, NodeFields, NodeView, ServiceFields, ServiceView, well_known as wk},
+    runtime::{
+        api::{
+            ACCEPT_OBJECT, ACCEPT_WATCH, ApiClient, ApiClientOptions, ApiErrorKind, ApiMetrics, ApiRequest, Patch,
+            PatchOp, Subresource,
+        },
+        cache::Cache,
+        encoding::{CachedObject, Decoder, Encoding},
+        reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions},
+    },
+    write_gate::WriteGate,
 };
-use ccm_core::runtime::cache::Cache;
-use ccm_core::runtime::reflector::{
-    CacheMetrics, CachedObject, Decoder, FirstSyncTimedOut, Reflector, ReflectorOptions,
-};
-use ccm_core::runtime::write_gate::WriteGate;
 use ccm_testkit::apiserver::{self, Access, ApiServer, Match, Rule};
 use ccm_testkit::control_plane::{ControlPlane, Options, User};
 use ccm_testkit::kubelet::{KubeletOptions, Kubelets, NodeShape, NodeSpec};

@@ -402,7 +402,7 @@ async fn health_is_about_leaders_only() {
 async fn a_standby_without_access_for_five_minutes_says_so_and_recovers() {
     let log = LogCapture::default();
     let writer = log.clone();
-    let (dispatch, _) = logging::dispatch(&logging::LoggingConfig::default(), move || writer.clone());
+    let (dispatch, _) = logging::dispatch(&crate::config::LoggingConfig::default(), move || writer.clone());
     let _guard = tracing::dispatcher::set_default(&dispatch);
     let store = Store::default();
     store.put_spec(json!({"holderIdentity": "", "leaseDurationSeconds": 1}));

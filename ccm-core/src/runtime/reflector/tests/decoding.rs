@@ -11,11 +11,8 @@ use crate::{
     error::chain,
     k8s::{AddressType, NodeFields, NodeView, well_known as wk},
     runtime::{
-        api::Encoding,
-        reflector::{
-            CachedObject, Decoder,
-            watch_stream::{WatchEvent, WatchStream},
-        },
+        encoding::{CachedObject, Decoder, Encoding},
+        reflector::watch_stream::{WatchEvent, WatchStream},
     },
 };
 

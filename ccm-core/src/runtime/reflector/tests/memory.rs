@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use crate::{
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView, TaintEffect, well_known as wk},
     runtime::{
-        api::Encoding,
         cache::{Cache, ListSnapshot},
-        reflector::{CachedObject, Decoder},
+        encoding::{CachedObject, Decoder, Encoding},
     },
 };
 

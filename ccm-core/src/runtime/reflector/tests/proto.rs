@@ -4,14 +4,13 @@ use prost::Message;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::runtime::reflector::{
-    endpoint_slice::EndpointSliceWire,
-    proto::{
+use crate::runtime::{
+    encoding::proto::{
         EntryProto, ListMetaProto, ListProto, NodeAddressProto, NodeConditionProto, NodeProto, NodeSpecProto,
         NodeStatusProto, NodeSystemInfoProto, ObjectMetaProto, RawExtension, StatusProto, TaintProto, TimeProto,
         Unknown, WatchEventProto,
     },
-    service::ServiceWire,
+    reflector::{endpoint_slice::EndpointSliceWire, service::ServiceWire},
 };
 
 /// An object, list or Status in its envelope.

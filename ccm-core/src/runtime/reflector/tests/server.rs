@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::proto;
-use crate::runtime::{
-    api::{ApiClient, ApiClientOptions, ApiMetrics},
+use crate::{
+    runtime::api::{ApiClient, ApiClientOptions, ApiMetrics},
     write_gate::WriteGate,
 };
 

@@ -15,10 +15,7 @@ use crate::{
         IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort, ServiceView,
         SessionAffinity, TrafficPolicy, well_known as wk,
     },
-    runtime::{
-        api::Encoding,
-        reflector::{CachedObject, Decoder, decode::DecodeError},
-    },
+    runtime::encoding::{CachedObject, Decoder, Encoding, decode::DecodeError},
 };
 
 pub(super) fn decoder() -> Decoder<ServiceView> {

@@ -12,10 +12,7 @@ use super::{
 };
 use crate::{
     k8s::{EndpointSliceView, EndpointView, Protocol, SlicePort},
-    runtime::{
-        api::Encoding,
-        reflector::{CachedObject, Decoder},
-    },
+    runtime::encoding::{CachedObject, Decoder, Encoding},
 };
 
 fn decoder() -> Decoder<EndpointSliceView> {

@@ -14,10 +14,8 @@ use super::{
 };
 use crate::{
     error::chain,
-    runtime::{
-        api::{ApiClient, ApiClientOptions, ApiError, ApiErrorKind, ApiMetrics, ApiRequest, ApiResponse},
-        write_gate::WriteGate,
-    },
+    runtime::api::{ApiClient, ApiClientOptions, ApiError, ApiErrorKind, ApiMetrics, ApiRequest, ApiResponse},
+    write_gate::WriteGate,
 };
 
 /// How long one question may take, all attempts together; upstream's limit of a request.

@@ -17,12 +17,12 @@ use rustls::pki_types::CertificateDer;
 use tower::ServiceExt as _;
 
 use crate::{
-    config::{Config, Invocation, Product, parse},
+    config::{Config, Invocation, LoggingConfig, Product, parse},
     runtime::{
         health::{CheckKind, Health},
         serving::{AuthFilter, Handlers, RequestAuth, auth::AuthRefusal},
     },
-    telemetry::logging::{self, LoggingConfig, Verbosity},
+    telemetry::logging::{self, Verbosity},
 };
 
 pub(super) fn config(flags: &[&str]) -> Config {

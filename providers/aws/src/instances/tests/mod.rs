@@ -14,7 +14,7 @@ use ccm_core::{
         CloudError, ErrorKind, InstanceMetadata, InstanceQuery, InstanceStatus, Instances, MetadataScope, Op,
         PowerState,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 
 use super::{Ec2Instances, InstanceCache};

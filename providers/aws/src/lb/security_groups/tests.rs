@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ccm_core::{
     provider::{Op, Progress},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use tokio_util::sync::CancellationToken;
 

@@ -11,7 +11,7 @@ use ccm_core::{
         Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers, Op, PlannedChange,
         Progress, ReadMode, SourceRanges,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ccm_core::runtime::{
-    events::WallClock,
+use ccm_core::{
     manager::{ClientFactory, Manager, ManagerError, ManagerExit},
+    runtime::events::WallClock,
 };
 use ccm_testkit::{
     apiserver::{ApiServer, Options},

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, ErrorKind, Op, Route, RouteChange, Routes},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;

@@ -1,6 +1,6 @@
 //! Calls with used-up budgets.
 
-use ccm_core::runtime::write_gate::WriteGate;
+use ccm_core::write_gate::WriteGate;
 use tokio::time::Instant;
 
 use super::*;

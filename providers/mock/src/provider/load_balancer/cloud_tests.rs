@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ccm_core::{
     k8s::{EndpointSliceView, EndpointView, IpFamily, NodeView, Protocol, SlicePort},
     provider::Backends,
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -21,7 +21,7 @@ use ccm_core::{
         LbSupport, LoadBalancers, Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, ServiceNotice,
         SourceRanges,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use ccm_mock::{
     MockCloud, MockProvider,

@@ -10,7 +10,7 @@ use ccm_core::{
         Backends, CloudError, EventSink, EventType, LbOutcome, LbRef, LbSpec, LoadBalancers as _, Op, PlannedChange,
         Progress, ReadMode, SourceRanges,
     },
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use http::{Request, Response};
 use openstack_api::neutron::{

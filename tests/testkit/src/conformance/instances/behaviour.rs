@@ -2,7 +2,7 @@ use std::{task::Poll, time::Duration};
 
 use ccm_core::{
     provider::{ErrorKind, InstanceStatus, Op},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use tokio_util::sync::CancellationToken;
 

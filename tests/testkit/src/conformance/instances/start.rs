@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use ccm_core::{
     k8s::NodeView,
     provider::{CacheReader, CloudError, CloudProvider, ProviderContext},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use prometheus::Registry;
 use tokio::time::Instant;

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use ccm_core::{
     provider::{CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use tokio_util::sync::CancellationToken;
 

@@ -4,10 +4,9 @@ use ccm_core::{
     k8s::{AddressType, EndpointSliceView, EndpointView, LbStatus, NodeView, ServiceView, SlicePort},
     provider::{
         BackendKind, Backends, CloudError, CloudProvider, ErrorKind, EventSink, EventType, LbOutcome, LbRef, LbSpec,
-        Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges,
+        Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges, metrics::MutationMetrics,
     },
-    runtime::write_gate::WriteGate,
-    telemetry::metrics::MutationMetrics,
+    write_gate::WriteGate,
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;

@@ -9,7 +9,7 @@ use std::{
 
 use ccm_core::{
     provider::{CloudError, ErrorKind, ReadMode},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

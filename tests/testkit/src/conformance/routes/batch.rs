@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, pin::pin, sync::Arc, task::Poll, time::Duration
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, CloudProvider, ErrorKind, RouteChange},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use futures::future::join_all;
 use ipnet::IpNet;

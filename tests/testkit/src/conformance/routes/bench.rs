@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, future::Future, net::Ipv4Addr, sync::Arc, time:
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudError, CloudProvider, ErrorKind, Op, Route, RouteChange},
-    runtime::write_gate::WriteGate,
+    write_gate::WriteGate,
 };
 use ipnet::{IpNet, Ipv4Net};
 use tokio::time::Instant;

@@ -3,12 +3,11 @@
 use ccm_core::{
     k8s::NodeView,
     provider::{CloudProvider, Route, RouteChange},
+    write_gate::WriteGate,
 };
 use ipnet::{IpNet, Ipv6Net};
 use std::{net::Ipv6Addr, sync::Arc};
 use tokio_util::sync::CancellationToken;
-
-use ccm_core::runtime::write_gate::WriteGate;
 
 use super::{
     super::{

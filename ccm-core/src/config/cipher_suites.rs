@@ -47,7 +47,7 @@ const LEGACY: &[(&str, &str)] = &[
 ];
 
 /// Makes the cryptography of a server from its flags; empty lists stand for the library's own.
-pub(super) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvider, String> {
+pub(crate) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvider, String> {
     let mut provider = ring::default_provider();
     if !suites.is_empty() {
         provider.cipher_suites = cipher_suites(suites)?.supported;

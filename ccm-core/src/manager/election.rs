@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{DRAIN_LIMIT, Manager, ManagerError, ManagerExit, health, telemetry::Telemetry, wiring::NamedTask};
+use super::{DRAIN_LIMIT, Manager, ManagerError, ManagerExit, health, telemetry::Telemetry};
 use crate::{
     config::leader_migration::ControllerLock,
     k8s::well_known as wk,
+    manager::named_task::NamedTask,
     runtime::{
         events::{EventRecorder, EventWriter},
         leader_election::{self, ElectionConfig, LeaderElectionMetrics, LeaderElector, LeadershipOutcome, Leading},
         tasks::{self, TaskError, Tasks},
-        write_gate::WriteGate,
     },
+    write_gate::WriteGate,
 };
 
 /// The electors of a process, and what writes their events.

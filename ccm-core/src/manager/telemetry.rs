@@ -10,18 +10,20 @@ use super::{Manager, health::LeaderHealthChecks};
 use crate::{
     config::controllers as names,
     k8s::well_known as wk,
+    provider::metrics::{CloudMetrics, MutationMetrics},
     runtime::{
         api::{ApiMetrics, ClientMiddleware, RateLimit},
         cache::Cache,
+        encoding::CachedObject,
         events::EventMetrics,
-        reflector::{CacheMetrics, CachedObject},
-        write_gate::WriteGate,
+        reflector::CacheMetrics,
     },
     telemetry::{
         controllers::ControllerMetrics,
-        metrics::{CloudMetrics, MutationMetrics, register},
+        metrics::register,
         process::{register_build_info, register_process},
     },
+    write_gate::WriteGate,
 };
 
 /// Metric families that do not belong to a single controller.

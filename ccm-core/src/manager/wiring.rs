@@ -11,7 +11,12 @@ use futures::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Manager, ManagerError, election::WriteGates, telemetry::Telemetry};
+use super::{
+    Manager, ManagerError,
+    election::WriteGates,
+    named_task::{NamedTask, infallible},
+    telemetry::Telemetry,
+};
 use crate::{
     config::{self, leader_migration::ControllerLock},
     controllers::{
@@ -19,32 +24,21 @@ use crate::{
         node_lifecycle::NodeLifecycleController, route::RouteController, service::ServiceController,
     },
     k8s::{NodeView, well_known as wk},
-    provider::{Op, ProviderContext},
+    provider::{Op, ProviderContext, metrics::CloudMetrics},
     runtime::{
         api::{ApiClient, ApiClientOptions, WritesInFlight},
         cache::Cache,
+        encoding::CachedObject,
         events::EventRecorder,
-        reflector::{CacheMetrics, CachedObject, FirstSyncTimedOut, Reflector, ReflectorOptions},
+        reflector::{CacheMetrics, FirstSyncTimedOut, Reflector, ReflectorOptions},
         service_account::{self, ServiceAccountTokens},
         shadow::DryRun,
         tasks::Tasks,
     },
-    telemetry::metrics::CloudMetrics,
 };
 
 /// How long what can do without a cache waits for it.
 const OPTIONAL_CACHE_WAIT: Duration = Duration::from_secs(5);
-
-/// A named task that is not running yet.
-pub(super) struct NamedTask {
-    pub(super) name: &'static str,
-    pub(super) run: BoxFuture<'static, anyhow::Result<()>>,
-}
-
-/// Makes a task of what cannot fail.
-pub(super) fn infallible(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
-    task.map(Ok).boxed()
-}
 
 /// A controller that is put together.
 pub(super) trait Controller: Sized + Send + 'static {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use http::{Method, Request};
 use kube::client::Body;
 
-use crate::runtime::manager::ClientFactory;
+use crate::manager::ClientFactory;
 
 /// Requests that are sent as `POST` and change nothing: questions about who is calling, and what the caller may do.
 const REVIEW_PATHS: [&str; 2] =

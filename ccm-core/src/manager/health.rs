@@ -7,12 +7,14 @@ use std::sync::{
 
 use parking_lot::Mutex;
 
-use crate::runtime::{
-    cache::Cache,
-    controller_health::ControllerHealth,
-    health::{CheckKind, CheckRegistration, Health},
-    leader_election::LeaseHealth,
-    reflector::CachedObject,
+use crate::{
+    runtime::{
+        cache::Cache,
+        encoding::CachedObject,
+        health::{CheckKind, CheckRegistration, Health},
+        leader_election::LeaseHealth,
+    },
+    telemetry::controller_health::ControllerHealth,
 };
 
 /// Adds upstream's check of the election: a leader whose renewals stopped long ago should have ended.

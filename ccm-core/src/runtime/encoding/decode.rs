@@ -5,8 +5,11 @@ use parking_lot::Mutex;
 use prost::Message;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::proto::{self, EnvelopeError, ListProto};
-use crate::{k8s::Interner, runtime::api::Encoding};
+use super::{
+    Encoding,
+    proto::{self, EnvelopeError, ListProto, ObjectMetaProto},
+};
+use crate::k8s::Interner;
 
 /// A kind of object that is cached: how it is found, and how it is read from both encodings.
 pub trait CachedObject: Sized + Send + Sync + 'static {
@@ -217,6 +220,18 @@ impl<T: CachedObject> Decoder<T> {
         let results = page.items.iter().map(read).collect();
         let metadata = page.metadata.unwrap_or_default();
         Ok(Page::collect(results, metadata.resource_version, metadata.r#continue))
+    }
+}
+
+impl ObjectMetaProto {
+    /// Returns the key of a namespaced object.
+    pub(crate) fn key<T: CachedObject>(&self) -> Result<String, DecodeError> {
+        let field = match (&*self.namespace, &*self.name) {
+            (_, "") => "name",
+            ("", _) => "namespace",
+            (namespace, name) => return Ok(format!("{namespace}/{name}")),
+        };
+        Err(DecodeError::Field { what: T::RESOURCE.to_owned(), field })
     }
 }
 

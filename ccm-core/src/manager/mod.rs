@@ -6,9 +6,11 @@
 mod election;
 mod health;
 mod ipam;
+mod named_task;
 mod nodes;
 mod orphans;
 mod provider;
+mod read_only;
 mod route;
 mod services;
 mod shadow;
@@ -31,19 +33,9 @@ use tokio_util::sync::CancellationToken;
 use self::{
     election::WriteGates,
     telemetry::Telemetry,
-    wiring::{ControllerBuilder, NamedTask, RunMode, infallible},
+    wiring::{ControllerBuilder, RunMode},
 };
-pub use self::{orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK, surface::Observability};
-use super::{
-    events::WallClock,
-    health::Health,
-    leader_election::{InvalidElectionConfig, LeaderElector},
-    reflector::FirstSyncTimedOut,
-    service_account::{self, ServiceAccounts},
-    serving::auth::AuthError,
-    shadow::{Output, ShadowReport, Verdict, read_only, stdout},
-    tasks::{TaskError, Tasks},
-};
+pub use self::{orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK, read_only::read_only, surface::Observability};
 use crate::{
     config::{
         self, Config, Product,
@@ -55,7 +47,18 @@ use crate::{
     controllers::{node_ipam::NodeIpamError, orphans::OrphanScanError},
     error::chain,
     k8s::{NodeFields, well_known as wk},
+    manager::named_task::{NamedTask, infallible},
     provider::{CloudError, CloudProvider, ProviderContext, ProviderController},
+    runtime::{
+        events::WallClock,
+        health::Health,
+        leader_election::{InvalidElectionConfig, LeaderElector},
+        reflector::FirstSyncTimedOut,
+        service_account::{self, ServiceAccounts},
+        serving::auth::AuthError,
+        shadow::{Output, ShadowReport, Verdict, stdout},
+        tasks::{TaskError, Tasks},
+    },
 };
 
 /// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a

@@ -7,11 +7,14 @@ use super::{
     DRAIN_LIMIT, Manager, ManagerError, ManagerExit,
     election::{self, WriteGates},
     telemetry::Telemetry,
-    wiring::{ControllerBuilder, NamedTask, RunMode},
+    wiring::{ControllerBuilder, RunMode},
 };
-use crate::runtime::{
-    shadow::{Shadow, Verdict},
-    tasks::Tasks,
+use crate::{
+    manager::named_task::NamedTask,
+    runtime::{
+        shadow::{Shadow, Verdict},
+        tasks::Tasks,
+    },
 };
 
 impl Manager {

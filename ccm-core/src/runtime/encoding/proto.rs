@@ -15,8 +15,6 @@ use serde::{
     de::{self, MapAccess, Visitor},
 };
 
-use super::decode::{CachedObject, DecodeError};
-
 /// What every protobuf object of the API begins with.
 const MAGIC: &[u8] = b"k8s\0";
 
@@ -120,16 +118,6 @@ pub(crate) struct ObjectMetaProto {
 }
 
 impl ObjectMetaProto {
-    /// Returns the key of a namespaced object.
-    pub(crate) fn key<T: CachedObject>(&self) -> Result<String, DecodeError> {
-        let field = match (&*self.namespace, &*self.name) {
-            (_, "") => "name",
-            ("", _) => "namespace",
-            (namespace, name) => return Ok(format!("{namespace}/{name}")),
-        };
-        Err(DecodeError::Field { what: T::RESOURCE.to_owned(), field })
-    }
-
     /// Returns the time of creation, the beginning of time if there is none.
     pub(crate) fn created(&self) -> Result<Timestamp, ()> {
         let seconds = self.creation_timestamp.and_then(|time| time.seconds).unwrap_or_default();

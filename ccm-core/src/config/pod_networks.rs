@@ -1,0 +1,70 @@
+//! Networks that the node-IPAM controller gives to nodes, as flags set them.
+
+use ipnet::IpNet;
+
+/// IPv6 networks may hold at most 2 to this many blocks, as upstream; an IPv4 network cannot hold too many.
+const MAX_IPV6_DIFFERENCE: u8 = 16;
+
+/// Settings of the node-IPAM controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIpamOptions {
+    /// `--cluster-cidr` with the node masks: one, or one of each family.
+    pub networks: Vec<PodNetwork>,
+    /// `--service-cluster-ip-range`: not given to nodes where they overlap.
+    pub services: Vec<IpNet>,
+}
+
+/// A cluster CIDR and the mask of the blocks that nodes get of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodNetwork {
+    /// The cluster's network.
+    pub cluster: IpNet,
+    /// Prefix length of a node's network: not shorter than the cluster's, and in IPv6 at most 16 longer.
+    pub node_mask: u8,
+}
+
+/// Why a cluster CIDR cannot be cut into blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidBlocks {
+    /// A block would be larger than the network.
+    #[error("a node's network would be larger than the cluster's network {cluster}; its mask must be at least {}", cluster.prefix_len())]
+    LargerThanCluster {
+        /// The network.
+        cluster: IpNet,
+    },
+    /// A mask beyond the bits of an address.
+    #[error("the mask of a network like {cluster} can be at most {}", cluster.max_prefix_len())]
+    NoSuchMask {
+        /// The network.
+        cluster: IpNet,
+    },
+    /// More blocks than upstream allows.
+    #[error(
+        "the node CIDR size is too big: an IPv6 network can hold at most 2^{MAX_IPV6_DIFFERENCE} blocks, \
+         so the mask for {cluster} can be at most {}", cluster.prefix_len() + MAX_IPV6_DIFFERENCE
+    )]
+    TooMany {
+        /// The network.
+        cluster: IpNet,
+    },
+}
+
+impl PodNetwork {
+    /// Returns the number of node networks in the cluster's network: at most 2^32, since an IPv4 network has no more addresses.
+    ///
+    /// # Errors
+    /// When the network cannot be cut like this.
+    pub fn block_count(&self) -> Result<u64, InvalidBlocks> {
+        let Self { cluster, node_mask } = *self;
+        if node_mask > cluster.max_prefix_len() {
+            return Err(InvalidBlocks::NoSuchMask { cluster });
+        }
+        let Some(difference) = node_mask.checked_sub(cluster.prefix_len()) else {
+            return Err(InvalidBlocks::LargerThanCluster { cluster });
+        };
+        if matches!(cluster, IpNet::V6(_)) && difference > MAX_IPV6_DIFFERENCE {
+            return Err(InvalidBlocks::TooMany { cluster });
+        }
+        Ok(1 << difference)
+    }
+}

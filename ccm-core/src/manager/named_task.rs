@@ -1,0 +1,14 @@
+//! Tasks of the manager by name.
+
+use futures::{FutureExt, future::BoxFuture};
+
+/// A named task that is not running yet.
+pub(super) struct NamedTask {
+    pub(super) name: &'static str,
+    pub(super) run: BoxFuture<'static, anyhow::Result<()>>,
+}
+
+/// Makes a task of what cannot fail.
+pub(super) fn infallible(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
+    task.map(Ok).boxed()
+}
