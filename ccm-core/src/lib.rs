@@ -1,13 +1,13 @@
 //! A framework for Kubernetes cloud-controller-managers.
 //!
-//! A cloud implements [`provider::CloudProvider`]; the framework runs the controllers against it.
+//! A cloud provider implements [`provider::CloudProvider`]; the framework runs the controllers against it.
 //!
-//! - [`config`]: flags to a checked configuration;
-//! - [`provider`]: the traits a cloud implements, their types and errors;
-//! - [`k8s`]: Kubernetes strings and the narrow object types that are cached;
+//! - [`config`]: parses flags into a checked configuration;
+//! - [`provider`]: the traits that a cloud provider implements, their types and errors;
+//! - [`k8s`]: Kubernetes names and the reduced object types that are cached;
 //! - [`runtime`]: caches, queues, leader election, events;
-//! - [`secrets`]: keeping credentials out of what others say;
-//! - [`telemetry`]: metrics and logging.
+//! - [`redact`]: removes credentials from text of other programs;
+//! - [`telemetry`]: metrics, logs and traces.
 
 #![deny(missing_docs)]
 

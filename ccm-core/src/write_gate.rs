@@ -1,55 +1,55 @@
-//! The write gate: whether leadership can still be proved.
+//! The write gate checks before each write that leadership can still be proved.
 //!
-//! Leader election opens the gate until the moment at which another process may take the Lease, counted from *before*
-//! the last successful renewal was sent. Nothing has to run for the gate to close, so a process that was stopped and
+//! Leader election opens the gate until the time at which another process may acquire the Lease, counted from *before*
+//! the last successful renewal was sent. No code has to run for the gate to close, so a process that was stopped and
 //! continues finds it closed. The clock is tokio's monotonic one.
 //!
-//! The gate also knows which requests that went through it have no answer. What such a request makes may show only after a
-//! while, so that a successor that leads at once could make it a second time; the Lease is then left to run out.
+//! The gate also tracks the requests that went through it and have no answer. The effect of such a request may show
+//! only after a while, and a successor that leads at once could repeat it. In that case the Lease is left to expire.
 
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Answers whether a request that changes anything may be started now. Cheap to clone and to ask.
+/// Says whether a write may be sent now. Cheap to clone and to check.
 #[derive(Clone, Debug)]
 pub struct WriteGate(Arc<GateState>);
 
 #[derive(Debug)]
 enum GateState {
-    /// Without leader election there is nothing to prove.
+    /// Without leader election no proof is needed.
     AlwaysOpen,
-    /// Nobody can open it.
+    /// Never opens.
     AlwaysClosed,
-    /// Two leases are needed.
+    /// Open while both gates are, for writes that need two leases.
     Both(WriteGate, WriteGate),
-    /// As the other, whose requests nobody needs to wait for.
+    /// Open while the other gate is, but does not track its requests.
     Untracked(WriteGate),
     OpenUntil(Mutex<Option<Instant>>, Mutex<WriteTracker>),
 }
 
-/// Requests that went through a gate.
+/// Tracks the requests that went through a gate.
 #[derive(Debug, Default)]
 struct WriteTracker {
-    /// Without an answer yet.
+    /// Number of requests in flight.
     in_flight: usize,
-    /// When one was last given up without an answer.
+    /// When a request was last given up without an answer.
     abandoned_at: Option<Instant>,
 }
 
-/// A request that may change something, on its way. Dropped without an [`answer`](Self::answered), it may have been carried
-/// out or not, now or later.
+/// A write in flight. If it is dropped without [`complete`](Self::complete), the write may or may not take effect, now
+/// or later.
 #[derive(Debug)]
 #[must_use = "a request is on its way as long as this lives"]
 pub struct InFlightWrite(Option<WriteGate>);
 
-/// Leadership cannot be proved any more, so nothing may be changed.
+/// Leadership cannot be proved, so nothing may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("leadership cannot be proved")]
 pub struct NotLeader;
 
-/// Opens and closes a [`WriteGate`]; held by leader election alone.
+/// Opens and closes a [`WriteGate`]. Only leader election has it.
 #[derive(Debug)]
 pub struct WriteGateHandle(WriteGate);
 
@@ -59,33 +59,34 @@ impl WriteGate {
         Self(Arc::new(GateState::AlwaysOpen))
     }
 
-    /// Makes a gate that never opens, for a process that only looks.
+    /// Makes a gate that never opens, for a process that must not write.
     pub fn always_closed() -> Self {
         Self(Arc::new(GateState::AlwaysClosed))
     }
 
-    /// Makes a closed gate and the keeper that opens it.
+    /// Makes a closed gate and the handle that opens it.
     pub fn closed() -> (Self, WriteGateHandle) {
         let gate = Self(Arc::new(GateState::OpenUntil(Mutex::new(None), Mutex::default())));
         (gate.clone(), WriteGateHandle(gate))
     }
 
-    /// Makes a gate that is open while both are.
+    /// Makes a gate that is open while both gates are.
     #[must_use]
     pub fn both(one: Self, other: Self) -> Self {
         Self(Arc::new(GateState::Both(one, other)))
     }
 
-    /// Makes a gate that is open while this one is, for requests that the next leader would not repeat, such as events.
+    /// Makes a gate that is open while this one is and does not track requests. For requests that the next leader would
+    /// not repeat, such as events.
     #[must_use]
     pub fn untracked(&self) -> Self {
         Self(Arc::new(GateState::Untracked(self.clone())))
     }
 
-    /// Checks the gate. To be called immediately before a request is sent, not once per reconcile.
+    /// Checks the gate. Call this immediately before each request is sent, not once per reconcile.
     ///
     /// # Errors
-    /// [`NotLeader`] when the lease has run out by the local monotonic clock, or was never held.
+    /// [`NotLeader`] when the lease was never held, or has expired by the local monotonic clock.
     pub fn may_write(&self) -> Result<(), NotLeader> {
         match &*self.0 {
             GateState::AlwaysOpen => Ok(()),
@@ -99,7 +100,7 @@ impl WriteGate {
         }
     }
 
-    /// Checks the gate for a request that is sent at once, and knows it as on its way from now on.
+    /// Checks the gate for a request that is sent at once, and tracks it as in flight.
     ///
     /// # Errors
     /// As [`may_write`](Self::may_write).
@@ -109,7 +110,7 @@ impl WriteGate {
         Ok(InFlightWrite(Some(self.clone())))
     }
 
-    /// Tells whether a request is on its way, or was given up within this time without an answer.
+    /// Returns true if a request is in flight, or was given up without an answer within this time.
     pub fn has_unanswered_write(&self, within: Duration) -> bool {
         match &*self.0 {
             GateState::AlwaysOpen | GateState::AlwaysClosed | GateState::Untracked(_) => false,
@@ -121,10 +122,10 @@ impl WriteGate {
         }
     }
 
-    /// Under every lease that the gate needs.
+    /// Changes the trackers of all leases that the gate needs.
     fn track(&self, change: impl Fn(&mut WriteTracker) + Copy) {
         match &*self.0 {
-            // Without a Lease there is nobody to wait for the answers.
+            // Nobody waits for the answers of these requests.
             GateState::AlwaysOpen | GateState::AlwaysClosed | GateState::Untracked(_) => {}
             GateState::Both(one, other) => {
                 one.track(change);
@@ -136,7 +137,7 @@ impl WriteGate {
 }
 
 impl InFlightWrite {
-    /// Takes note of the answer, whatever it says.
+    /// Records that the request was answered, with success or an error.
     pub fn complete(mut self) {
         if let Some(gate) = self.0.take() {
             gate.track(|writes| writes.in_flight -= 1);

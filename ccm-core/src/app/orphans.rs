@@ -1,4 +1,5 @@
-//! The subcommand `orphans`: prints what the cloud holds for this cluster and nobody asks for, and deletes it if told to.
+//! The subcommand `orphans`: prints the orphans of this cluster (cloud objects with its ownership tags, but no Service
+//! or Node), and deletes them on request.
 
 use std::{future::Future, process::ExitCode, sync::Arc, time::Duration};
 
@@ -14,9 +15,9 @@ use crate::{
     provider::CloudProvider,
 };
 
-/// The word on the command line.
+/// Name of the subcommand on the command line.
 pub(super) const SUBCOMMAND: &str = "orphans";
-/// Exit code when orphans are left.
+/// Exit code when orphans remain.
 const EXIT_ORPHANS_LEFT: u8 = 2;
 
 const OUTPUT: &str = "output";
@@ -42,11 +43,11 @@ pub(super) fn product(mut product: Product) -> Product {
     product
 }
 
-/// The subcommand's flags, read.
+/// The parsed flags of the subcommand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OrphansArgs {
     json: bool,
-    /// The cluster that was confirmed, if orphans are to be deleted.
+    /// The cluster given by `--confirm`, if orphans are to be deleted.
     delete: Option<String>,
     timeout: Duration,
 }
@@ -86,7 +87,8 @@ impl OrphansArgs {
     }
 }
 
-/// Looks, prints, and says by the exit code whether orphans are left.
+/// Runs the subcommand: lists orphans, deletes them if requested, prints the report, and returns the exit code: 0 if no
+/// orphans remain, 2 if some remain, 1 if a deletion failed.
 pub(super) async fn run<B, F>(product: Product, config: Config, build: B) -> Result<ExitCode, BoxError>
 where
     B: FnOnce(Config) -> F,
@@ -95,7 +97,7 @@ where
     let wish = OrphansArgs::read(&config)?;
     let (json, mut signals) = (wish.json, Signals::install()?);
     let stop = CancellationToken::new();
-    // What was begun when a signal comes is finished, so that the report says what was deleted.
+    // After a signal, work in flight is finished, so that the report is complete about what was deleted.
     let report = until_signalled(scan_once(product, config, build, wish, &stop), &stop, &mut signals).await??;
     write_line(&mut std::io::stdout(), &if json { format!("{:#}", report.json()) } else { report.table() });
     Ok(match (report.failed(), report.remaining()) {
@@ -150,7 +152,7 @@ mod tests {
             read(&["--output=json", "--timeout=1m"]),
             Ok(OrphansArgs { json: true, timeout: Duration::from_secs(60), ..wish.clone() })
         );
-        // Whether that is the cluster is known when the provider is there.
+        // The name of the cluster is checked later, when the provider exists.
         assert_eq!(
             read(&["--delete", "--confirm=green"]),
             Ok(OrphansArgs { delete: Some("green".to_owned()), ..wish })

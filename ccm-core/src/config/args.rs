@@ -1,7 +1,8 @@
-//! Command-line arguments to uses of flags, by pflag's rules.
+//! Parses command-line arguments into uses of flags, by pflag's rules.
 //!
-//! No argument parser of the ecosystem has these rules (`_` for `-`, a value of a switch only after `=`, values that
-//! start with `-`, `-v2`, lists that add up over uses), so the arguments are read here; it is a short loop.
+//! No argument parser of the Rust ecosystem supports these rules (`_` for `-`, a value of a switch only after `=`,
+//! values that start with `-`, `-v2`, lists that accumulate over uses), so the arguments are parsed here with a short
+//! loop.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,7 +17,7 @@ pub(super) struct FlagUse<'a> {
     pub(super) text: String,
 }
 
-/// What the arguments say, and what is wrong with them.
+/// Uses of flags, positional arguments, and errors.
 #[derive(Debug, Default)]
 pub(super) struct ParsedArgs<'a> {
     pub(super) uses: Vec<FlagUse<'a>>,
@@ -24,7 +25,7 @@ pub(super) struct ParsedArgs<'a> {
     pub(super) errors: Vec<ConfigError>,
 }
 
-/// Reads the arguments after the program's name.
+/// Parses the arguments after the program's name.
 pub(super) fn parse_args<'a>(flags: impl Iterator<Item = &'a Flag> + Clone, args: Vec<OsString>) -> ParsedArgs<'a> {
     let mut scanner = Scanner {
         by_name: flags.clone().map(|flag| (flag.name, flag)).collect(),
@@ -52,7 +53,7 @@ pub(super) fn parse_args<'a>(flags: impl Iterator<Item = &'a Flag> + Clone, args
     scanner.scan
 }
 
-/// The arguments that are left; one that is not UTF-8 comes as an error with its readable part.
+/// The remaining arguments. One that is not UTF-8 is returned as an error with its readable part.
 struct Arguments {
     rest: std::vec::IntoIter<OsString>,
 }
@@ -66,7 +67,7 @@ impl Iterator for Arguments {
 }
 
 impl Arguments {
-    /// Drops the next argument if it looks like the value of an unknown flag, which would else be reported as well.
+    /// Drops the next argument if it looks like the value of an unknown flag. Otherwise it would be reported as well.
     fn skip_value(&mut self) {
         if self.rest.as_slice().first().is_some_and(|next| !next.to_string_lossy().starts_with('-')) {
             self.rest.next();
@@ -81,7 +82,7 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// `--name`, `--name=value`, `--name value`; the two dashes are gone already.
+    /// Parses `--name`, `--name=value` or `--name value`; the two dashes are already removed.
     fn long(&mut self, argument: &str, args: &mut Arguments) {
         let (name, value) = match argument.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -104,7 +105,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// `-v`, `-v=2`, `-v2`, `-v 2`, and several letters in one argument; the dash is gone already.
+    /// Parses `-v`, `-v=2`, `-v2`, `-v 2`, or several letters in one argument; the dash is already removed.
     fn letters(&mut self, argument: &str, args: &mut Arguments) {
         let mut rest = argument;
         while let Some(letter) = rest.chars().next() {
@@ -117,7 +118,7 @@ impl<'a> Scanner<'a> {
                 }
                 return;
             };
-            // As pflag: `-v=` alone hands over the equals sign itself, which no number is.
+            // As pflag: for `-v=` alone the value is the equals sign itself, which is not a number.
             if let Some(value) = after.strip_prefix('=').filter(|value| !value.is_empty()) {
                 return self.add(flag, value);
             }
@@ -134,7 +135,7 @@ impl<'a> Scanner<'a> {
         self.scan.uses.push(FlagUse { flag, text: value.to_owned() });
     }
 
-    /// The value is the next argument, whatever it looks like.
+    /// Takes the next argument as the value, even if it starts with a dash.
     fn add_next(&mut self, flag: &'a Flag, args: &mut Arguments) {
         match args.next() {
             Some(Ok(value)) => self.add(flag, &value),

@@ -1,23 +1,23 @@
-//! Cipher suites and key-exchange groups by the names and numbers that flags use: those of Go's `crypto/tls`.
+//! Cipher suites and key-exchange groups, by the names and numbers that flags use: those of Go's `crypto/tls`.
 //!
-//! A manifest may name what Go has and this program's TLS library leaves out because it is weak. That is no mistake of the
-//! operator's, so it is left out with a warning; a name that means nothing is an error.
+//! A manifest may name suites or groups that Go supports and this program's TLS library does not, because they are
+//! weak. That is not an operator error, so they are left out with a warning. An unknown name is an error.
 
 use rustls::{
     SupportedCipherSuite,
     crypto::{CryptoProvider, SupportedKxGroup, ring},
 };
 
-/// What a flag chose.
+/// Suites or groups that a flag selects.
 #[derive(Debug)]
 pub(crate) struct Selected<T> {
-    /// What is offered.
+    /// Those that are offered.
     pub(crate) supported: Vec<T>,
-    /// What Go has and this program does not.
+    /// Those that Go supports and this program does not.
     pub(crate) unsupported: Vec<String>,
 }
 
-/// Suites of Go that are never served: no forward secrecy, CBC, RC4 or 3DES.
+/// Suites of Go that are never offered: no forward secrecy, CBC, RC4 or 3DES.
 const WEAK: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -37,16 +37,16 @@ const WEAK: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// Groups of Go without an implementation here: P-521 and the post-quantum hybrids.
+/// Groups of Go that are not implemented here: P-521 and the post-quantum hybrids.
 const MISSING_GROUPS: &[i32] = &[25, 4587, 4588, 4589];
 
-/// Older names that Kubernetes still takes.
+/// Older names that Kubernetes still accepts.
 const LEGACY: &[(&str, &str)] = &[
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
     ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
 
-/// Makes the cryptography of a server from its flags; empty lists stand for the library's own.
+/// Makes the cryptography provider of a server from its flags. Empty lists select the library's defaults.
 pub(crate) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvider, String> {
     let mut provider = ring::default_provider();
     if !suites.is_empty() {
@@ -58,10 +58,10 @@ pub(crate) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvid
     Ok(provider)
 }
 
-/// Finds suites. As in Go the list is about TLS 1.2: the suites of TLS 1.3 are all good and always on.
+/// Looks up suites by name. As in Go, the list only restricts TLS 1.2: the suites of TLS 1.3 are always enabled.
 ///
 /// # Errors
-/// The unknown names, and those that are known.
+/// The unknown names, and all known ones.
 pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipherSuite>, String> {
     let all = ring::ALL_CIPHER_SUITES;
     let mut served: Vec<_> = all.iter().copied().filter(|suite| suite.tls13().is_some()).collect();
@@ -84,10 +84,10 @@ pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipher
     Err(format!("cipher suite {} does not exist; known are {}", unknown.join(", "), known.join(", ")))
 }
 
-/// Finds groups, in the order of preference.
+/// Looks up groups, in order of preference.
 ///
 /// # Errors
-/// A number that is twice in the list, out of range or unknown, or a list of which nothing is left.
+/// A number that is duplicate or unknown, or a list without any supported group.
 pub(crate) fn key_exchanges(numbers: &[i32]) -> Result<Selected<&'static dyn SupportedKxGroup>, String> {
     let (mut served, mut left_out) = (Vec::new(), Vec::new());
     for (position, number) in numbers.iter().enumerate() {
@@ -106,7 +106,7 @@ pub(crate) fn key_exchanges(numbers: &[i32]) -> Result<Selected<&'static dyn Sup
     Ok(Selected { supported: served, unsupported: left_out })
 }
 
-/// Name of a suite as IANA and Go spell it.
+/// Returns the name of a suite as IANA and Go spell it.
 fn suite_name(suite: SupportedCipherSuite) -> String {
     let name = suite.suite().as_str().unwrap_or_default();
     name.strip_prefix("TLS13_").map_or_else(|| name.to_owned(), |rest| format!("TLS_{rest}"))

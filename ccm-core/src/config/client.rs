@@ -1,4 +1,4 @@
-//! How to reach the API server: `--kubeconfig`, `--master`, or the pod's own service account.
+//! Configuration of the API client: `--kubeconfig`, `--master`, or the pod's own ServiceAccount.
 
 pub(crate) mod connect;
 mod files;
@@ -18,21 +18,21 @@ pub use self::files::ClientConfig;
 use self::files::Origin;
 use super::{KubeClientConfig, Product};
 
-/// Why no client configuration could be made. No variant holds a credential.
+/// Why a client cannot be configured. No variant contains a credential.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientConfigError {
-    /// The kubeconfig could not be read or understood.
+    /// The kubeconfig could not be read or parsed.
     #[error("--{flag}={}: {reason}", path.display())]
     Kubeconfig {
-        /// The flag that names it.
+        /// The flag that names the file.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// What failed, without anything of the file's content but names.
+        /// What failed, without any content of the file except names.
         reason: String,
     },
-    /// `--master` is no address.
+    /// `--master` is not an address.
     #[error("--master={value}: {reason}")]
     Master {
         /// As typed, without credentials.
@@ -43,16 +43,16 @@ pub enum ClientConfigError {
     /// The environment names a proxy that cannot be used.
     #[error("{variable} is no address of a proxy, such as http://proxy.example.org:3128")]
     Proxy {
-        /// The variable.
+        /// The environment variable.
         variable: &'static str,
     },
-    /// Neither flag was set, and this is no pod with a service account.
+    /// Neither flag is set, and the process does not run in a pod with a ServiceAccount.
     #[error("neither --kubeconfig nor --master is set, and the pod's service account cannot be used: {reason}")]
     InCluster {
         /// What is missing.
         reason: String,
     },
-    /// The user agent has characters that HTTP does not allow.
+    /// The user agent contains characters that HTTP does not allow.
     #[error("user agent {value:?} is no HTTP header value")]
     UserAgent {
         /// The user agent.
@@ -60,13 +60,14 @@ pub enum ClientConfigError {
     },
 }
 
-/// The user agent of one client: `<binary>/<version> (<os>/<arch>) kubernetes/<commit>/<client name>`, as client-go's.
+/// Returns the user agent of one client: `<binary>/<version> (<os>/<arch>) kubernetes/<commit>/<client name>`, like
+/// client-go's.
 pub fn user_agent(product: &Product, client_name: &str) -> String {
     format!("{}/{} ({}) kubernetes/{}/{client_name}", product.binary, product.version, platform(), product.commit)
 }
 
-/// Returns the system and architecture that this was built for, such as `linux/amd64`: Go's names, so that audit logs and
-/// flow-control rules that know them still match.
+/// Returns the system and architecture of this build, such as `linux/amd64`. These are Go's names, so that audit logs
+/// and flow-control rules that use them still match.
 pub fn platform() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -78,13 +79,13 @@ pub fn platform() -> String {
 
 /// Loads the configuration of a client. Reads files, connects to nothing.
 ///
-/// With a kubeconfig, its current context is used, and `master` wins over the address there. With `master` alone there
-/// are no credentials. With neither, the pod's service account is used.
+/// With a kubeconfig, its current context is used, and `master` overrides the address there. With `master` alone there
+/// are no credentials. With neither, the pod's ServiceAccount is used.
 ///
-/// As client-go does it, the API server is reached through the proxy that the kubeconfig names (`proxy-url`), else through
-/// that of the environment (`HTTPS_PROXY`, `NO_PROXY` and so on).
+/// As in client-go, the API server is reached through the kubeconfig's proxy (`proxy-url`), or otherwise through the
+/// proxy from the environment (`HTTPS_PROXY`, `NO_PROXY` and so on).
 ///
-/// Files with certificates, keys and tokens are read again while the client is in use; the kubeconfig itself is not.
+/// Files with certificates, keys and tokens are read again while the client is used; the kubeconfig itself is not.
 ///
 /// # Errors
 ///
@@ -105,13 +106,14 @@ pub async fn load(
     let agent = user_agent(product, client_name);
     let value = HeaderValue::from_str(&agent).map_err(|_| ClientConfigError::UserAgent { value: agent })?;
     client.kube.headers.push((header::USER_AGENT, value));
-    // Compressing costs the API server more than the network saves, on a cluster's own network.
+    // Within a cluster's network, compression costs the API server more than it saves.
     client.kube.disable_compression = true;
     Ok(client)
 }
 
-/// Loads the configuration of a client that need not be: the kubeconfig of `flag` if there is one, else the pod's service
-/// account, else none. Outside a pod that is silent; in one, what keeps the service account from being used is logged.
+/// Loads the configuration of an optional client: the kubeconfig of `flag` if it is set, otherwise the pod's
+/// ServiceAccount, otherwise none. Outside a pod nothing is logged; in a pod it is logged why the ServiceAccount cannot
+/// be used.
 ///
 /// # Errors
 ///
@@ -151,9 +153,10 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<Clie
             cluster.server = Some(uri.to_string());
         }
     }
+    // First, take from the kubeconfig what kube's own loading would drop or handle differently.
     let (context, cluster) = current(&kubeconfig);
     let proxy_url = cluster.and_then(|cluster| cluster.proxy_url.clone()).filter(|url| !url.is_empty());
-    // kube reads it, but does not say where it was.
+    // kube reads the file, but does not return its path.
     let ca_bundle = cluster.filter(|cluster| cluster.certificate_authority_data.is_none());
     let ca_bundle = ca_bundle.and_then(|cluster| cluster.certificate_authority.as_ref()).map(PathBuf::from);
     let origin = Origin {
@@ -161,12 +164,13 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<Clie
         cluster: format!("cluster {:?}", context.map(|context| context.cluster.as_str()).unwrap_or_default()),
         user: format!("user {:?}", context.and_then(|context| context.user.as_deref()).unwrap_or_default()),
     };
-    // kube reads the variables, too, and by other rules.
+    // kube also reads the environment's proxy variables, but by other rules.
     kubeconfig
         .clusters
         .iter_mut()
         .filter_map(|named| named.cluster.as_mut())
         .for_each(|cluster| cluster.proxy_url = None);
+    // Then let kube load the rest, and add the proxy.
     let mut client = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| failed(&error))?;
@@ -175,7 +179,7 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<Clie
         None => client = with_proxy_of_environment(client)?,
         Some(url) => client.proxy_url = url.parse().ok().filter(connect::is_proxy),
     }
-    // Addresses are logged, and one of them is a label of metrics.
+    // Finally, check the values. Addresses are logged, and one of them is a label of metrics.
     let wrong: Cow<'static, str> = if proxy_url.is_some() && client.proxy_url.is_none() {
         "has a proxy-url that is no address of a proxy, such as http://proxy.example.org:3128".into()
     } else if client.cluster_url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
@@ -191,7 +195,7 @@ async fn from_file(flag: &'static str, path: &Path, master: &str) -> Result<Clie
     Err(ClientConfigError::Kubeconfig { flag, path: path.to_owned(), reason: wrong.into_owned() })
 }
 
-/// The current context and its cluster.
+/// Returns the current context and its cluster.
 fn current(kubeconfig: &Kubeconfig) -> (Option<&Context>, Option<&Cluster>) {
     let named = |name: &String| kubeconfig.contexts.iter().find(|context| context.name == *name)?.context.as_ref();
     let context = kubeconfig.current_context.as_ref().and_then(named);
@@ -206,8 +210,8 @@ fn with_proxy_of_environment(mut client: kube::Config) -> Result<kube::Config, C
     Ok(client)
 }
 
-/// The proxy that the environment names for a destination, by the rules of Go's `http.ProxyFromEnvironment`: by the scheme
-/// of the destination, but for this host and what `NO_PROXY` lists.
+/// Returns the proxy from the environment for a destination, by the rules of Go's `http.ProxyFromEnvironment`: chosen
+/// by the destination's scheme, except for this host and for the entries of `NO_PROXY`.
 fn proxy_for(
     destination: &Uri,
     variable: impl Fn(&'static str) -> Option<String>,
@@ -232,8 +236,8 @@ fn proxy_for(
     }
 }
 
-/// Whether an entry of `NO_PROXY` excludes a host: `*`, a network, an address, or a domain with what is below it (behind a dot,
-/// what is below it alone), the last two with a port or for all.
+/// Returns whether an entry of `NO_PROXY` excludes a host. An entry is `*`, a network, an address, or a domain with its
+/// subdomains (only the subdomains if it begins with a dot). Addresses and domains may have a port.
 fn excludes(entry: &str, host: &str, port: u16) -> bool {
     if entry.is_empty() || entry == "*" {
         return entry == "*";
@@ -242,7 +246,7 @@ fn excludes(entry: &str, host: &str, port: u16) -> bool {
     if let Ok(network) = entry.parse::<IpNet>() {
         return address.is_some_and(|address| network.contains(&address));
     }
-    // An IPv6 address has colons of its own, and brackets where a port follows.
+    // An IPv6 address contains colons itself, and needs brackets before a port.
     let (name, of_port) = match entry.rsplit_once(':') {
         Some((name, of_port)) if !name.contains(':') || name.ends_with(']') => (name, Some(of_port)),
         _ => (entry, None),
@@ -262,14 +266,14 @@ fn excludes(entry: &str, host: &str, port: u16) -> bool {
     }
 }
 
-/// Whether the token, if there is one, can be sent. The client panics on one that cannot.
+/// Returns whether the token, if there is one, can be sent in a header. The client panics on a token that cannot.
 fn is_header(user: &kube::config::AuthInfo) -> bool {
-    // Only as JSON do they give it away.
+    // kube exposes the token only through serialization.
     let user = serde_json::to_value(user).unwrap_or_default();
     user["token"].as_str().is_none_or(|token| HeaderValue::from_str(token).is_ok())
 }
 
-/// What failed. A parser's own message may quote the file, and with it a token, so only the place is told.
+/// Returns what failed. A parser's own message may quote the file, including a token, so only the position is reported.
 fn describe(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(cause, _) => format!("cannot be read: {cause}"),
@@ -287,7 +291,7 @@ fn describe(error: &KubeconfigError) -> String {
     }
 }
 
-/// What is wrong with the value of `--master`, without a password that may be in it.
+/// What is wrong with the value of `--master`, without a password that it may contain.
 #[derive(Debug)]
 pub(super) struct MasterError {
     pub(super) shown: String,
@@ -300,7 +304,7 @@ impl From<MasterError> for ClientConfigError {
     }
 }
 
-/// The address of `--master`, if it is set. Without a scheme it gets `scheme`, as client-go does it.
+/// Returns the address of `--master`, if it is set. An address without scheme gets `scheme`, as in client-go.
 pub(super) fn master_uri(value: &str, scheme: &str) -> Result<Option<Uri>, MasterError> {
     if value.is_empty() {
         return Ok(None);

@@ -1,11 +1,11 @@
-//! Feature gates of the API client, which come from the environment: `KUBE_FEATURE_<Name>=true|false`, as for client-go.
+//! Feature gates of the API client, set by environment variables as in client-go: `KUBE_FEATURE_<Name>=true|false`.
 
 use super::Config;
 use crate::config::boolean::parse_bool;
 
 const PREFIX: &str = "KUBE_FEATURE_";
 const WATCH_LIST: &str = "WatchListClient";
-/// Gates of client-go 1.37 that mean nothing to this client, with their defaults.
+/// Gates of client-go 1.37 that have no effect on this client, with their defaults.
 const GATES_WITHOUT_EFFECT: [(&str, bool); 9] = [
     ("AtomicFIFO", true),
     ("ClientsAllowCARotation", true),
@@ -18,10 +18,10 @@ const GATES_WITHOUT_EFFECT: [(&str, bool); 9] = [
     ("UnlockWhileProcessingFIFO", true),
 ];
 
-/// How the client behaves where that can be chosen.
+/// Feature gates that change the behaviour of the API client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientFeatureGates {
-    /// `WatchListClient`: whether lists are streamed where the server does that. On by default since 1.35.
+    /// `WatchListClient`: whether lists are streamed if the server supports that. On by default since 1.35.
     pub watch_list: bool,
 }
 
@@ -32,8 +32,8 @@ impl Default for ClientFeatureGates {
 }
 
 impl Config {
-    /// Reads the gates from variables of the environment. What cannot be used changes nothing and gets a warning, as
-    /// client-go has it; other variables are other programs' business.
+    /// Reads the gates from environment variables. As in client-go, an invalid value changes nothing and adds a
+    /// warning. Other variables are ignored.
     pub fn read_client_gates(&mut self, variables: impl IntoIterator<Item = (String, String)>) {
         let mut variables: Vec<_> = variables
             .into_iter()

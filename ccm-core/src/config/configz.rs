@@ -1,5 +1,6 @@
-//! The configuration as `/configz` of a Go cloud-controller-manager spells it (`cloud-provider` v0.37, `config/v1alpha1`):
-//! Go's field names, except where the types of `component-base` have names of their own.
+//! The configuration as `/configz` of a Go cloud-controller-manager shows it (`cloud-provider` v0.37,
+//! `config/v1alpha1`): with Go's field names, except where the types of `component-base` define JSON names of their
+//! own.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use super::{Config, ControllerInfo, duration, leader_migration::LeaderMigration}
 const GROUP: &str = "cloudcontrollermanager.config.k8s.io";
 
 impl Config {
-    /// Returns the content of `/configz`. There are no secrets in it: files are named, not shown.
+    /// Returns the content of `/configz`. It contains no secrets: files are named, not shown.
     pub(crate) fn configz(&self, known: &[ControllerInfo]) -> Value {
         json!({GROUP: {
             "kind": "CloudControllerManagerConfiguration",
@@ -34,7 +35,7 @@ impl Config {
     fn generic_part(&self, known: &[ControllerInfo]) -> Value {
         let (election, client) = (&self.leader_election, &self.kube_client);
         json!({
-            // Both belong to a port without TLS that is long gone; upstream still shows them.
+            // Both belong to a port without TLS that was removed long ago; upstream still shows them.
             "Port": 0,
             "Address": "0.0.0.0",
             "MinResyncPeriod": duration::format(self.generic.min_resync_period),
@@ -90,12 +91,12 @@ fn path(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string()).unwrap_or_default()
 }
 
-/// Go writes a list that nobody set as null.
+/// Go encodes a list that was never set as null.
 fn list(values: &[String]) -> Value {
     if values.is_empty() { Value::Null } else { json!(values) }
 }
 
-/// Go writes a whole number without a fraction.
+/// Go encodes a whole number without a fraction.
 fn number(value: f32) -> Value {
     let whole = format!("{value}");
     whole.parse::<i64>().map_or_else(|_| json!(value), Value::from)

@@ -2,31 +2,31 @@
 
 use super::ConfigError;
 
-/// A controller as the command line knows it.
+/// A controller on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerInfo {
     /// Canonical name: lower-case letters and dashes, ending in `-controller`.
     pub name: &'static str,
-    /// Older names that mean the same.
+    /// Older names of the same controller.
     pub aliases: &'static [&'static str],
-    /// Name of its client, which is also that of its ServiceAccount.
+    /// Name of its API client, which is also the name of its ServiceAccount.
     pub client_name: &'static str,
-    /// Whether `*` selects it.
+    /// True if `*` selects it.
     pub enabled_by_default: bool,
 }
 
-/// Initialises nodes and keeps their addresses.
+/// Initialises nodes and updates their addresses.
 pub const CLOUD_NODE: &str = "cloud-node-controller";
-/// Taints nodes that are shut down and deletes those that are gone.
+/// Taints nodes that are shut down and deletes those whose instance no longer exists.
 pub const CLOUD_NODE_LIFECYCLE: &str = "cloud-node-lifecycle-controller";
-/// Load balancers for services.
+/// Manages load balancers for Services.
 pub const SERVICE_LB: &str = "service-lb-controller";
-/// Routes to pod networks.
+/// Manages routes to pod networks.
 pub const NODE_ROUTE: &str = "node-route-controller";
-/// Pod networks for nodes. Off unless named.
+/// Allocates pod networks to nodes. Off unless named.
 pub const NODE_IPAM: &str = "node-ipam-controller";
 
-/// The controllers every cloud-controller-manager has.
+/// Returns the controllers that every cloud-controller-manager has.
 pub fn standard() -> Vec<ControllerInfo> {
     let info = |name, aliases, client_name| ControllerInfo { name, aliases, client_name, enabled_by_default: true };
     vec![
@@ -38,8 +38,8 @@ pub fn standard() -> Vec<ControllerInfo> {
     ]
 }
 
-/// The node-IPAM controller, which `*` does not select: manifests carry `--allocate-node-cidrs=true` for other reasons
-/// while kube-controller-manager allocates, and two allocators corrupt pod CIDRs.
+/// The node-IPAM controller. `*` does not select it: manifests set `--allocate-node-cidrs=true` for other reasons while
+/// kube-controller-manager allocates, and two allocators corrupt pod CIDRs.
 fn node_ipam() -> ControllerInfo {
     ControllerInfo {
         name: NODE_IPAM,
@@ -49,7 +49,7 @@ fn node_ipam() -> ControllerInfo {
     }
 }
 
-/// Which controllers run: the entries of `--controllers` with their aliases resolved.
+/// Selection of controllers: the entries of `--controllers` with their aliases resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControllerSelection {
     entries: Vec<String>,
@@ -57,7 +57,7 @@ pub struct ControllerSelection {
 }
 
 impl ControllerSelection {
-    /// Resolves aliases in `entries`, also behind a `-`, and decides for each known controller.
+    /// Resolves aliases in `entries`, also after a `-`, and decides for each known controller whether it runs.
     ///
     /// # Errors
     ///
@@ -85,17 +85,17 @@ impl ControllerSelection {
         Ok(Self { entries, enabled })
     }
 
-    /// Whether the controller with this canonical name runs.
+    /// Returns whether the controller with this canonical name runs.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.enabled.contains(&name)
     }
 
-    /// Canonical names of the controllers that run.
+    /// Returns the canonical names of the controllers that run.
     pub fn enabled(&self) -> &[&'static str] {
         &self.enabled
     }
 
-    /// The entries of the flag, with canonical names.
+    /// Returns the entries of the flag, with canonical names.
     pub fn entries(&self) -> &[String] {
         &self.entries
     }
@@ -110,7 +110,7 @@ fn resolve(entry: &str, known: &[ControllerInfo]) -> String {
     format!("{minus}{canonical}")
 }
 
-/// The first entry that names the thing decides; if none does, `*` selects what is on by default.
+/// The first entry that names the controller decides; if none does, `*` selects it if it is enabled by default.
 pub(super) fn is_enabled(entries: &[String], name: &str, enabled_by_default: bool) -> bool {
     for entry in entries {
         if entry == name {

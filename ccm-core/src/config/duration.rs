@@ -1,7 +1,7 @@
 //! Durations in Go's notation (`1h2m3.5s`), which every duration flag uses.
 //!
-//! kube's own parser is not used for flags: it panics on values past its range and on signs inside the text
-//! (`5s-3s`), and takes an empty string for zero. Flags come from people, so each of these must be an error.
+//! kube's own parser is not used for flags: it panics on values out of its range and on signs inside the text
+//! (`5s-3s`), and accepts an empty string as zero. All of these must be errors in flags, which are written by people.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use std::time::Duration;
 ///
 /// # Errors
 ///
-/// A sentence for the user when the text is no Go duration, does not fit Go's range (about 292 years), or is negative:
-/// no flag of a cloud-controller-manager has a use for a negative time.
+/// A message for the user when the text is not a Go duration, does not fit Go's range (about 292 years), or is
+/// negative: no flag of a cloud-controller-manager accepts a negative duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let unsigned = text.strip_prefix('+').or_else(|| text.strip_prefix('-')).unwrap_or(text);
     let duration = parse_unsigned(unsigned).ok_or_else(|| format!("time: invalid duration {text:?}"))?;
@@ -37,7 +37,7 @@ fn parse_unsigned(text: &str) -> Option<Duration> {
         total = total.checked_add(nanoseconds(number, unit)?)?;
         rest = after;
     }
-    // Go counts in a signed 64-bit number of nanoseconds.
+    // Go represents durations as signed 64-bit nanoseconds.
     let total = u64::try_from(total).ok().filter(|nanos| i64::try_from(*nanos).is_ok())?;
     Some(Duration::from_nanos(total))
 }
@@ -57,7 +57,7 @@ fn nanoseconds(number: &str, unit: &str) -> Option<u128> {
         return None;
     }
     let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Eighteen digits are more than a nanosecond can show in any unit; Go drops the surplus as well.
+    // Eighteen digits exceed the resolution of a nanosecond in any unit; Go drops further digits, too.
     let fraction = fraction.get(..18).unwrap_or(fraction);
     let fraction_nanos = if fraction.is_empty() {
         0
@@ -68,7 +68,7 @@ fn nanoseconds(number: &str, unit: &str) -> Option<u128> {
     whole.checked_mul(scale)?.checked_add(fraction_nanos)
 }
 
-/// Writes a duration as Go does: `10s`, `5m0s`, `12h0m0s`, `1.5s`, `500ms`.
+/// Formats a duration as Go does: `10s`, `5m0s`, `12h0m0s`, `1.5s`, `500ms`.
 pub(crate) fn format(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     if nanos == 0 {

@@ -1,14 +1,14 @@
-//! What can be wrong with a command line.
+//! Errors of a command line.
 
 use std::fmt::{self, Write as _};
 
 use thiserror::Error;
 
-/// One mistake on the command line.
+/// One error on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is no such flag.
+    /// The flag does not exist.
     #[error("unknown flag: {flag}")]
     UnknownFlag {
         /// As typed, without its value.
@@ -22,7 +22,7 @@ pub enum ConfigError {
         /// The whole argument.
         argument: String,
     },
-    /// The last argument is a flag that wants a value.
+    /// The last argument is a flag that needs a value.
     #[error("flag needs an argument: {flag}")]
     MissingValue {
         /// The flag.
@@ -37,7 +37,7 @@ pub enum ConfigError {
     /// An argument that is not UTF-8.
     #[error("argument is not valid UTF-8: {argument:?}")]
     NotUnicode {
-        /// What of it can be shown.
+        /// The part of it that can be shown.
         argument: String,
     },
     /// Arguments that belong to no flag.
@@ -48,7 +48,7 @@ pub enum ConfigError {
         /// The arguments.
         arguments: Vec<String>,
     },
-    /// The text is no value of the flag's type.
+    /// The text is not a value of the flag's type.
     #[error("invalid argument {value:?} for \"--{flag}\" flag: {reason}")]
     InvalidValue {
         /// The flag, without dashes.
@@ -58,12 +58,12 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The value is of the right type but cannot be used, alone or together with others.
+    /// The value has the right type but cannot be used, alone or together with other values.
     #[error("--{flag}={value}: {reason}")]
     Rejected {
         /// The flag, without dashes.
         flag: &'static str,
-        /// The value in force.
+        /// The effective value.
         value: String,
         /// What is wrong with it.
         reason: String,
@@ -71,52 +71,52 @@ pub enum ConfigError {
     /// No cloud provider was named.
     #[error("--cloud-provider cannot be empty")]
     NoCloudProvider,
-    /// A cloud provider that this program does not have.
+    /// The cloud provider does not exist in this program.
     #[error("--cloud-provider: unknown cloud provider {name:?} (known: {})", known.join(", "))]
     UnknownCloudProvider {
         /// As typed.
         name: String,
-        /// Those it has.
+        /// The providers of this program.
         known: Vec<&'static str>,
     },
-    /// A controller that does not exist.
+    /// The controller does not exist.
     #[error("--controllers: {name:?} is not in the list of known controllers (known: {})", known.join(", "))]
     UnknownController {
-        /// As typed, without the dash in front.
+        /// As typed, without a leading dash.
         name: String,
-        /// Those there are.
+        /// The existing controllers.
         known: Vec<&'static str>,
     },
-    /// A feature gate that does not exist, or may not be set this way.
+    /// The feature gate does not exist, or must not be set to this value.
     #[error("--feature-gates={name}={value}: {reason}")]
     FeatureGate {
         /// The gate.
         name: String,
-        /// The value wanted.
+        /// The requested value.
         value: bool,
         /// What is wrong with it.
         reason: String,
     },
 }
 
-/// Every mistake on a command line, in the order of the arguments first and of the checks afterwards.
+/// All errors on a command line: syntax errors in the order of the arguments, or errors of the checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// `Err` with all of `errors`, unless there are none.
+    /// Returns `Err` with all of `errors`, unless there are none.
     pub(super) fn check(errors: Vec<ConfigError>) -> Result<(), Self> {
         if errors.is_empty() { Ok(()) } else { Err(Self(errors)) }
     }
 
-    /// The mistakes, one or more.
+    /// Returns the errors, one or more.
     pub fn errors(&self) -> &[ConfigError] {
         &self.0
     }
 }
 
 impl fmt::Display for ConfigErrors {
-    /// One mistake a line; line breaks and other control characters in what was typed are escaped.
+    /// Writes one error per line. Line breaks and other control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.0.iter().enumerate() {
             if index > 0 {

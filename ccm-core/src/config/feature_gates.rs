@@ -1,19 +1,19 @@
-//! Feature gates: those of a Go cloud-controller-manager at 1.37, so that a manifest that sets one still works.
+//! Feature gates: those of a Go cloud-controller-manager 1.37, so that a manifest that sets one still works.
 
 use std::collections::BTreeMap;
 
 use super::ConfigError;
 
-/// How far a feature has come.
+/// Maturity of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeatureStage {
-    /// May change or go; off unless asked for.
+    /// May change or be removed; off by default.
     Alpha,
     /// Complete.
     Beta,
-    /// Here to stay.
+    /// Permanent.
     GeneralAvailability,
-    /// About to go.
+    /// To be removed.
     Deprecated,
 }
 
@@ -22,23 +22,23 @@ pub enum FeatureStage {
 pub struct FeatureGate {
     /// Name, as in `--feature-gates`.
     pub name: &'static str,
-    /// How far it has come.
+    /// Maturity of the feature.
     pub stage: FeatureStage,
-    /// Whether it is on when nobody says anything.
+    /// Value when the gate is not set.
     pub default: bool,
-    /// Whether it may only be set to its default.
+    /// True if it can only be set to its default.
     pub locked: bool,
-    /// Whether setting it changes anything in this framework. The others are known because the Go program links the
-    /// API server's library, which registers them.
+    /// True if the gate changes anything in this framework. The others are known because the Go program links the API
+    /// server's library, which registers them.
     pub has_effect: bool,
 }
 
-/// Routes follow node changes instead of a timer.
+/// Routes are reconciled after node changes instead of by a timer.
 pub const WATCH_BASED_ROUTES: &str = "CloudControllerManagerWatchBasedRoutesReconciliation";
-/// Additional labels of the cloud are refreshed with the addresses of a node. Proposed upstream for 1.38
+/// Additional labels from the cloud are updated together with the addresses of a node. Proposed upstream for 1.38
 /// (kubernetes/kubernetes#141616).
 pub const ADDITIONAL_LABELS_RECONCILIATION: &str = "CloudNodeAdditionalLabelsReconciliation";
-/// Logging flags of alpha quality may be set.
+/// Allows logging flags of alpha quality.
 pub const LOGGING_ALPHA_OPTIONS: &str = "LoggingAlphaOptions";
 
 const ALL_ALPHA: &str = "AllAlpha";
@@ -68,7 +68,7 @@ impl FeatureGate {
     }
 }
 
-/// Every gate, sorted by name within its kind. To build what a gate asks for, add `.with_effect()`.
+/// All gates, sorted by name within their group. After implementing a gate, add `.with_effect()`.
 pub static GATES: &[FeatureGate] = &[
     // The cloud-controller-manager's own.
     alpha(WATCH_BASED_ROUTES).with_effect(),
@@ -126,19 +126,19 @@ pub static GATES: &[FeatureGate] = &[
     gate("SeparateCacheWatchRPC", FeatureStage::Deprecated, false).locked(),
 ];
 
-/// Which gates are open.
+/// Values of the feature gates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeatureGates {
     set: BTreeMap<&'static str, bool>,
 }
 
 impl FeatureGates {
-    /// Applies what `--feature-gates` says to the defaults. `AllAlpha` and `AllBeta` set each gate of their stage that
-    /// is not set by name.
+    /// Applies `--feature-gates` to the defaults. `AllAlpha` and `AllBeta` set each gate of their stage that is not set
+    /// by name.
     ///
     /// # Errors
     ///
-    /// One for each gate that does not exist, and for each locked one that would leave its default.
+    /// One for each gate that does not exist, and one for each locked gate that would differ from its default.
     pub(super) fn new(wanted: &BTreeMap<String, bool>) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut set = BTreeMap::new();
@@ -165,15 +165,15 @@ impl FeatureGates {
         if errors.is_empty() { Ok(Self { set }) } else { Err(errors) }
     }
 
-    /// Whether a gate is open; one that does not exist is not.
+    /// Returns whether a gate is on; a gate that does not exist is off.
     pub fn is_enabled(&self, name: &str) -> bool {
         let default = || GATES.iter().any(|gate| gate.name == name && gate.default);
         self.set.get(name).copied().unwrap_or_else(default)
     }
 }
 
-/// Lists the gates that can be set, as upstream does: name, values, stage and default. Those of the API server's library,
-/// which change nothing here, are told as such.
+/// Lists the gates that can be set, as upstream does: name, values, stage and default. Gates of the API server's
+/// library, which have no effect here, are marked as such.
 pub(super) fn options() -> impl Iterator<Item = String> {
     let open = |gate: &&FeatureGate| matches!(gate.stage, FeatureStage::Alpha | FeatureStage::Beta) && !gate.locked;
     let mut gates: Vec<&FeatureGate> = GATES.iter().filter(open).collect();
@@ -185,7 +185,7 @@ pub(super) fn options() -> impl Iterator<Item = String> {
     })
 }
 
-/// Warnings about gates that were set to other than their default and change nothing here.
+/// Returns warnings about gates that differ from their default and have no effect here.
 pub(super) fn warnings(wanted: &BTreeMap<String, bool>) -> Vec<String> {
     let idle = |name: &str, value: bool| {
         GATES.iter().any(|gate| gate.name == name && gate.default != value && !gate.has_effect)

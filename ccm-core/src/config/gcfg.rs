@@ -1,37 +1,38 @@
-//! The dialect of INI that `cloud.conf` is written in: that of Go's gcfg, which is git's with a few differences.
+//! Parser for the INI dialect of `cloud.conf`: that of Go's gcfg, which is git's with a few differences.
 //!
-//! Sections may have a sub-section in quotes; a line is `name = value` or a name alone. Values may be quoted in part, with
-//! the escapes `\\`, `\"`, `\n` and `\t`; unquoted, a backslash stands before a quote or at the end of a line that goes on in
-//! the next. `;` and `#` begin a comment unless quoted. What the names mean is decided elsewhere.
+//! A section may have a sub-section in quotes. A line is `name = value`, or a name alone. Parts of a value may be
+//! quoted, with the escapes `\\`, `\"`, `\n` and `\t`. Outside quotes, a backslash is allowed before a quote, or at the
+//! end of a line that continues on the next one. `;` and `#` start a comment unless quoted. The meaning of the names is
+//! decided elsewhere.
 
 use std::fmt;
 
-/// A text, as sections in the order of the file.
+/// A parsed file: its sections in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// Headers with what stands below them. The same section may come several times.
+    /// Sections with their entries. The same section may occur several times.
     pub sections: Vec<Section>,
-    /// What is no line of the dialect.
+    /// Syntax errors.
     pub issues: Vec<ConfigIssue>,
 }
 
-/// A header and the lines below it.
+/// A section header and the entries below it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Section {
     /// Line of the header, from 1.
     pub line: usize,
     /// Name as written.
     pub name: String,
-    /// Sub-section, which has case.
+    /// Sub-section, which is case-sensitive.
     pub sub: Option<String>,
-    /// Lines below.
+    /// Entries of the section.
     pub entries: Vec<ConfigEntry>,
 }
 
-/// A line of a section.
+/// An entry of a section.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConfigEntry {
-    /// Line where it begins, from 1.
+    /// Line where it starts, from 1.
     pub line: usize,
     /// Name as written.
     pub key: String,
@@ -39,12 +40,12 @@ pub struct ConfigEntry {
     pub value: Option<String>,
 }
 
-/// Reads a text. After a mistake it goes on with the next line.
+/// Parses a text. After a syntax error it continues with the next line.
 pub fn parse(text: &str) -> Document {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut scanner = Scanner { rest: text.chars().peekable(), line: 1 };
     let mut document = Document::default();
-    // Whether the latest header is one; what stands below a broken one belongs nowhere.
+    // Whether the latest header is valid; entries below an invalid header are ignored.
     let mut below = SectionBody::Nothing;
     loop {
         scanner.skip_blanks();
@@ -78,24 +79,24 @@ pub fn parse(text: &str) -> Document {
     }
 }
 
-/// One mistake in a configuration file. `Display` names line, section and key, as far as there are any.
+/// One error in a configuration file. `Display` shows line, section and key, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigIssue {
-    /// Line, from 1; 0 where no line is to blame.
+    /// Line, from 1; 0 if the error belongs to no line.
     pub line: usize,
-    /// Section and key, such as `[Global] Zone`; empty for a mistake of syntax.
+    /// Section and key, such as `[Global] Zone`; empty for a syntax error.
     pub location: Box<str>,
     /// What is wrong.
     pub message: Box<str>,
 }
 
 impl ConfigIssue {
-    /// Makes a mistake of syntax.
+    /// Makes a syntax error.
     pub fn syntax(line: usize, message: impl Into<Box<str>>) -> Self {
         Self { line, location: "".into(), message: message.into() }
     }
 
-    /// Makes a mistake of a section or a key.
+    /// Makes an error about a section or a key.
     pub fn at(line: usize, place: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
         Self { line, location: place.into(), message: message.into() }
     }
@@ -136,7 +137,7 @@ impl Scanner<'_> {
         while self.rest.next_if(|c| matches!(c, ' ' | '\t' | '\r')).is_some() {}
     }
 
-    /// Goes to the beginning of the next line.
+    /// Skips to the beginning of the next line.
     fn skip_line(&mut self) {
         while self.next().is_some_and(|c| c != '\n') {}
     }
@@ -154,7 +155,7 @@ impl Scanner<'_> {
         name
     }
 
-    /// Reads `[name]` or `[name "sub"]`, the whole line.
+    /// Parses `[name]` or `[name "sub"]`, the whole line.
     fn header(&mut self) -> Result<(String, Option<String>), String> {
         self.next();
         self.skip_blanks();
@@ -194,7 +195,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads `name` or `name = value`, up to the end of the line or a comment.
+    /// Parses `name` or `name = value`, up to the end of the line or a comment.
     fn entry(&mut self) -> Result<(String, Option<String>), String> {
         let name = self.name();
         if self.at_end_of_line() {
@@ -210,7 +211,7 @@ impl Scanner<'_> {
 
     fn value(&mut self) -> Result<String, &'static str> {
         let mut value = String::new();
-        // How much of it stays: blanks at the end do not, unless quoted.
+        // Length of the value without trailing blanks; quoted blanks are kept.
         let mut kept = 0;
         let mut quoted = false;
         loop {
@@ -220,7 +221,7 @@ impl Scanner<'_> {
                 '"' => quoted = !quoted,
                 '\\' if quoted => value.push(self.escaped()?),
                 '\\' => value.extend(self.after_backslash()?),
-                // The end of the line on Windows.
+                // Part of a Windows line ending.
                 '\r' => continue,
                 '\0' => return Err("illegal character NUL"),
                 c => value.push(c),
@@ -242,7 +243,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Outside quotes: a quote, or a line that goes on.
+    /// Parses what follows a backslash outside quotes: a quote, or a line break that continues the line.
     fn after_backslash(&mut self) -> Result<Option<char>, &'static str> {
         self.rest.next_if_eq(&'\r');
         match self.rest.peek() {

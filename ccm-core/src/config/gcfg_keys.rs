@@ -1,5 +1,6 @@
-//! Tables of keys of a configuration file in the dialect of [`gcfg`](super::gcfg): parsing, a reference page and a log of
-//! effective settings can be made from one table, written with [`config_keys!`](crate::config_keys).
+//! Tables of the keys of a configuration file in the dialect of [`gcfg`](super::gcfg). Parsing, a reference page and a
+//! log of the effective settings are all made from one table, which is written with
+//! [`config_keys!`](crate::config_keys).
 //!
 //! ```
 //! use ccm_core::config::gcfg_keys::ConfigValue;
@@ -21,33 +22,33 @@
 
 use std::time::Duration;
 
-/// The value of a key as written, of the right type, and where it stands.
+/// Parsed value of a key, and its position.
 #[derive(Clone, Debug)]
 pub struct ConfigValue<T> {
     /// Name of the key.
     pub key: &'static str,
-    /// Line; `None` when the key is not there.
+    /// Line; `None` if the key is not set.
     pub line: Option<usize>,
-    /// The value; the type's own default when the key is not there.
+    /// The value; the type's own default if the key is not set.
     pub value: T,
 }
 
-/// A type of values.
+/// A type of configuration values.
 pub trait ConfigType: Default {
-    /// Name for people.
+    /// Name of the type for documentation and error messages.
     const NAME: &str;
 
-    /// Takes a value; `None` is a key without `=`.
+    /// Sets the value from text; `None` is a key without `=`.
     ///
     /// # Errors
     /// What is wrong with it.
     fn set(&mut self, value: Option<&str>) -> Result<(), String>;
 }
 
-/// Takes the value of a key that needs one.
+/// Returns the value of a key that requires one.
 ///
 /// # Errors
-/// There is none.
+/// The key has no value.
 pub fn required(value: Option<&str>) -> Result<&str, String> {
     value.ok_or_else(|| "needs a value".to_owned())
 }
@@ -71,7 +72,7 @@ impl ConfigType for Vec<String> {
     fn set(&mut self, value: Option<&str>) -> Result<(), String> {
         match value {
             Some(value) => self.push(value.to_owned()),
-            // As in gcfg: forgets what the list had.
+            // As in gcfg: removes all previous values of the list.
             None => self.clear(),
         }
         Ok(())
@@ -95,7 +96,7 @@ impl ConfigType for bool {
     }
 }
 
-/// A switch that may be left alone.
+/// An optional switch.
 impl ConfigType for Option<bool> {
     const NAME: &str = "bool";
 
@@ -104,7 +105,7 @@ impl ConfigType for Option<bool> {
     }
 }
 
-/// Reads a number: decimal, or hexadecimal after `0x`.
+/// Parses a number: decimal, or hexadecimal after `0x`.
 fn integer<K: ConfigType, N: TryFrom<i64>>(value: Option<&str>) -> Result<N, String> {
     let value = required(value)?.trim();
     let (sign, digits) = match value.strip_prefix('-') {
@@ -113,7 +114,7 @@ fn integer<K: ConfigType, N: TryFrom<i64>>(value: Option<&str>) -> Result<N, Str
     };
     let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
     let (digits, radix) = hex.map_or((digits, 10), |digits| (digits, 16));
-    // The number parser would take a second sign.
+    // The number parser would accept a second sign.
     let signed = digits.starts_with(['+', '-']);
     let number = i64::from_str_radix(&format!("{sign}{digits}"), radix).ok().filter(|_| !signed);
     number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| parse_error::<K>(value, ""))
@@ -129,7 +130,7 @@ impl ConfigType for i32 {
     }
 }
 
-/// A number that may be left alone: decimal, or hexadecimal after `0x`.
+/// An optional number: decimal, or hexadecimal after `0x`.
 impl ConfigType for Option<i64> {
     const NAME: &str = "integer";
 
@@ -139,7 +140,7 @@ impl ConfigType for Option<i64> {
     }
 }
 
-/// A duration of Go that may be left alone: a number with a unit, more than 0.
+/// An optional Go duration: a number with a unit, more than 0.
 impl ConfigType for Option<Duration> {
     const NAME: &str = "duration";
 
@@ -150,7 +151,7 @@ impl ConfigType for Option<Duration> {
     }
 }
 
-/// A rate that may be left alone.
+/// An optional rate.
 impl ConfigType for Option<f64> {
     const NAME: &str = "number";
 
@@ -165,7 +166,7 @@ impl ConfigType for Option<f64> {
     }
 }
 
-/// How many at once, between 1 and 10,000; may be left alone.
+/// An optional number of concurrent operations, between 1 and 10,000.
 impl ConfigType for Option<u32> {
     const NAME: &str = "count";
 
@@ -180,24 +181,24 @@ impl ConfigType for Option<u32> {
     }
 }
 
-/// A key as the documentation knows it.
+/// Description of a key.
 pub struct ConfigKey<T> {
     /// Name; case does not matter.
     pub name: &'static str,
     /// Type of the value.
     pub kind: &'static str,
-    /// Default, as it would be written.
+    /// Default, as written in the file.
     pub default: &'static str,
-    /// Whether upstream has it too.
+    /// True if upstream has the key too.
     pub upstream: bool,
-    /// What it means, in Markdown.
+    /// Meaning of the key, in Markdown.
     pub meaning: &'static str,
-    /// Puts a value from a line where it belongs.
+    /// Sets the field of the key from the value and its line.
     pub set: fn(&mut T, usize, Option<&str>) -> Result<(), String>,
 }
 
 impl<T> ConfigKey<T> {
-    /// Puts a value from a line where it belongs. A bad one counts as not there.
+    /// Sets the field of the key from the value and its line. After an error the line is set nevertheless.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -213,7 +214,7 @@ impl<T> std::fmt::Debug for ConfigKey<T> {
 }
 
 /// Makes the struct of a section and its table, `KEYS`, from lines of: `upstream` or `ours`, field, type
-/// ([`Kind`](crate::config::gcfg_keys::Kind)), name, default as written, meaning in Markdown.
+/// ([`ConfigType`](crate::config::gcfg_keys::ConfigType)), name, default as written, meaning in Markdown.
 #[macro_export]
 macro_rules! config_keys {
     ($(#[$doc:meta])* $raw:ident { $($from:ident $field:ident: $kind:ty = $name:literal $default:literal $meaning:literal)* }) => {
@@ -232,7 +233,7 @@ macro_rules! config_keys {
         }
 
         impl $raw {
-            /// The table.
+            /// The table of all keys.
             pub(crate) const KEYS: &[$crate::config::gcfg_keys::ConfigKey<Self>] = &[$($crate::config::gcfg_keys::ConfigKey {
                 name: $name,
                 kind: <$kind as $crate::config::gcfg_keys::ConfigType>::NAME,

@@ -1,4 +1,4 @@
-//! Texts made from the table of flags: help, version, the reference page.
+//! Texts that are made from the table of flags: help, version, the reference page.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use super::Product;
 use super::feature_gates;
 use super::flags::{self, Flag, FlagSupport, Group};
 
-/// Columns after which help texts break.
+/// Line width of help texts.
 const WIDTH: usize = 110;
 const INDENT: &str = "                ";
 
-/// The text of `--help`, by upstream's groups.
+/// Returns the text of `--help`, in upstream's groups.
 pub(super) fn help(product: &Product) -> String {
     let mut text = format!(
         "{} runs the controllers that join a Kubernetes cluster to its cloud.\n\nUsage:\n  {} [flags]\n",
@@ -57,7 +57,7 @@ fn help_entry(text: &mut String, flag: &Flag) {
     }
 }
 
-/// What to know about a flag that does not do its work, or soon will not.
+/// Returns a note for a flag that has no effect or is deprecated.
 fn support_note(flag: &Flag) -> Option<String> {
     let support = match flag.support {
         FlagSupport::Supported => None,
@@ -91,12 +91,12 @@ fn wrap(text: &mut String, words: &str) {
     text.push('\n');
 }
 
-/// The text of `--version`.
+/// Returns the text of `--version`.
 pub(super) fn version(product: &Product) -> String {
     format!("{} {}\n", product.binary, product.version)
 }
 
-/// The text of `--version=raw`.
+/// Returns the text of `--version=raw`.
 pub(super) fn raw_version(product: &Product) -> String {
     format!(
         "{} {}\ncommit: {}\nplatform: {}/{}\n",
@@ -108,7 +108,7 @@ pub(super) fn raw_version(product: &Product) -> String {
     )
 }
 
-/// The reference page, in Markdown.
+/// Returns the reference page, in Markdown.
 #[cfg(test)]
 pub(super) fn reference(product: &Product) -> String {
     let mut page = String::from(

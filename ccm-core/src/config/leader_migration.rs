@@ -1,9 +1,10 @@
 //! Leader migration (KEP-2436): which controllers run under which lock while they move from one controller manager to
 //! another.
 //!
-//! The file of `--leader-migration-config` is that of Go's controller managers, and one file may serve all of them. Names
-//! of controllers are compared by what they mean: the built-in list of Go's framework says `service-controller` and
-//! `route-controller`, which its own cloud-controller-manager calls otherwise and so does not protect.
+//! The file of `--leader-migration-config` is that of Go's controller managers, and one file may serve all of them.
+//! Controller names are compared after aliases are resolved: the built-in list of Go's framework uses the names
+//! `service-controller` and `route-controller`, which its own cloud-controller-manager does not use, and which it
+//! therefore does not protect.
 
 use std::path::Path;
 
@@ -18,23 +19,24 @@ use crate::k8s::well_known as wk;
 
 const GROUP: &str = "controllermanager.config.k8s.io";
 const KIND: &str = "LeaderMigrationConfiguration";
-/// The only resource that a lock can be.
+/// The only supported resource of a lock.
 const LOCK: &str = "leases";
-/// Component that stands for every controller manager.
+/// Component that means any controller manager.
 const ANY: &str = "*";
-/// Name of the built-in list's Lease, and the controllers in it: those that were in kube-controller-manager.
+/// Name of the built-in list's Lease, and the controllers in that list: those that used to run in
+/// kube-controller-manager.
 const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
 const DEFAULT_CONTROLLERS: [&str; 3] = ["route-controller", "service-controller", "cloud-node-lifecycle-controller"];
-/// What kube-controller-manager calls controllers that have another name here.
+/// kube-controller-manager's names of controllers that have another name here.
 const KUBE_CONTROLLER_MANAGER_NAMES: [(&str, &str); 2] =
     [("service-controller", controllers::SERVICE_LB), ("route-controller", controllers::NODE_ROUTE)];
 
 /// The lock under which a controller runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerLock {
-    /// The one that every controller needs without migration.
+    /// The main Lease, which every controller needs without migration.
     Main,
-    /// The one that the participants of the migration share; needed beside the main one.
+    /// The Lease that the participants of the migration share; needed in addition to the main one.
     Migration,
     /// It runs in another controller manager.
     OtherManager,
@@ -43,9 +45,9 @@ pub enum ControllerLock {
 /// A migration that this process takes part in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderMigration {
-    /// Name of the Lease that the participants share, in the namespace of the main one.
+    /// Name of the Lease that the participants share, in the namespace of the main Lease.
     pub leader_name: String,
-    /// Controllers by the names of the file, and the components that run them.
+    /// Controllers by their names in the file, and the components that run them.
     leaders: Vec<Leader>,
 }
 
@@ -56,7 +58,7 @@ struct Leader {
 }
 
 impl Default for LeaderMigration {
-    /// The list of Go's framework.
+    /// The built-in list of Go's framework.
     fn default() -> Self {
         let leader = |name: &str| Leader { name: name.to_owned(), component: ANY.to_owned() };
         Self { leader_name: DEFAULT_LEADER_NAME.to_owned(), leaders: DEFAULT_CONTROLLERS.map(leader).to_vec() }
@@ -64,15 +66,16 @@ impl Default for LeaderMigration {
 }
 
 impl LeaderMigration {
-    /// Reads what the flags say; `None` without migration, and without leader election, which it is a part of.
+    /// Loads the migration that the flags configure; `None` without migration, and without leader election, which it
+    /// requires.
     ///
     /// # Errors
-    /// Names the file, and each field that is wrong.
+    /// Names the file, and each invalid field.
     pub fn load(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, FileError> {
         if config.leader_election.enabled { Self::read(config, known) } else { Ok(None) }
     }
 
-    /// Reads what the flags of the migration say, whatever they say about leader election.
+    /// Loads the migration that the flags configure, whether leader election is enabled or not.
     fn read(config: &Config, known: &[ControllerInfo]) -> Result<Option<Self>, FileError> {
         if !config.leader_migration.enabled {
             return Ok(None);
@@ -95,8 +98,8 @@ impl LeaderMigration {
         yaml_file::decode::<ConfigFile>(text)?.check(known)
     }
 
-    /// Returns what `/configz` shows, as of version `v1alpha1`. All is empty without migration; also when the file cannot be
-    /// used, for then the process does not get to work.
+    /// Returns what `/configz` shows, in version `v1alpha1`. All fields are empty without migration, and also if the
+    /// file cannot be used, because the process does not start its controllers then.
     pub(super) fn configz(config: &Config, known: &[ControllerInfo]) -> Value {
         let Ok(Some(migration)) = Self::read(config, known) else {
             return json!({"leaderName": "", "resourceLock": "", "controllerLeaders": null});
@@ -123,7 +126,8 @@ impl LeaderMigration {
         }
     }
 
-    /// Returns names for this manager or for any that are none of its controllers'. They may be another manager's.
+    /// Returns names, for this manager or for any manager, that match none of its controllers. They may be another
+    /// manager's controllers.
     pub fn unknown<'a>(&'a self, known: &'a [ControllerInfo]) -> impl Iterator<Item = &'a str> {
         let ours = |leader: &&Leader| leader.component == ANY || leader.component == wk::COMPONENT_MANAGER;
         let names = self.leaders.iter().filter(ours).map(|leader| leader.name.as_str());
@@ -131,13 +135,13 @@ impl LeaderMigration {
     }
 }
 
-/// Returns the canonical name of a controller that the file calls `name`.
+/// Returns the canonical name of the controller `name` in the file.
 fn canonical_name<'a>(name: &'a str, known: &[ControllerInfo]) -> &'a str {
     let old = KUBE_CONTROLLER_MANAGER_NAMES.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
     old.or_else(|| known.iter().find(|info| info.aliases.contains(&name)).map(|info| info.name)).unwrap_or(name)
 }
 
-/// The file. Which fields there are depends on the version, so that all are read and judged afterwards.
+/// The file. Its fields depend on the version, so all of them are read and checked afterwards.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ConfigFile {
@@ -162,6 +166,7 @@ struct LeaderEntry {
 
 impl ConfigFile {
     fn check(self, known: &[ControllerInfo]) -> Result<LeaderMigration, Vec<String>> {
+        // First, check the header.
         let mut problems = Vec::new();
         let version = self.api_version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
         if !matches!(version, Some("v1" | "v1beta1" | "v1alpha1")) {
@@ -179,6 +184,7 @@ impl ConfigFile {
             (Some(lock), _) if lock == LOCK => {}
             (Some(lock), _) => problems.push(format!("resourceLock: {lock:?} is not supported, only \"leases\" is")),
         }
+        // Then check each controller, also for a contradiction with an earlier entry.
         let entries = self.controller_leaders.unwrap_or_default();
         for (index, entry) in entries.iter().enumerate() {
             for (field, value) in [("name", &entry.name), ("component", &entry.component)] {
@@ -204,7 +210,7 @@ impl ConfigFile {
     }
 }
 
-/// Returns whether a file was given that nothing reads.
+/// Returns a warning if flags of the migration are set that have no effect.
 pub(super) fn ignored_file_flag(config: &Config) -> Option<&'static str> {
     let migration = &config.leader_migration;
     let file: Option<&Path> = migration.config_file.as_deref();

@@ -1,8 +1,8 @@
-//! What `--logging-format`, `-v` and `--vmodule` say.
+//! Configuration of `--logging-format`, `-v` and `--vmodule`.
 
 use std::time::Duration;
 
-/// How to log.
+/// Logging configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoggingConfig {
     /// Lines for people, or JSON objects.
@@ -11,11 +11,11 @@ pub struct LoggingConfig {
     pub verbosity: u32,
     /// `--vmodule`, in the order given.
     pub modules: Vec<ModuleVerbosity>,
-    /// Kept because manifests set it; nothing is buffered.
+    /// Accepted because manifests set it; nothing is buffered.
     pub flush_frequency: Duration,
-    /// Options of the text format, kept without effect.
+    /// Options of the text format, accepted without effect.
     pub text: StreamOptions,
-    /// Options of the JSON format, kept without effect.
+    /// Options of the JSON format, accepted without effect.
     pub json: StreamOptions,
 }
 
@@ -29,12 +29,12 @@ pub enum Format {
     Json,
 }
 
-/// How a format spreads over output streams. All go to one here, so these are only kept.
+/// How a format uses output streams. All logs go to one stream here, so these options are only accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamOptions {
-    /// Whether errors go to another stream than the rest.
+    /// Whether errors go to a stream of their own.
     pub split_stream: bool,
-    /// Size of the buffer of the rest, as typed (`64Ki`).
+    /// Size of the buffer of the other stream, as typed (`64Ki`).
     pub info_buffer_size: String,
 }
 
@@ -47,11 +47,11 @@ pub struct ModuleVerbosity {
     pub verbosity: u32,
 }
 
-/// Reads the value of `--vmodule`: `pattern=N`, with commas.
+/// Parses the value of `--vmodule`: comma-separated `pattern=N`.
 ///
 /// # Errors
 ///
-/// A sentence that names the entry that is no such pair.
+/// A sentence that names the invalid entry.
 pub fn parse_vmodule(text: &str) -> Result<Vec<ModuleVerbosity>, String> {
     text.split(',')
         .filter(|entry| !entry.is_empty())

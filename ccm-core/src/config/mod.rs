@@ -1,7 +1,8 @@
-//! Command-line flags to a checked configuration.
+//! Parses command-line flags into a checked configuration.
 //!
 //! The flags are those of a Go cloud-controller-manager: same names, defaults and syntax, so that an existing manifest
-//! works with the image swapped. [`parse`] reads and checks them; it opens, resolves, prints and exits nothing.
+//! works with only the image replaced. [`parse`] parses and checks them; it opens no file, resolves no name, prints
+//! nothing and does not exit.
 //!
 //! ```
 //! use ccm_core::config::{Invocation, Product, parse};
@@ -49,25 +50,25 @@ pub use logging::{Format, LoggingConfig, ModuleVerbosity, StreamOptions, parse_v
 pub use pod_networks::{InvalidBlocks, NodeIpamOptions, PodNetwork};
 pub use types::*;
 
-/// The program that the flags are for.
+/// The program that parses the flags.
 #[derive(Debug, Clone)]
 pub struct Product {
     /// Name of the binary, as in help texts and user agents.
     pub binary: &'static str,
     /// Version, starting with `v`.
     pub version: &'static str,
-    /// Source revision it was built from, or `unknown`.
+    /// Source revision that it was built from, or `unknown`.
     pub commit: &'static str,
-    /// Cloud providers it has.
+    /// Names of its cloud providers.
     pub providers: &'static [&'static str],
-    /// Controllers it can run.
+    /// Controllers that it can run.
     pub controllers: Vec<ControllerInfo>,
-    /// The provider's own flags. A name that the framework has already is ignored here.
+    /// The provider's own flags. A flag whose name the framework already uses is ignored.
     pub extra_flags: Vec<Flag>,
 }
 
 impl Product {
-    /// A product with the standard controllers, and no flags of its own.
+    /// Makes a product with the standard controllers and without flags of its own.
     pub fn new(binary: &'static str, version: &'static str, providers: &'static [&'static str]) -> Self {
         Self {
             binary,
@@ -80,25 +81,25 @@ impl Product {
     }
 }
 
-/// What the command line asks for.
+/// What the command line requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Invocation {
-    /// To run.
+    /// Run with this configuration.
     Run(Box<Config>),
-    /// To print this help and exit with code 0.
+    /// Print this help and exit with code 0.
     Help(String),
-    /// To print this version and exit with code 0.
+    /// Print this version and exit with code 0.
     Version(String),
 }
 
-/// Reads a command line, without the program's name in front.
+/// Parses a command line, without the program's name.
 ///
-/// As with the Go program, mistakes in the syntax come before `--help`, and `--help` before `--version`; the values are
-/// checked against each other only when neither is asked for.
+/// As in the Go program, syntax errors take precedence over `--help`, and `--help` over `--version`. The values are
+/// checked against each other only when neither is given.
 ///
 /// # Errors
 ///
-/// Every mistake that can be found at once: first those of the syntax, and only if there are none, those of the checks.
+/// All errors that can be found at once: those of the syntax, or, if there are none, those of the checks.
 pub fn parse<I, A>(product: &Product, args: I) -> Result<Invocation, ConfigErrors>
 where
     I: IntoIterator<Item = A>,
@@ -117,7 +118,7 @@ where
             errors.push(ConfigError::InvalidValue { flag: flag.name, value: text, reason });
         }
     }
-    // The Go program lets empty arguments pass.
+    // The Go program accepts empty arguments.
     if positional.iter().any(|argument| !argument.is_empty()) {
         errors.push(ConfigError::Positional { binary: product.binary, arguments: positional });
     }
@@ -140,20 +141,20 @@ where
     Ok(Invocation::Run(Box::new(config)))
 }
 
-/// Returns the argument if it is the path of a cloud-controller-manager. Manifests of Go managers have it in front of the
-/// flags, because their images name no entry point.
+/// Returns the argument if it is the path of a cloud-controller-manager. Manifests of Go managers have it before the
+/// flags, because their images have no entry point.
 fn path_of_a_manager(argument: &OsStr) -> Option<&str> {
     let path = argument.to_str()?;
     let name = path.strip_prefix('/')?.rsplit('/').next()?;
     name.ends_with("cloud-controller-manager").then_some(path)
 }
 
-/// A configuration with every flag at its default, not checked.
+/// Makes a configuration with every flag at its default, not checked.
 fn defaults(product: &Product) -> Config {
     let mut config = Config::unset();
     for flag in flags::all(product) {
-        // Cannot fail for the framework's table: a test sets every default. A provider's own defaults are text, or the
-        // switch's `false`.
+        // Cannot fail for the framework's flags: a test sets every default. A provider's own defaults are text, or
+        // `true` or `false` for a switch.
         if flag.default.is_empty() && !matches!(flag.target, value::FlagTarget::Extra { .. }) {
             continue;
         }
@@ -163,14 +164,15 @@ fn defaults(product: &Product) -> Config {
     config
 }
 
-/// Beginnings of the names of flags that a shadow does not look at.
+/// Name prefixes of flags that are ignored in shadow mode.
 const FLAGS_IGNORED_IN_SHADOW: [&str; 2] = ["leader-elect", "use-service-account-credentials"];
 
-/// Fills in the list of flags and the warnings.
+/// Sets the list of flags and the warnings.
 fn fill_flag_report(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
     let mut values = Vec::new();
     let mut warnings = feature_gates::warnings(&config.raw.feature_gates);
     warnings.extend(validate::tls_warnings(config));
+    // First, report flags that are set without effect or are deprecated.
     for flag in flags::all(product) {
         let value = flag.target.render(config, flag.name);
         let changed = value != flag.default;
@@ -194,6 +196,7 @@ fn fill_flag_report(product: &Product, config: &mut Config, used: &BTreeSet<&'st
         }
         values.push(FlagValue { name: flag.name, value, changed });
     }
+    // Then add warnings about combinations of flags.
     warnings.extend(leader_migration::ignored_file_flag(config).map(str::to_owned));
     let ipam = controllers::NODE_IPAM;
     if config.node_ipam.allocate_node_cidrs && !config.generic.controllers.is_enabled(ipam) {

@@ -2,28 +2,28 @@
 
 use ipnet::IpNet;
 
-/// IPv6 networks may hold at most 2 to this many blocks, as upstream; an IPv4 network cannot hold too many.
+/// An IPv6 network may have at most 2 to the power of this many blocks, as upstream. IPv4 networks have no limit.
 const MAX_IPV6_DIFFERENCE: u8 = 16;
 
 /// Settings of the node-IPAM controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIpamOptions {
-    /// `--cluster-cidr` with the node masks: one, or one of each family.
+    /// `--cluster-cidr` with the node masks: one network, or one of each IP family.
     pub networks: Vec<PodNetwork>,
-    /// `--service-cluster-ip-range`: not given to nodes where they overlap.
+    /// `--service-cluster-ip-range`: blocks that overlap with it are not allocated to nodes.
     pub services: Vec<IpNet>,
 }
 
-/// A cluster CIDR and the mask of the blocks that nodes get of it.
+/// A cluster CIDR and the size of the blocks that nodes get from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodNetwork {
-    /// The cluster's network.
+    /// The cluster CIDR.
     pub cluster: IpNet,
-    /// Prefix length of a node's network: not shorter than the cluster's, and in IPv6 at most 16 longer.
+    /// Prefix length of a node's block: not shorter than the cluster CIDR's, and for IPv6 at most 16 bits longer.
     pub node_mask: u8,
 }
 
-/// Why a cluster CIDR cannot be cut into blocks.
+/// Why a cluster CIDR cannot be divided into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBlocks {
     /// A block would be larger than the network.
@@ -32,7 +32,7 @@ pub enum InvalidBlocks {
         /// The network.
         cluster: IpNet,
     },
-    /// A mask beyond the bits of an address.
+    /// The mask is longer than an address.
     #[error("the mask of a network like {cluster} can be at most {}", cluster.max_prefix_len())]
     NoSuchMask {
         /// The network.
@@ -50,10 +50,10 @@ pub enum InvalidBlocks {
 }
 
 impl PodNetwork {
-    /// Returns the number of node networks in the cluster's network: at most 2^32, since an IPv4 network has no more addresses.
+    /// Returns the number of blocks in the cluster CIDR: at most 2^32, since an IPv4 network has no more addresses.
     ///
     /// # Errors
-    /// When the network cannot be cut like this.
+    /// When the cluster CIDR cannot be divided into blocks of this size.
     pub fn block_count(&self) -> Result<u64, InvalidBlocks> {
         let Self { cluster, node_mask } = *self;
         if node_mask > cluster.max_prefix_len() {

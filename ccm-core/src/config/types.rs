@@ -14,14 +14,14 @@ use super::controllers::ControllerSelection;
 use super::feature_gates::FeatureGates;
 use super::{NodeIpamOptions, logging::LoggingConfig};
 
-/// Everything the command line says, checked. Nothing in it was opened, resolved or connected to.
+/// The checked values of the whole command line. No file was opened, no name resolved, and no connection made.
 ///
 /// Made by [`parse`](super::parse); the defaults are those of the flags (`docs/reference/flags.md`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The cloud and the cluster, and what runs.
+    /// The cloud, the cluster, and which controllers run.
     pub generic: GenericConfig,
-    /// How to reach the API server.
+    /// The API client.
     pub kube_client: KubeClientConfig,
     /// Leader election.
     pub leader_election: LeaderElectionConfig,
@@ -39,15 +39,15 @@ pub struct Config {
     pub service: ServiceConfig,
     /// The node-IPAM controller.
     pub node_ipam: NodeIpamConfig,
-    /// The search for cloud objects that nobody asks for.
+    /// The search for orphans.
     pub orphans: OrphansConfig,
-    /// Comparing instead of working.
+    /// Shadow mode.
     pub shadow: ShadowConfig,
     /// The HTTPS server for health, metrics and configuration.
     pub serving: ServingConfig,
-    /// How callers of that server are recognised.
+    /// Authentication of users of that server.
     pub authentication: AuthenticationConfig,
-    /// What callers of that server may do.
+    /// Authorization of users of that server.
     pub authorization: AuthorizationConfig,
     /// Admission webhooks and their server.
     pub webhook: WebhookConfig,
@@ -57,18 +57,19 @@ pub struct Config {
     pub feature_gates: FeatureGates,
     /// Feature gates of the API client.
     pub client_gates: ClientFeatureGates,
-    /// The version to report where Kubernetes versions are reported, from `--version=vX.Y.Z`; the product's own if unset.
+    /// The version to report where Kubernetes versions are reported, from `--version=vX.Y.Z`; the product's own if
+    /// unset.
     pub reported_version: Option<String>,
     /// Values of the provider's own flags ([`Product::extra_flags`](super::Product::extra_flags)), by name.
     pub extra: BTreeMap<&'static str, String>,
-    /// Values of the provider's own flags that may be given several times, by name, in order; without those not given.
+    /// Values of the provider's own flags that may be repeated, by name, in order; without flags that are not set.
     pub extra_lists: BTreeMap<&'static str, Vec<String>>,
     pub(super) warnings: Vec<String>,
     pub(super) flags: Vec<FlagValue>,
     pub(super) raw: RawFlags,
 }
 
-/// Values as typed on the command line, before they are checked against each other.
+/// Values as parsed from the command line, before they are checked against each other.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct RawFlags {
     pub(super) controllers: Vec<String>,
@@ -97,24 +98,24 @@ pub(super) struct RawFlags {
 pub struct FlagValue {
     /// Name without dashes in front.
     pub name: &'static str,
-    /// The value in force, in the form the flag takes.
+    /// The effective value, in the flag's own format.
     pub value: String,
-    /// Whether that differs from the default.
+    /// True if that differs from the default.
     pub changed: bool,
 }
 
 impl Config {
-    /// What the operator should be told once at start: flags that are set but have no effect, or soon will have none.
+    /// Returns warnings to log once at start: flags that are set but have no effect, or are deprecated.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Every flag with the value in force, by name. Values are file names and numbers, never secrets.
+    /// Returns every flag with its effective value, by name. Values are file names and numbers, never secrets.
     pub fn flags(&self) -> &[FlagValue] {
         &self.flags
     }
 
-    /// A configuration in which nothing is set yet, not even a default; only the parser may see one.
+    /// Makes a configuration without any values, not even defaults; only for the parser.
     pub(super) fn unset() -> Self {
         Self {
             generic: GenericConfig::default(),
@@ -146,37 +147,37 @@ impl Config {
     }
 }
 
-/// The search for cloud objects that nobody asks for.
+/// The search for orphans: cloud objects whose Service or Node does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OrphansConfig {
-    /// `--orphan-report-period`: time between two looks. Zero: none is made.
+    /// `--orphan-report-period`: interval between two searches. Zero: none are made.
     pub report_period: Duration,
     /// `--collect-orphans`: whether orphans are deleted.
     pub collect: bool,
-    /// `--orphan-minimum-age`: how old they have to be for that, by the cloud's time of creation, or else by how long this
-    /// process has seen them.
+    /// `--orphan-minimum-age`: minimum age of an orphan to be deleted, by its creation time in the cloud, or otherwise
+    /// by how long this process has observed it.
     pub minimum_age: Duration,
 }
 
-/// Comparing instead of working.
+/// Shadow mode: comparing without changing anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShadowConfig {
-    /// `--shadow`; whether nothing is changed is [`is_on`](Self::is_on).
+    /// `--shadow`. Use [`is_on`](Self::is_on) to learn whether shadow mode is on.
     pub enabled: bool,
-    /// Whether nothing is changed, and the process ends when everything was compared.
+    /// Shadow mode in which the process ends when everything was compared.
     pub once: bool,
-    /// How long a difference must stand before it is shown.
+    /// How long a difference must persist before it is shown.
     pub settle: Duration,
 }
 
 impl ShadowConfig {
-    /// Tells whether nothing is changed.
+    /// Returns whether shadow mode is on, so that nothing is changed.
     pub fn is_on(&self) -> bool {
         self.enabled || self.once
     }
 }
 
-/// The cloud, the cluster, and what runs.
+/// The cloud, the cluster, and which controllers run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GenericConfig {
     /// Name of the cloud provider, one of the product's.
@@ -189,30 +190,30 @@ pub struct GenericConfig {
     pub cluster_cidrs: Vec<IpNet>,
     /// Whether a cloud without a cluster tag is tolerated.
     pub allow_untagged_cloud: bool,
-    /// Kept because manifests set it; a cloud-controller-manager runs no volume controller.
+    /// Accepted because manifests set it; a cloud-controller-manager runs no volume controller.
     pub external_cloud_volume_plugin: String,
-    /// Kept because manifests set it; has had no effect for long.
+    /// Accepted because manifests set it; it has had no effect for a long time.
     pub node_sync_period: Duration,
     /// Which controllers run.
     pub controllers: ControllerSelection,
-    /// Pause between the starts of two controllers.
+    /// Delay between the starts of two controllers.
     pub controller_start_interval: Duration,
-    /// Lower bound of the period after which every object is looked at again.
+    /// Accepted because manifests set it; each controller has its own resync period.
     pub min_resync_period: Duration,
     /// Whether each controller uses a ServiceAccount of its own.
     pub use_service_account_credentials: bool,
 }
 
-/// How to reach the API server.
+/// The API client.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct KubeClientConfig {
-    /// kubeconfig file; without it and without `master`, the pod's own service account is used.
+    /// kubeconfig file; without it and without `master`, the pod's own ServiceAccount is used.
     pub kubeconfig: Option<PathBuf>,
-    /// Address of the API server; wins over the kubeconfig's. Empty if unset.
+    /// Address of the API server; overrides the kubeconfig's. Empty if unset.
     pub master: String,
-    /// Requests a second, sustained. Zero or less stands for no limit.
+    /// Sustained requests per second. Zero or less means no limit.
     pub qps: f32,
-    /// Requests that may follow each other at once.
+    /// Maximum burst of requests.
     pub burst: u32,
     /// Content type of requests.
     pub content_type: String,
@@ -221,13 +222,13 @@ pub struct KubeClientConfig {
 /// Leader election.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeaderElectionConfig {
-    /// Whether to elect a leader; if not, the controllers start at once.
+    /// Whether a leader is elected; if not, the controllers start immediately.
     pub enabled: bool,
-    /// How long a lease lasts that is not renewed. Longer than `renew_deadline` when elections are on.
+    /// How long a lease is valid without renewal. Longer than `renew_deadline` when leader election is on.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up. Longer than 1.2 times `retry_period`.
+    /// How long a leader tries to renew the lease before it gives up. Longer than 1.2 times `retry_period`.
     pub renew_deadline: Duration,
-    /// Pause between two tries.
+    /// Delay between two attempts.
     pub retry_period: Duration,
     /// The kind of object that holds the lock.
     pub resource_lock: ResourceLock,
@@ -237,7 +238,7 @@ pub struct LeaderElectionConfig {
     pub resource_namespace: String,
 }
 
-/// The kind of object that holds the leader's lock. Older kinds are refused.
+/// The kind of object that holds the leader's lock. Older kinds are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ResourceLock {
     /// `coordination.k8s.io/v1` Lease.
@@ -250,29 +251,31 @@ pub enum ResourceLock {
 pub struct LeaderMigrationConfig {
     /// Whether controllers may move to another controller manager while both run.
     pub enabled: bool,
-    /// The file that says which; without it the built-in list holds.
+    /// The file that lists the controllers; without it the built-in list applies.
     pub config_file: Option<PathBuf>,
 }
 
-/// Profiling.
+/// Profiling and traces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DebuggingConfig {
     /// Whether profiles are served.
     pub profiling: bool,
-    /// Whether those of lock contention are, too.
+    /// Whether profiles of lock contention are served.
     pub contention_profiling: bool,
-    /// `--tracing-config-file`: where traces go; read at the start ([`TracesConfig`](crate::telemetry::traces::TracesConfig)).
+    /// `--tracing-config-file`: configuration of traces; read at start
+    /// ([`TracesConfig`](crate::telemetry::traces::TracesConfig)).
     pub tracing_config_file: Option<PathBuf>,
 }
 
 /// The cloud-node controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Nodes initialised at the same time. `1` is upstream's default; the controller reads it as no wish of the operator.
+    /// Maximum number of nodes initialised concurrently. `1` is upstream's default; the controller treats it as not set
+    /// by the operator.
     pub concurrent_syncs: NonZeroUsize,
-    /// Node statuses updated at the same time; `--concurrent-node-syncs` where the flag is 0.
+    /// Maximum number of node statuses updated concurrently; `--concurrent-node-syncs` if the flag is 0.
     pub concurrent_status_updates: NonZeroUsize,
-    /// Period of the address update.
+    /// Period of the address updates.
     pub status_update_frequency: Duration,
 }
 
@@ -289,11 +292,11 @@ impl NodeConfig {
 /// The cloud-node-lifecycle controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLifecycleConfig {
-    /// Period of the check of nodes that are not ready.
+    /// Period of the check of nodes that are not Ready.
     pub monitor_period: Duration,
-    /// Nodes handled at the same time.
+    /// Maximum number of nodes handled concurrently.
     pub concurrent_syncs: NonZeroUsize,
-    /// How much proof the deletion of a Node needs.
+    /// What proof is required to delete a Node.
     pub deletion_safety: DeletionSafety,
 }
 
@@ -307,43 +310,45 @@ impl NodeLifecycleConfig {
     }
 }
 
-/// How much proof the deletion of a Node needs.
+/// What proof is required to delete a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeletionSafety {
-    /// Asked twice, with nodes that live as controls, and read again before the deletion.
+    /// The cloud is queried twice, together with running nodes as controls, and the Node is read again before the
+    /// deletion.
     #[default]
     Strict,
-    /// The Go framework's behaviour: one "not found" of the cloud deletes the Node.
+    /// The Go framework's behaviour: one "not found" from the cloud deletes the Node.
     Upstream,
 }
 
 /// The route controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RouteConfig {
-    /// Whether routes of pod networks are made in the cloud.
+    /// Whether routes to pod networks are created in the cloud.
     pub configure_cloud_routes: bool,
-    /// Period of the comparison with the cloud.
+    /// Period of the drift check.
     pub reconciliation_period: Duration,
 }
 
 /// The service controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
-    /// Services handled at the same time. `1` is upstream's default; the controller reads it as no wish of the operator.
+    /// Maximum number of Services handled concurrently. `1` is upstream's default; the controller treats it as not set
+    /// by the operator.
     pub concurrent_syncs: NonZeroUsize,
-    /// Period of the comparison of each load balancer with the cloud.
+    /// Period of the drift check of each load balancer.
     pub verify_period: Duration,
 }
 
 /// The node-IPAM controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeIpamConfig {
-    /// Whether pod networks are given to nodes.
+    /// Whether pod networks are allocated to nodes.
     pub allocate_node_cidrs: bool,
-    /// The way they are chosen.
+    /// Method of the allocation.
     pub allocator_type: String,
-    /// What is given out, and how; `None` when the controller is not started: unless it is named in `--controllers` and
-    /// `allocate_node_cidrs` is set. Only then are its flags checked.
+    /// What is allocated, and how; `None` when the controller does not run. It runs only if it is named in
+    /// `--controllers` and `allocate_node_cidrs` is set, and only then are its flags checked.
     pub pools: Option<NodeIpamOptions>,
 }
 
@@ -352,29 +357,30 @@ pub struct NodeIpamConfig {
 pub struct ServingConfig {
     /// Address to listen on.
     pub bind_address: IpAddr,
-    /// Port to listen on; `None` (port 0) stands for no server.
+    /// Port to listen on; `None` (port 0) means no server.
     pub port: Option<std::num::NonZeroU16>,
-    /// Directory of a certificate that is made if it is not there; without it the certificate stays in memory.
+    /// Directory of a certificate that is created if it does not exist; without a directory the certificate stays in
+    /// memory.
     pub cert_dir: Option<PathBuf>,
-    /// Certificate file, read again on change.
+    /// Certificate file, reloaded on change.
     pub tls_cert_file: Option<PathBuf>,
-    /// Key file, read again on change.
+    /// Key file, reloaded on change.
     pub tls_private_key_file: Option<PathBuf>,
-    /// Cipher suites by name; empty stands for the library's own.
+    /// Cipher suites by name; empty means the library's defaults.
     pub tls_cipher_suites: Vec<String>,
-    /// Lowest TLS version.
+    /// Minimum TLS version.
     pub tls_min_version: TlsVersion,
-    /// Key-exchange groups by their IANA numbers; empty stands for the library's own.
+    /// Key-exchange groups by their IANA numbers; empty means the library's defaults.
     pub tls_curve_preferences: Vec<i32>,
     /// Certificates for further server names.
     pub tls_sni_certificates: Vec<CertificatePair>,
     /// Whether HTTP/2 is off.
     pub disable_http2: bool,
-    /// HTTP/2 streams of one connection; 0 stands for the library's own.
+    /// Maximum number of HTTP/2 streams per connection; 0 means the server's default.
     pub http2_max_streams_per_connection: u32,
     /// Whether the port may be shared with other processes (`SO_REUSEPORT`).
     pub permit_port_sharing: bool,
-    /// Whether an address in TIME_WAIT may be used (`SO_REUSEADDR`).
+    /// `SO_REUSEADDR`, accepted because manifests set it; it is always set.
     pub permit_address_sharing: bool,
 }
 
@@ -398,15 +404,15 @@ impl ServingConfig {
     }
 }
 
-/// Lowest TLS version that a server accepts.
+/// Minimum TLS version that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum TlsVersion {
-    /// None given: TLS 1.2.
+    /// Not set: TLS 1.2.
     #[default]
     Default,
-    /// `VersionTLS10`. The TLS library has nothing below 1.2, so this accepts no more than [`TlsVersion::Tls12`].
+    /// `VersionTLS10`. The TLS library supports nothing below 1.2, so this is the same as [`TlsVersion::Tls12`].
     Tls10,
-    /// `VersionTLS11`; as above.
+    /// `VersionTLS11`; the same as [`TlsVersion::Tls12`].
     Tls11,
     /// `VersionTLS12`.
     Tls12,
@@ -414,7 +420,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// A certificate and its key, and the server names they are for (none: those in the certificate).
+/// A certificate with its key, and the server names for which it is used (none: those in the certificate).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificatePair {
     /// Certificate file.
@@ -432,64 +438,64 @@ impl fmt::Display for CertificatePair {
     }
 }
 
-/// How callers of the HTTPS server are recognised.
+/// Authentication of users of the HTTPS server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthenticationConfig {
-    /// kubeconfig for TokenReviews; without it the pod's own service account, if there is one.
+    /// kubeconfig for TokenReviews; without it the pod's own ServiceAccount, if there is one.
     pub kubeconfig: Option<PathBuf>,
-    /// Whether the cluster's own client CAs are left alone.
+    /// Whether the lookup of the cluster's own client CAs is skipped.
     pub skip_lookup: bool,
-    /// Whether a failure to read them is tolerated.
+    /// Whether a failure of that lookup is tolerated.
     pub tolerate_lookup_failure: bool,
-    /// How long the answer of a TokenReview is kept.
+    /// How long the result of a TokenReview is cached.
     pub token_webhook_cache_ttl: Duration,
     /// CAs of client certificates.
     pub client_ca_file: Option<PathBuf>,
     /// CAs of proxies that name the user in headers.
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names such proxies may have; empty stands for any.
+    /// Allowed common names of such proxies; empty means any.
     pub requestheader_allowed_names: Vec<String>,
     /// Headers with the user's name.
     pub requestheader_username_headers: Vec<String>,
     /// Headers with the user's groups.
     pub requestheader_group_headers: Vec<String>,
-    /// Prefixes of headers with further facts about the user.
+    /// Prefixes of headers with extra values of the user.
     pub requestheader_extra_headers_prefix: Vec<String>,
     /// Headers with the user's UID.
     pub requestheader_uid_headers: Vec<String>,
 }
 
-/// What callers of the HTTPS server may do.
+/// Authorization of users of the HTTPS server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthorizationConfig {
-    /// kubeconfig for SubjectAccessReviews; without it the pod's own service account, if there is one.
+    /// kubeconfig for SubjectAccessReviews; without it the pod's own ServiceAccount, if there is one.
     pub kubeconfig: Option<PathBuf>,
-    /// Paths that anybody may read; exact, or a prefix with `*` at its end.
+    /// Paths that anybody may read; exact, or a prefix that ends with `*`.
     pub always_allow_paths: Vec<String>,
-    /// How long a yes is kept.
+    /// How long the decision to allow a request is cached.
     pub webhook_cache_authorized_ttl: Duration,
-    /// How long a no is kept.
+    /// How long the decision to deny a request is cached.
     pub webhook_cache_unauthorized_ttl: Duration,
 }
 
 /// Admission webhooks and their server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookConfig {
-    /// Names, `*` and `-name`; no server is started when it is empty.
+    /// Names, `*` and `-name`; no server is started if it is empty.
     pub enabled: Vec<String>,
     /// Their server.
     pub serving: ServingConfig,
 }
 
-/// What `--version` asks for.
+/// What `--version` requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum VersionRequest {
-    /// Nothing.
+    /// Run normally.
     #[default]
     Off,
-    /// Name and version, for people.
+    /// Print name and version.
     Print,
-    /// Every detail.
+    /// Print all details.
     Raw,
     /// Run, and report this version.
     Report(String),
@@ -506,11 +512,11 @@ impl fmt::Display for VersionRequest {
     }
 }
 
-/// A type with a handful of values that a flag chooses from.
+/// A type with a few values from which a flag chooses.
 pub(crate) trait FlagEnum {
-    /// Takes the value that `text` names, or says which there are.
+    /// Sets the value that `text` names, or returns an error that lists the possible values.
     fn assign(&mut self, text: &str) -> Result<(), String>;
-    /// The name of the present value.
+    /// Returns the name of the current value.
     fn text(&self) -> String;
 }
 

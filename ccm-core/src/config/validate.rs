@@ -1,4 +1,4 @@
-//! Checks of values on their own and against each other, after all were read.
+//! Checks of values on their own and against each other, after all were parsed.
 
 mod node_ipam;
 mod tls;
@@ -13,10 +13,10 @@ use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Produc
 
 pub(super) use self::tls::warnings as tls_warnings;
 
-/// The renew deadline must leave room for one retry with its jitter, as in client-go.
+/// The renew deadline must allow one retry with its jitter, as in client-go.
 const JITTER: f64 = 1.2;
 
-/// Checks everything, and turns what was typed into what is meant.
+/// Checks all values, and converts the raw values to their final types.
 pub(super) fn check(product: &Product, config: &mut Config) -> Result<(), ConfigErrors> {
     let mut errors = Vec::new();
     check_provider(product, config, &mut errors);
@@ -80,7 +80,7 @@ fn at_most_one_of_each_family(networks: &[IpNet]) -> Result<(), &'static str> {
     }
 }
 
-/// `value` as a count of workers, at least one.
+/// Converts `value` to a count of workers, at least one.
 fn positive(flag: &'static str, value: i32, errors: &mut Vec<ConfigError>) -> NonZeroUsize {
     usize::try_from(value).ok().and_then(NonZeroUsize::new).unwrap_or_else(|| {
         errors.push(rejected(flag, &value, "must be a positive number"));
@@ -101,7 +101,7 @@ fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
     config.node_lifecycle.concurrent_syncs =
         positive("concurrent-node-lifecycle-syncs", raw.concurrent_node_lifecycle_syncs, errors);
     config.service.concurrent_syncs = positive("concurrent-service-syncs", raw.concurrent_service_syncs, errors);
-    // A loop without a pause between its rounds would do nothing else.
+    // A loop without a delay between its iterations would do nothing else.
     for (flag, period) in [
         ("node-monitor-period", config.node_lifecycle.monitor_period),
         ("node-status-update-frequency", config.node.status_update_frequency),
@@ -114,7 +114,7 @@ fn check_concurrency(config: &mut Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// Deleting what is never looked for is a wish that would be ignored.
+/// Without a search there are no orphans to delete, so the flag would have no effect.
 fn check_orphans(config: &Config, errors: &mut Vec<ConfigError>) {
     let OrphansConfig { report_period, collect, .. } = config.orphans;
     if collect && report_period.is_zero() {
@@ -123,11 +123,12 @@ fn check_orphans(config: &Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// The checks hold only when there is an election, so that values in a manifest without one do no harm.
+/// Checks leader election only if it is on, so that other values in a manifest without it do no harm.
 fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
     if !config.leader_election.enabled || config.shadow.is_on() {
         return;
     }
+    // First, the lock object.
     if config.raw.resource_lock == "leases" {
         config.leader_election.resource_lock = ResourceLock::Leases;
     } else {
@@ -144,6 +145,7 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
             errors.push(rejected(flag, value, "cannot be empty when leader election is on"));
         }
     }
+    // Then check each duration on its own.
     let times = [
         ("leader-elect-lease-duration", lease_duration),
         ("leader-elect-renew-deadline", renew_deadline),
@@ -158,7 +160,7 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
     if errors.len() > before {
         return;
     }
-    // The Lease object holds whole seconds; less would be written as zero.
+    // Finally, compare the durations. The Lease object contains whole seconds, so less would be written as zero.
     if lease_duration.as_secs() == 0 {
         let value = duration::format(*lease_duration);
         errors.push(rejected("leader-elect-lease-duration", &value, "must be at least one second"));
@@ -178,7 +180,7 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
 }
 
 fn check_client(config: &mut Config, errors: &mut Vec<ConfigError>) {
-    // The address is logged with the other flags and may not carry a password there.
+    // The address is logged with the other flags and must not contain a password.
     if let Err(client::MasterError { shown, reason }) = client::master_uri(&config.kube_client.master, "https") {
         errors.push(rejected("master", &shown, reason));
     }
@@ -197,6 +199,7 @@ fn port(flag: &'static str, value: i32, errors: &mut Vec<ConfigError>) -> Option
 }
 
 fn check_serving(config: &mut Config, errors: &mut Vec<ConfigError>) {
+    // First, the ports and the HTTP/2 limit.
     config.serving.port = port("secure-port", config.raw.secure_port, errors);
     config.webhook.serving.port = port("webhook-secure-port", config.raw.webhook_secure_port, errors);
     if let (Some(serving), Some(webhook)) = (config.serving.port, config.webhook.serving.port)
@@ -212,6 +215,7 @@ fn check_serving(config: &mut Config, errors: &mut Vec<ConfigError>) {
             "cannot be a negative number",
         )),
     }
+    // Then the pairs of certificate and key.
     for (serving, certificate_flag, key_flag) in [
         (&config.serving, "tls-cert-file", "tls-private-key-file"),
         (&config.webhook.serving, "webhook-tls-cert-file", "webhook-tls-private-key-file"),
@@ -252,7 +256,7 @@ fn check_request_headers(config: &Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// A webhook that the API server would call in vain must not look as if it were served.
+/// Rejects webhooks: one that the API server calls in vain must not appear to be served.
 fn check_webhooks(config: &Config, errors: &mut Vec<ConfigError>) {
     if !config.webhook.enabled.is_empty() {
         errors.push(rejected("webhooks", &config.webhook.enabled.join(","), "admission webhooks are not supported"));

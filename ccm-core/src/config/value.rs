@@ -1,4 +1,4 @@
-//! Where a flag's value goes and how its text is read: pflag's value types.
+//! Types of flag values: where each value is stored and how its text is parsed, by pflag's types.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,12 +13,13 @@ use super::boolean::parse_bool;
 use super::duration;
 use super::types::{CertificatePair, Config, FlagEnum, VersionRequest};
 
-/// The place of a flag's value in [`Config`], which also says of what type it is.
+/// Where a flag's value is stored in [`Config`], and its type.
 #[derive(Clone, Copy)]
 pub(crate) enum FlagTarget {
-    /// On or off; the only type besides [`FlagTarget::Version`] whose value may be left out.
+    /// On or off. Together with [`FlagTarget::Version`] and switches of a provider, the only types whose value may be
+    /// omitted.
     Bool(fn(&mut Config) -> &mut bool),
-    /// A number of Go's `int32` and `int` flags.
+    /// A whole number, for Go's `int32` and `int` flags.
     Int(fn(&mut Config) -> &mut i32),
     /// A number with a fraction.
     Float(fn(&mut Config) -> &mut f32),
@@ -26,35 +27,35 @@ pub(crate) enum FlagTarget {
     Duration(fn(&mut Config) -> &mut Duration),
     /// Free text.
     Text(fn(&mut Config) -> &mut String),
-    /// A path; empty is `None`.
+    /// A path; an empty one is `None`.
     Path(fn(&mut Config) -> &mut Option<PathBuf>),
     /// An IP address.
     Ip(fn(&mut Config) -> &mut IpAddr),
-    /// Networks, separated by commas; given again, the last list wins as for any scalar.
+    /// Networks, separated by commas. If the flag is repeated, the last list applies, as for any scalar.
     Networks(fn(&mut Config) -> &mut Vec<IpNet>),
-    /// A list with commas (pflag's `StringSlice`): the first use replaces the default, further ones add.
+    /// A comma-separated list (pflag's `StringSlice`): the first use replaces the default, further uses append.
     List(fn(&mut Config) -> &mut Vec<String>),
-    /// A list of numbers with commas.
+    /// A comma-separated list of numbers.
     Numbers(fn(&mut Config) -> &mut Vec<i32>),
-    /// `name=bool` pairs with commas; uses add up.
+    /// Comma-separated `name=bool` pairs; repeated uses accumulate.
     Switches(fn(&mut Config) -> &mut BTreeMap<String, bool>),
     /// `certificate,key[:names]`, one for each use.
     Certificates(fn(&mut Config) -> &mut Vec<CertificatePair>),
-    /// A type of our own with few values.
+    /// An enum of this program.
     Choice(fn(&mut Config) -> &mut dyn FlagEnum),
     /// `--version`: on, off, `raw`, or a version to report.
     Version(fn(&mut Config) -> &mut VersionRequest),
-    /// A provider's own flag, kept as text under its name.
+    /// A provider's own flag, stored as text under its name.
     Extra {
-        /// Whether it is a switch, whose value may be left out.
+        /// True for a switch, whose value may be omitted.
         switch: bool,
     },
-    /// A provider's own flag that may be given several times, each value kept as it is (pflag's `StringArray`).
+    /// A provider's own flag that may be repeated. Each value is stored unchanged (pflag's `StringArray`).
     ExtraList,
 }
 
 impl FlagTarget {
-    /// The value meant when none is given, for the types that allow it (pflag's `NoOptDefVal`).
+    /// Returns the value of a flag that is given without one, for the types that allow it (pflag's `NoOptDefVal`).
     pub(crate) fn default_when_bare(self) -> Option<&'static str> {
         match self {
             Self::Bool(_) | Self::Version(_) | Self::Extra { switch: true } => Some("true"),
@@ -62,7 +63,7 @@ impl FlagTarget {
         }
     }
 
-    /// The type's name in help texts, as pflag prints it.
+    /// Returns the type's name in help texts, as pflag prints it.
     pub(crate) fn type_name(self) -> &'static str {
         match self {
             Self::Bool(_) | Self::Extra { switch: true } => "",
@@ -82,11 +83,11 @@ impl FlagTarget {
         }
     }
 
-    /// Reads one use of the flag. `first` is false when the flag was given before on this command line.
+    /// Parses and stores one use of the flag. `first` is false if the flag occurred before on this command line.
     ///
     /// # Errors
     ///
-    /// A sentence that says what is wrong with `text`; the caller knows the flag and adds both.
+    /// A sentence that says what is wrong with `text`; the caller adds the flag and the text.
     pub(crate) fn set(self, config: &mut Config, name: &'static str, text: &str, first: bool) -> Result<(), String> {
         match self {
             Self::Bool(field) => *field(config) = parse_bool(text)?,
@@ -124,7 +125,7 @@ impl FlagTarget {
         Ok(())
     }
 
-    /// The present value as text, in the form the flag takes.
+    /// Returns the current value as text, in the flag's own format.
     pub(crate) fn render(self, config: &mut Config, name: &str) -> String {
         match self {
             Self::Bool(field) => field(config).to_string(),
@@ -158,14 +159,14 @@ fn join<T: Display>(values: impl IntoIterator<Item = T>) -> String {
     values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// A value as [`parse_list`] reads it.
+/// Quotes a value so that [`parse_list`] can parse it.
 fn quote(value: &str) -> Cow<'_, str> {
     if value.contains([',', '"']) { format!("\"{}\"", value.replace('"', "\"\"")).into() } else { value.into() }
 }
 
 const NO_INTEGER: &str = "must be a whole number of at most 32 bits";
 
-/// Go's `ParseInt` with base 0: a sign, then decimal, or `0x`, `0o`, `0b`, or a leading zero for octal.
+/// Parses as Go's `ParseInt` with base 0: a sign, then decimal, or `0x`, `0o`, `0b`, or a leading zero for octal.
 fn parse_int(text: &str) -> Result<i32, String> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -179,7 +180,7 @@ fn parse_int(text: &str) -> Result<i32, String> {
         _ if lower.len() > 1 && lower.starts_with('0') => (8, &lower[1..]),
         _ => (10, lower.as_str()),
     };
-    // The standard parser would take a second sign.
+    // The standard parser would accept a second sign.
     if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_alphanumeric()) {
         return Err(NO_INTEGER.to_owned());
     }
@@ -191,7 +192,7 @@ fn parse_float(text: &str) -> Result<f32, String> {
     text.parse::<f32>().ok().filter(|value| value.is_finite()).ok_or_else(|| "must be a number".to_owned())
 }
 
-/// Comma-separated networks. Bits past the prefix are cleared, as Go's `ParseCIDR` does.
+/// Parses comma-separated networks. Bits after the prefix are cleared, as in Go's `ParseCIDR`.
 pub(super) fn parse_networks(text: &str) -> Result<Vec<IpNet>, String> {
     let text = text.trim();
     if text.is_empty() {
@@ -205,7 +206,7 @@ pub(super) fn parse_networks(text: &str) -> Result<Vec<IpNet>, String> {
         .collect()
 }
 
-/// One line of comma-separated values, where a field may be quoted with `"` and a quote inside doubled.
+/// Parses one line of comma-separated values. A value may be quoted with `"`; a quote inside is doubled.
 fn parse_list(text: &str) -> Result<Vec<String>, String> {
     let mut values = Vec::new();
     let mut rest = text;
@@ -231,7 +232,7 @@ fn parse_list(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// The field after an opening quote, and what follows its closing one: nothing, or a comma.
+/// Returns the value after an opening quote, and what follows its closing quote: nothing, or a comma.
 fn quoted_field(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut rest = text;
@@ -288,7 +289,7 @@ fn parse_version(text: &str) -> Result<VersionRequest, String> {
     Ok(if parse_bool(text)? { VersionRequest::Print } else { VersionRequest::Off })
 }
 
-/// Whether text is `vX.Y.Z`, with an optional pre-release and build part.
+/// Returns whether the text is `vX.Y.Z`, with optional pre-release and build parts.
 fn is_semantic_version(text: &str) -> bool {
     let Some(text) = text.strip_prefix('v') else { return false };
     let core_end = text.find(['-', '+']).unwrap_or(text.len());

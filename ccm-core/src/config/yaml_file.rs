@@ -1,4 +1,4 @@
-//! YAML files that flags name: decoded strictly, and every mistake told with the flag and the file.
+//! YAML files that flags name. They are decoded strictly, and every error names the flag and the file.
 
 use std::{
     fmt,
@@ -11,14 +11,14 @@ use super::GenericConfig;
 
 const CLOUD_CONFIG: &str = "cloud-config";
 
-/// What is wrong with a file, all of it.
+/// All errors of one file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     /// The flag that names the file, without dashes.
     pub flag: &'static str,
     /// The file.
     pub file: PathBuf,
-    /// Each with the field it is about.
+    /// Each error with the field that it concerns.
     pub errors: Vec<String>,
 }
 
@@ -29,10 +29,11 @@ impl fmt::Display for FileError {
 }
 
 impl GenericConfig {
-    /// Reads the file of `--cloud-config` as YAML. Deny unknown fields in `T`, so that a field that is misspelt is told.
+    /// Reads the file of `--cloud-config` as YAML. Deny unknown fields in `T`, so that a misspelt field is an error.
     ///
     /// # Errors
-    /// No file is named, or it cannot be read, is empty, or does not fit. The text of the file is not in the error.
+    /// No file is set, or it cannot be read, is empty, or does not match `T`. The error does not contain text of the
+    /// file.
     pub fn read_cloud_config<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         match &self.cloud_config {
             Some(file) => load(CLOUD_CONFIG, file, decode),
@@ -44,7 +45,7 @@ impl GenericConfig {
     }
 }
 
-/// Reads a file and has its text judged.
+/// Reads a file and parses its text with `judge`.
 pub(crate) fn load<T>(
     flag: &'static str,
     file: &Path,
@@ -54,8 +55,8 @@ pub(crate) fn load<T>(
     text.and_then(|text| judge(&text)).map_err(|problems| FileError { flag, file: file.to_owned(), errors: problems })
 }
 
-/// Decodes a text; nothing at all is a mistake, too. The error has the parser's words and the position, without its copy of
-/// the text.
+/// Decodes a text; an empty text is an error. The error has the parser's message and the position, without its excerpt
+/// of the text.
 pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Vec<String>> {
     match serde_saphyr::from_str::<Option<T>>(text) {
         Ok(Some(value)) => Ok(value),

@@ -1,4 +1,4 @@
-//! Events on change only: the same failure of the same node is told once.
+//! Suppresses repeated events: a node gets an event only if the reason differs from that of its last event.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,20 +10,20 @@ use crate::{
     runtime::events::{EventRecorder, ObjectRef},
 };
 
-/// Remembers what was last told about each node.
+/// Records the last event reason of each node.
 #[derive(Debug, Default)]
 pub(crate) struct EventDeduplicator(Mutex<HashMap<Arc<str>, LastEvent>>);
 
-/// UID of the node, and the reason that was told.
+/// UID of the node, and the reason of its last event.
 type LastEvent = (Box<str>, &'static str);
 
 impl EventDeduplicator {
-    /// Records a warning unless the same reason was the last one told about this very node.
+    /// Emits a Warning event, unless the last event of the same node (by UID) had the same reason.
     pub(crate) fn warn_once(&self, events: &EventRecorder, node: &NodeView, reason: &'static str, note: &str) {
         self.emit_once(events, node, EventType::Warning, reason, note);
     }
 
-    /// Records an event unless the same reason was the last one told about this very node.
+    /// Emits an event, unless the last event of the same node (by UID) had the same reason.
     pub(crate) fn emit_once(
         &self,
         events: &EventRecorder,
@@ -38,12 +38,12 @@ impl EventDeduplicator {
         }
     }
 
-    /// Forgets the nodes that are not to be kept.
+    /// Forgets the nodes for which `keep` returns false.
     pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) {
         self.0.lock().retain(|name, _| keep(name));
     }
 
-    /// Forgets a node: its next failure is told again.
+    /// Forgets a node, so that its next event is emitted whatever its reason.
     pub(crate) fn clear(&self, name: &str) {
         self.0.lock().remove(name);
     }

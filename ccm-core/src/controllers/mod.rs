@@ -1,4 +1,5 @@
-//! The controllers. Each observes, plans (pure, in `plan`), and applies; none names a cloud.
+//! The controllers. Each one observes, plans (pure functions, in `plan`) and applies; none depends on a particular
+//! cloud.
 
 mod event_dedup;
 pub mod node;
@@ -21,22 +22,23 @@ use crate::{
     telemetry::controllers::ControllerMetrics,
 };
 
-/// What every controller is given. Client, events and rate budgets are each controller's own, as upstream.
+/// What every controller needs. API client, event recorder and rate limits are separate for each controller, as
+/// upstream.
 #[derive(Clone)]
 pub struct ControllerContext {
-    /// The cloud.
+    /// The cloud provider.
     pub provider: Arc<dyn CloudProvider>,
-    /// Nodes.
+    /// Cache of the Nodes.
     pub nodes: Cache<NodeView>,
-    /// What the node cache keeps; objects that are read again are cut down to the same.
+    /// The Node fields that the cache keeps; Nodes that are read directly from the API server are reduced to the same.
     pub node_fields: NodeFields,
     /// API client of this controller.
     pub api: ApiClient,
     /// Event recorder of this controller.
     pub events: EventRecorder,
-    /// Registry of the process.
+    /// Prometheus registry of the process.
     pub metrics: prometheus::Registry,
-    /// What all controllers count alike.
+    /// Metrics that all controllers have in common.
     pub controller_metrics: ControllerMetrics,
     /// Wall clock, for the age of nodes.
     pub clock: WallClock,

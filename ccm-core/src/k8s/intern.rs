@@ -4,8 +4,8 @@ use parking_lot::Mutex;
 
 /// Shares equal strings: label keys and values, zones and types repeat on every node.
 ///
-/// Owned by the cache that decodes objects, so that it goes away with it. Entries that nobody else holds are dropped
-/// when the table has doubled since the last sweep, which bounds it under churn.
+/// Owned by the cache that decodes objects, and dropped together with it. Entries without another owner are removed
+/// when the table has doubled since the last removal, which bounds the table under churn.
 #[derive(Debug, Default)]
 pub struct Interner {
     table: Mutex<Table>,
@@ -17,11 +17,11 @@ struct Table {
     prune_at: usize,
 }
 
-/// Below this many strings a sweep is not worth its time.
+/// Below this many strings, unused entries are not removed: it is not worth the time.
 const FIRST_PRUNE: usize = 4096;
 
 impl Interner {
-    /// Returns the shared copy of `text`, made on first use.
+    /// Returns the shared copy of `text`, creating it on first use.
     pub fn intern(&self, text: &str) -> Arc<str> {
         let mut table = self.table.lock();
         if let Some(known) = table.strings.get(text) {
@@ -36,12 +36,12 @@ impl Interner {
         shared
     }
 
-    /// Returns how many distinct strings are held.
+    /// Returns the number of strings in the table.
     pub fn len(&self) -> usize {
         self.table.lock().strings.len()
     }
 
-    /// Tells whether nothing is held.
+    /// Tells whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

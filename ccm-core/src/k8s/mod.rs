@@ -1,7 +1,7 @@
-//! Kubernetes strings and the narrow object types that the framework caches.
+//! Kubernetes strings, and the reduced object types that the framework caches.
 //!
-//! Watched objects are converted to the types of this module as they arrive and the rest is dropped: a kubelet-shaped
-//! Node is about 15 KB on the wire and at most 1 KiB here.
+//! Watched objects are converted to the types of this module as they arrive, and all other fields are dropped: a
+//! typical kubelet's Node has about 15 KB on the wire and at most 1 KiB here.
 
 mod intern;
 mod label;

@@ -14,26 +14,27 @@ use super::well_known as wk;
 
 /// The part of a Node that controllers and providers read.
 ///
-/// Made by the cache from a watch item. [`NodeFields`] decides which labels, annotations and extra facts are kept.
+/// The cache makes it from a watched object. [`NodeFields`] decides which labels, annotations and extra fields are
+/// kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
     /// `metadata.name`.
     pub name: Arc<str>,
-    /// `metadata.uid`. A Node that was deleted and registered again under its name has another one.
+    /// `metadata.uid`. A Node that was deleted and registered again under the same name has a different UID.
     pub uid: Box<str>,
-    /// `metadata.resourceVersion` of the observation. Opaque; compare for equality only.
+    /// `metadata.resourceVersion` of the observed object. Opaque; compare for equality only.
     pub resource_version: Box<str>,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// Labels: every one while the node carries the uninitialized taint, afterwards the selected ones.
+    /// Labels: all while the node has the uninitialized taint, afterwards only the selected ones.
     pub labels: LabelMap,
-    /// Whether the object has any label at all. A JSON Patch cannot add to a map that is not there.
+    /// Whether the object has any label at all. A JSON Patch cannot add to a missing map.
     pub has_labels: bool,
     /// Selected annotations.
     pub annotations: LabelMap,
-    /// `spec.providerID`; `None` when empty. Not validated: whoever registered the node chose it.
+    /// `spec.providerID`; `None` when empty. Not validated: it can have any value that a client has set.
     pub provider_id: Option<Arc<str>>,
     /// `spec.taints` in the order of the object, because JSON Patch addresses them by position.
     pub taints: Box<[Taint]>,
@@ -47,14 +48,14 @@ pub struct NodeView {
     pub ready: Option<NodeCondition>,
     /// Condition `NetworkUnavailable`; `None` when the object has none.
     pub network_unavailable: Option<NodeCondition>,
-    /// `status.nodeInfo.systemUUID`, only when [`NodeFields::system_uuid`] asks for it.
+    /// `status.nodeInfo.systemUUID`, only when [`NodeFields::system_uuid`] is true.
     pub system_uuid: Option<Box<str>>,
-    /// Which machine the kubelet runs on, always; `None` when it does not say.
+    /// The machine that the kubelet runs on, whatever the [`NodeFields`]; `None` when the kubelet does not report it.
     pub machine: Option<MachineId>,
 }
 
-/// Identifies the machine that a kubelet runs on, by its `status.nodeInfo.systemUUID`: two different values are two
-/// machines. A fingerprint, so that a cache of many nodes stays small.
+/// Identifies the machine that a kubelet runs on, by its `status.nodeInfo.systemUUID`: different values mean different
+/// machines. Only a hash is kept, so that a cache of many nodes stays small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MachineId(NonZeroU64);
 
@@ -66,13 +67,13 @@ impl MachineId {
         }
         let mut hasher = DefaultHasher::new();
         system_uuid.hash(&mut hasher);
-        // Zero is taken for one: a collision is as unlikely as any other.
+        // A hash of zero becomes one: this collision is as unlikely as any other.
         Some(Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)))
     }
 }
 
 impl NodeView {
-    /// Makes a node that has a name and nothing else; the start of a test's or a sketch's node.
+    /// Makes a node that has a name and nothing else; a starting point for tests and examples.
     pub fn named(name: &str) -> Self {
         Self {
             name: Arc::from(name),
@@ -95,12 +96,13 @@ impl NodeView {
         }
     }
 
-    /// Tells whether the node still waits for the cloud-node controller. Value and effect of the taint do not matter.
+    /// Tells whether the node has the uninitialized taint, which the cloud-node controller removes. Value and effect of
+    /// the taint do not matter.
     pub fn is_uninitialized(&self) -> bool {
         self.taints.iter().any(|t| &*t.key == wk::TAINT_UNINITIALIZED)
     }
 
-    /// Tells whether the node carries the shutdown taint (key and effect).
+    /// Tells whether the node has the shutdown taint (key and effect).
     pub fn has_shutdown_taint(&self) -> bool {
         self.taints.iter().any(Taint::is_shutdown)
     }
@@ -145,7 +147,7 @@ impl LabelMap {
 impl FromIterator<(Arc<str>, Arc<str>)> for LabelMap {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, Arc<str>)>>(iter: I) -> Self {
         let mut entries: Vec<_> = iter.into_iter().collect();
-        // A key given twice keeps its last value, as in a map.
+        // Of a key that occurs twice, the last value is kept, as in a map.
         entries.reverse();
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         entries.dedup_by(|a, b| a.0 == b.0);
@@ -192,7 +194,7 @@ pub enum TaintEffect {
     PreferNoSchedule,
     /// `NoExecute`.
     NoExecute,
-    /// Any spelling that this version does not know.
+    /// Any other value.
     Other(Arc<str>),
 }
 
@@ -219,12 +221,12 @@ impl TaintEffect {
     }
 }
 
-/// One entry of `status.addresses`, also what a provider reports.
+/// One entry of `status.addresses`; also the form in which a provider reports addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeAddress {
-    /// Kind of the address.
+    /// Type of the address.
     pub kind: AddressType,
-    /// The address or name as the cloud spells it.
+    /// The address or name, as the cloud spells it.
     pub address: Box<str>,
 }
 
@@ -235,7 +237,7 @@ impl NodeAddress {
     }
 }
 
-/// Kind of a node address (`core/v1` NodeAddressType).
+/// Type of a node address (`core/v1` NodeAddressType).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressType {
     /// `Hostname`.
@@ -324,17 +326,17 @@ impl ConditionStatus {
     }
 }
 
-/// The node facts that a provider reads beyond those that the framework always keeps.
+/// The fields of Nodes that a provider needs in addition to those that the framework always keeps.
 ///
-/// The default asks for nothing more: name, UID, provider ID, the framework's own labels, taints, addresses and
-/// conditions are always there.
+/// The default adds nothing: name, UID, provider ID, the framework's own labels, taints, addresses and conditions are
+/// always kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFields {
-    /// Keep every label (for example for node selectors that only annotations name). Costs memory.
+    /// Keep all labels (for example for node selectors that only annotations name). Costs memory.
     pub all_labels: bool,
-    /// Label keys to keep beside [`wk::FRAMEWORK_LABELS`].
+    /// Label keys to keep in addition to [`wk::FRAMEWORK_LABELS`].
     pub labels: BTreeSet<Cow<'static, str>>,
-    /// Annotation keys to keep beside [`wk::ANNOTATION_PROVIDED_NODE_IP`].
+    /// Annotation keys to keep in addition to [`wk::ANNOTATION_PROVIDED_NODE_IP`].
     pub annotations: BTreeSet<Cow<'static, str>>,
     /// Keep `status.nodeInfo.systemUUID`.
     pub system_uuid: bool,

@@ -7,9 +7,10 @@ use super::well_known as wk;
 
 /// The part of a Service that controllers and providers read.
 ///
-/// Made by the cache from a watch item, which holds Services of type LoadBalancer and those that carry the finalizer of
-/// one. A Service of type LoadBalancer whose class is [not claimed](ServiceFields::claims) has only its identity, class,
-/// finalizers, type, and times of creation and deletion here.
+/// The cache makes it from a watched object. The cache holds Services of type LoadBalancer, and Services that have the
+/// load-balancer finalizer. For a Service of type LoadBalancer whose class is
+/// [not claimed](ServiceFields::claims_class), only its identity, class, finalizers, type, and times of creation and
+/// deletion are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
     /// `metadata.namespace`.
@@ -18,7 +19,7 @@ pub struct ServiceView {
     pub name: Arc<str>,
     /// `metadata.uid`.
     pub uid: Box<str>,
-    /// `metadata.resourceVersion` of the observation. Opaque.
+    /// `metadata.resourceVersion` of the observed object. Opaque.
     pub resource_version: Box<str>,
     /// `metadata.creationTimestamp`.
     pub created: Timestamp,
@@ -26,7 +27,7 @@ pub struct ServiceView {
     pub deleting: bool,
     /// All labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Annotations, as written: all but `kubectl.kubernetes.io/last-applied-configuration`, which is a copy of the object.
+    /// Annotations, as written: all except `kubectl.kubernetes.io/last-applied-configuration`, a copy of the object.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// `metadata.finalizers`.
     pub finalizers: Box<[Arc<str>]>,
@@ -61,8 +62,8 @@ pub struct ServiceView {
 }
 
 impl ServiceView {
-    /// Makes a Service of type LoadBalancer that has a name and API defaults, and no port; the start of a test's or a
-    /// sketch's Service.
+    /// Makes a Service of type LoadBalancer that has a name, the API's defaults and no ports; a starting point for
+    /// tests and examples.
     pub fn named(namespace: &str, name: &str) -> Self {
         Self {
             namespace: Arc::from(namespace),
@@ -96,13 +97,13 @@ impl ServiceView {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Tells whether the finalizer of load balancers is on the Service.
+    /// Tells whether the Service has the load-balancer finalizer.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|f| &**f == wk::FINALIZER_LOAD_BALANCER)
     }
 }
 
-/// Which Services are cached whole.
+/// Decides which Services are cached with all fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFields {
     /// The load-balancer classes that the configuration claims.
@@ -110,13 +111,14 @@ pub struct ServiceFields {
 }
 
 impl ServiceFields {
-    /// Tells whether a Service of type LoadBalancer with this class is ours: one without a class is, one with a class when
-    /// the configuration claims it. An empty class is a class.
+    /// Tells whether this manager claims Services of type LoadBalancer with this class: those without a class, and
+    /// those with a class that the configuration claims. An empty string counts as a class.
     pub fn claims_class(&self, class: Option<&str>) -> bool {
         class.is_none_or(|class| self.classes.iter().any(|c| **c == *class))
     }
 
-    /// Tells whether a Service is one to be served: of type LoadBalancer, of a class that is ours, and not being deleted.
+    /// Tells whether a Service should have a load balancer of ours: it has type LoadBalancer and a claimed class (or
+    /// none), and is not being deleted.
     pub(crate) fn is_managed(&self, service: &ServiceView) -> bool {
         service.is_load_balancer && !service.deleting && self.claims_class(service.class.as_deref())
     }
@@ -153,18 +155,18 @@ pub enum Protocol {
 /// Session affinity of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionAffinity {
-    /// None.
+    /// No affinity.
     None,
-    /// By client address, for this long (Kubernetes' default is three hours).
+    /// By client address, with this timeout (Kubernetes' default is three hours).
     ClientIp(Duration),
 }
 
 /// External or internal traffic policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficPolicy {
-    /// Any node or endpoint.
+    /// To any endpoint of the cluster.
     Cluster,
-    /// Only endpoints on the receiving node.
+    /// Only to endpoints on the node that receives the traffic.
     Local,
 }
 
@@ -195,7 +197,7 @@ pub struct LbStatus {
 }
 
 impl LbStatus {
-    /// Makes the status of a load balancer that has these addresses (`ipMode: VIP`).
+    /// Makes the status of a load balancer with these addresses (`ipMode: VIP`).
     pub fn of_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let vip = |ip| LbIngress { ip: Some(ip), ip_mode: Some("VIP".into()), ..LbIngress::default() };
         Self { ingress: addresses.into_iter().map(vip).collect() }
@@ -205,9 +207,9 @@ impl LbStatus {
 /// One entry point of a load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LbIngress {
-    /// Address, for balancers that have fixed ones.
+    /// Address, for load balancers that have fixed ones.
     pub ip: Option<IpAddr>,
-    /// DNS name, for balancers that have one.
+    /// DNS name, for load balancers that have one.
     pub hostname: Option<Box<str>>,
     /// `ipMode`: `VIP` or `Proxy` (KEP-1860). The API server defaults it to `VIP` when `ip` is set.
     pub ip_mode: Option<Box<str>>,
@@ -222,7 +224,7 @@ pub struct LbPortStatus {
     pub port: NonZeroU16,
     /// Protocol.
     pub protocol: Protocol,
-    /// Error of this port, a CamelCase or `domain/name` word.
+    /// Error of this port: a word in CamelCase, or `domain/name`.
     pub error: Option<Box<str>>,
 }
 
@@ -235,9 +237,10 @@ pub struct EndpointSliceView {
     pub name: Arc<str>,
     /// `metadata.uid`.
     pub uid: Box<str>,
-    /// `metadata.resourceVersion` of the observation. Opaque.
+    /// `metadata.resourceVersion` of the observed object. Opaque.
     pub resource_version: Box<str>,
-    /// Name of the Service that the slice belongs to: label `kubernetes.io/service-name`. Slices without it are not cached.
+    /// Name of the Service that the slice belongs to: label `kubernetes.io/service-name`. Slices without it are not
+    /// cached.
     pub service: Arc<str>,
     /// Ports, in order.
     pub ports: Box<[SlicePort]>,
@@ -246,7 +249,7 @@ pub struct EndpointSliceView {
 }
 
 impl EndpointSliceView {
-    /// Makes an empty slice of a Service; the start of a test's slice.
+    /// Makes an empty slice of a Service; a starting point for tests.
     pub fn named(namespace: &str, name: &str, service: &str) -> Self {
         Self {
             namespace: Arc::from(namespace),
@@ -267,7 +270,7 @@ pub struct SlicePort {
     pub name: Arc<str>,
     /// Protocol.
     pub protocol: Protocol,
-    /// Port of the pods; `None` stands for every port.
+    /// Port of the pods; `None` means all ports.
     pub port: Option<NonZeroU16>,
 }
 
@@ -280,9 +283,9 @@ pub struct EndpointView {
     pub node: Option<Arc<str>>,
     /// Zone of that node.
     pub zone: Option<Arc<str>>,
-    /// Condition `ready`; unset counts as ready.
+    /// Condition `ready`; true when unset.
     pub ready: bool,
-    /// Condition `serving`; unset counts as `ready`.
+    /// Condition `serving`; the value of `ready` when unset.
     pub serving: bool,
     /// Condition `terminating`.
     pub terminating: bool,

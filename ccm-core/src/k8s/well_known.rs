@@ -1,4 +1,4 @@
-//! Labels, taints, annotations, finalizers and event reasons with their upstream spelling.
+//! Labels, taints, annotations, finalizers, conditions and event components, with their upstream spelling.
 //!
 //! Source: `k8s.io/cloud-provider/api/well_known_*.go` and `k8s.io/api/core/v1` at v1.37.
 
@@ -6,7 +6,7 @@
 pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// Taint key set, with effect `NoSchedule`, on nodes whose instance is shut down.
 pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
-/// Taint key that the cluster autoscaler sets on nodes it is about to remove. Only read.
+/// Taint key that the cluster autoscaler sets on nodes that it is about to remove. Only read, never written.
 pub const TAINT_TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Stable zone label.
@@ -15,18 +15,18 @@ pub const LABEL_ZONE: &str = "topology.kubernetes.io/zone";
 pub const LABEL_REGION: &str = "topology.kubernetes.io/region";
 /// Stable instance-type label.
 pub const LABEL_INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
-/// Beta zone label. Upstream's label reconcile treats it as the truth.
+/// Beta zone label. When upstream reconciles labels, it copies this one to the stable label.
 pub const LABEL_ZONE_BETA: &str = "failure-domain.beta.kubernetes.io/zone";
-/// Beta region label. Upstream's label reconcile treats it as the truth.
+/// Beta region label. When upstream reconciles labels, it copies this one to the stable label.
 pub const LABEL_REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";
-/// Beta instance-type label. Upstream's label reconcile treats it as the truth.
+/// Beta instance-type label. When upstream reconciles labels, it copies this one to the stable label.
 pub const LABEL_INSTANCE_TYPE_BETA: &str = "beta.kubernetes.io/instance-type";
-/// Host name label of the kubelet.
+/// Host name label that the kubelet sets.
 pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
-/// Label that takes a node out of every load balancer. Only its presence counts.
+/// Label that excludes a node from all load balancers. Only its presence counts, not its value.
 pub const LABEL_EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// The labels that the framework itself reads from an initialised node. A provider asks for more with
+/// The labels that the framework itself reads from an initialised node. A provider selects more with
 /// [`NodeFields`](super::NodeFields).
 pub const FRAMEWORK_LABELS: [&str; 8] = [
     LABEL_ZONE,
@@ -43,7 +43,7 @@ pub const FRAMEWORK_LABELS: [&str; 8] = [
 pub const ANNOTATION_PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 /// Service annotation with source ranges, used when `spec.loadBalancerSourceRanges` is empty.
 pub const ANNOTATION_SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-/// Finalizer on services that own a load balancer.
+/// Finalizer on Services that own a load balancer.
 pub const FINALIZER_LOAD_BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 /// Condition type `Ready`.

@@ -1,7 +1,9 @@
-//! Leading under the main lock and, during a leader migration, under the one that the participants share.
+//! Runs the controllers under the main lock and, during a leader migration, also under the migration lock that all
+//! participating managers share.
 //!
-//! The main lock comes first; the migration lock is tried for only while the main one is held, and only if a controller
-//! needs it. What runs under the migration lock may write only while both are held. To lose either ends the process.
+//! The main lock is acquired first. The migration lock is requested only while the main lock is held, and only if a
+//! controller needs it. Controllers under the migration lock may write only while both locks are held. Losing either
+//! lock ends the process.
 
 use std::time::Duration;
 
@@ -20,14 +22,14 @@ use crate::{
     write_gate::WriteGate,
 };
 
-/// The electors of a process, and what writes their events.
+/// The leader electors of this process, and the writer of their events.
 pub(super) struct Electors {
     pub(super) main: LeaderElector,
     pub(super) migration: Option<LeaderElector>,
     pub(super) events: EventWriter,
 }
 
-/// When which controllers may write.
+/// The write gates of the controllers, one for each lock.
 #[derive(Clone)]
 pub(super) struct WriteGates {
     main: WriteGate,
@@ -36,24 +38,24 @@ pub(super) struct WriteGates {
 }
 
 impl WriteGates {
-    /// Those of a process that runs without election.
+    /// Makes the gates of a process that runs without leader election.
     pub(super) fn always_open() -> Self {
         Self { main: WriteGate::always_open(), migration: WriteGate::always_open() }
     }
 
-    /// Those of a process that only looks.
+    /// Makes the gates of a process that must not write.
     pub(super) fn closed() -> Self {
         Self { main: WriteGate::always_closed(), migration: WriteGate::always_closed() }
     }
 
     fn of(electors: &Electors) -> Self {
         let main = electors.main.gate();
-        // Without a migration lock nothing runs under it.
+        // Without a migration lock no controller uses this gate.
         let shared = electors.migration.as_ref().map_or_else(|| main.clone(), LeaderElector::gate);
         Self { migration: WriteGate::both(main.clone(), shared), main }
     }
 
-    /// Returns the gate of what runs under this lock.
+    /// Returns the gate of the controllers that run under this lock.
     pub(super) fn for_lock(&self, lock: ControllerLock) -> &WriteGate {
         match lock {
             ControllerLock::Migration => &self.migration,
@@ -70,7 +72,7 @@ impl Manager {
     ) -> Result<ManagerExit, ManagerError> {
         let electors = self.electors(metrics)?;
         let gates = WriteGates::of(&electors);
-        // One for each lock (W18).
+        // One check for each lock (W18).
         let _main_alive = health::leader_election(&self.health, "leaderElection", electors.main.health());
         let _migration_alive = electors
             .migration
@@ -82,12 +84,12 @@ impl Manager {
         background.spawn("leader-election-events", super::infallible(events.run(stop_events.clone())));
         let access = health::lease_access(&self.health, main.health());
         let leading = main.acquire(stop).await;
-        // A leader that gets nothing of its lease ends.
+        // Only a standby needs this check: a leader without access to its lease ends.
         drop(access);
         let result = match leading {
             Some(leading) => {
-                // When a task fails the lease is released as well: the process is about to end, and nobody should wait
-                // without need.
+                // The lease is also released when a task fails: the process is about to end, and a standby should not
+                // have to wait for the lease to expire.
                 let lead = |work| self.lead(work, gates, migration, metrics);
                 let (outcome, result) = Box::pin(run_while_leading(leading, stop, lead)).await;
                 result.map(|exit| match outcome {
@@ -97,7 +99,7 @@ impl Manager {
             }
             None => Ok(ManagerExit::Stopped),
         };
-        // Last, so that "stopped leading" is still written.
+        // The event writer stops last, so that it still writes "stopped leading".
         stop_events.cancel();
         background.run(DRAIN_LIMIT).await;
         result
@@ -105,7 +107,7 @@ impl Manager {
 
     fn electors(&self, metrics: &Telemetry) -> Result<Electors, ManagerError> {
         let flags = &self.config.leader_election;
-        // One identity for both locks, as upstream has it.
+        // One identity for both locks, as upstream.
         let config = ElectionConfig {
             namespace: flags.resource_namespace.clone(),
             name: flags.resource_name.clone(),
@@ -133,8 +135,8 @@ impl Manager {
     }
 }
 
-/// Does `work` as long as the lease is kept. `work` gets a token that is cancelled when `stop` is and when the lease is
-/// lost; when it has ended, for whatever reason, the lease is released, unless a change that was requested has no answer.
+/// Runs `work` while the lease is held. `work` gets a token that is cancelled when `stop` is cancelled or the lease is
+/// lost. When `work` ends, for any reason, the lease is released, unless a requested change has no answer.
 async fn run_while_leading<T, F: Future<Output = T>>(
     leading: Leading,
     stop: &CancellationToken,
@@ -143,14 +145,14 @@ async fn run_while_leading<T, F: Future<Output = T>>(
     let (going, end) = (stop.child_token(), CancellationToken::new());
     let keep = async {
         let outcome = leading.run(&end, std::future::ready(()), Duration::ZERO).await;
-        // When it was lost: no controller goes on without a lease.
+        // If the lease was lost, this stops the controllers.
         going.cancel();
         outcome
     };
     let work = work(going.clone());
     let lead = async {
-        // When asked to stop, the lease is kept until changes that were requested are answered, or given up, and the last
-        // events are written.
+        // After a request to stop, the lease is kept until `work` has ended: until requested changes are answered or
+        // given up, and the last events are written.
         let result = work.await;
         end.cancel();
         result
@@ -158,8 +160,8 @@ async fn run_while_leading<T, F: Future<Output = T>>(
     tokio::join!(keep, lead)
 }
 
-/// Waits for the migration lock and runs `tasks` under it. Whatever ends them also cancels `stop`: the process is about to
-/// end.
+/// Waits for the migration lock and runs the `migrated` tasks under it. However they end, `stop` is cancelled then,
+/// because the process is about to end.
 pub(super) async fn run_migrated_controllers(
     elector: LeaderElector,
     migrated: Vec<NamedTask>,
@@ -183,16 +185,16 @@ pub(super) async fn run_migrated_controllers(
     })
 }
 
-/// Judges how tasks ended.
+/// Makes an error of a failed task. Tasks that did not end in time are not an error.
 pub(super) fn task_result(exit: tasks::TasksExit) -> Result<(), ManagerError> {
     match exit {
-        // What hangs at the end was dropped; the process is stopping anyway.
+        // Tasks that hang at shutdown were dropped. The process is stopping anyway.
         tasks::TasksExit::Failed(TaskError::ShutdownTimeout { .. }) | tasks::TasksExit::Stopped => Ok(()),
         tasks::TasksExit::Failed(error) => Err(error.into()),
     }
 }
 
-/// Name of this host for the lease's identity: the pod's name inside a cluster.
+/// Returns the name of this host for the identity in the lease. Inside a cluster it is the name of the pod.
 fn hostname() -> String {
     std::env::var("HOSTNAME")
         .ok()

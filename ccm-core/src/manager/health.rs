@@ -17,7 +17,8 @@ use crate::{
     telemetry::controller_health::ControllerHealth,
 };
 
-/// Adds upstream's check of the election: a leader whose renewals stopped long ago should have ended.
+/// Adds upstream's check of leader election. It fails when a leader has not renewed its lease for so long that it
+/// should have ended.
 pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseHealth) -> CheckRegistration {
     health.add(CheckKind::Live, name, move || match lease.last_renewal_age() {
         Some(age) if !lease.is_healthy() => {
@@ -27,7 +28,8 @@ pub(super) fn leader_election(health: &Health, name: &'static str, lease: LeaseH
     })
 }
 
-/// Adds the check of a process that waits for the lease: one that has had no access to it for long could not take over.
+/// Adds the readiness check of a standby. It fails when no request about the lease has succeeded for so long that the
+/// standby could not take over.
 pub(super) fn lease_access(health: &Health, lease: LeaseHealth) -> CheckRegistration {
     health.add(CheckKind::Ready, "lease-access", move || match lease.standby_age() {
         Some(age) if !lease.can_lead() => {
@@ -37,7 +39,7 @@ pub(super) fn lease_access(health: &Health, lease: LeaseHealth) -> CheckRegistra
     })
 }
 
-/// Checks of what runs while this process leads. Clones are one.
+/// Health checks of the caches and controllers of a leader. Clones share their state.
 #[derive(Clone, Debug)]
 pub(super) struct LeaderHealthChecks(Arc<LeaderChecksInner>);
 
@@ -50,7 +52,7 @@ struct LeaderChecksInner {
 }
 
 impl LeaderHealthChecks {
-    /// Adds the check of the caches. A standby has none, and is ready to take over.
+    /// Adds the check of the caches. It passes on a standby, which has no caches and is ready to take over.
     pub(super) fn new(health: &Health, progress: ControllerHealth) -> Self {
         let filling = Arc::new(AtomicBool::new(false));
         let caches = health.add(CheckKind::Ready, "caches", {
@@ -64,12 +66,13 @@ impl LeaderHealthChecks {
         Self(Arc::new(LeaderChecksInner { health: health.clone(), progress, filling, registrations }))
     }
 
-    /// Notes whether caches are being filled.
+    /// Records whether caches are being filled.
     pub(super) fn set_caches_syncing(&self, filling: bool) {
         self.0.filling.store(filling, Ordering::Relaxed);
     }
 
-    /// Adds the check of a cache, which fails nothing but says what is missing.
+    /// Adds the check of one cache. It fails until the cache is synced, and names the missing permission. As a
+    /// [`CheckKind::Progress`] it does not make the process unready.
     pub(super) fn cache<T: CachedObject>(&self, task: &'static str, cache: &Cache<T>) {
         let cache = cache.clone();
         let check = self.0.health.add(CheckKind::Progress, task, move || match cache.is_synced() {

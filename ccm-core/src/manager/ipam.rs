@@ -2,7 +2,7 @@ use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
 use crate::{config::controllers as names, controllers::node_ipam::NodeIpamController, k8s::well_known as wk};
 
 impl ControllerBuilder<'_> {
-    /// Adds the node-IPAM controller if it is named and `--allocate-node-cidrs` is set.
+    /// Adds the node IPAM controller if `--controllers` names it and `--allocate-node-cidrs` is set.
     pub(super) fn node_ipam_controller(&mut self) -> Result<(), ManagerError> {
         if !self.is_enabled(names::NODE_IPAM) {
             return Ok(());

@@ -1,7 +1,8 @@
-//! Puts the parts together: API clients, election, caches, controllers; and takes them down in order.
+//! Builds and runs the parts of the process (API clients, leader election, caches, controllers) and stops them in
+//! order.
 //!
-//! One manager runs once. Before it leads it renews nothing, watches nothing and asks the cloud nothing; a standby costs
-//! one small request per retry period.
+//! A manager runs once. Before it leads it renews no lease, watches nothing and sends no requests to the cloud. A
+//! standby sends one small request every half retry period.
 
 mod election;
 mod health;
@@ -61,24 +62,25 @@ use crate::{
     },
 };
 
-/// How long a process waits for an API server that cannot be reached before it ends. Upstream waits 10 s, which a
-/// rolling control plane exceeds; a supervisor restarts us anyway.
+/// How long the process tries to reach the API server before it ends. Upstream waits 10 s, which is shorter than a
+/// rolling update of the control plane takes. A supervisor restarts the process anyway.
 pub const API_SERVER_WAIT: Duration = Duration::from_secs(60);
-/// Pause between two looks, and the time one may take.
+/// Delay between two attempts to reach the API server.
 const API_SERVER_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of one attempt.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long changes that were requested may take to be answered before they are given up: with the standby's look each
-/// second, fail-over stays within 3 s. When one was given up the lease is not released.
+/// How long requested changes may take to be answered before they are given up. As a standby checks the lease every
+/// second, fail-over takes at most 3 s. When a change was given up, the lease is not released.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
-/// Client name of both node controllers, hence their ServiceAccount and user agent, as upstream.
+/// Client name of both node controllers. Their ServiceAccount and user agent derive from it, as upstream.
 const NODE_CLIENT: &str = "node-controller";
-/// Clients with a ServiceAccount of their own under `--use-service-account-credentials`.
+/// Clients that have their own ServiceAccount with `--use-service-account-credentials`.
 const ACCOUNTS: [&str; 3] = [NODE_CLIENT, route::ROUTE_CLIENT, services::SERVICE_CLIENT];
 
-/// Makes a Kubernetes client for the part of the process with this name.
+/// Returns the Kubernetes client with this client name.
 pub type ClientFactory = Arc<dyn Fn(&str) -> kube::Client + Send + Sync>;
 
-/// Everything a manager needs.
+/// Runs the controllers of one process, under leader election or in shadow mode.
 pub struct Manager {
     product: Product,
     config: Config,
@@ -88,29 +90,29 @@ pub struct Manager {
     registry: Registry,
     health: Health,
     clock: WallClock,
-    /// What a shadow found.
+    /// Differences that shadow mode found.
     shadow_report: Arc<Mutex<ShadowReport>>,
     output: Output,
-    /// Behind a lock for the sake of shared references, which nobody takes while it runs.
+    /// Runs once the API server is reachable. The lock only makes `Manager` `Sync`; nothing contends for it.
     on_connect: Mutex<Option<BoxFuture<'static, Result<(), AuthError>>>>,
-    /// With `--use-service-account-credentials`.
+    /// Set with `--use-service-account-credentials`.
     service_accounts: Option<ServiceAccounts>,
-    /// Known once it runs.
+    /// The leader migration, set by [`Manager::run`].
     migration: Option<LeaderMigration>,
 }
 
 /// How a manager ended without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ManagerExit {
-    /// Asked to stop; the lease, if any, was released, or is left to run out.
+    /// The manager was asked to stop. Its lease, if any, was released, or expires by itself.
     Stopped,
-    /// Leadership was lost; the process ends with exit code 1.
+    /// Leadership was lost, with the reason. The process ends with exit code 1.
     LeadershipLost(String),
-    /// What is was compared once with what would be; nothing was changed.
+    /// Shadow mode compared once. Nothing was changed.
     Compared(Verdict),
 }
 
-/// Why a manager could not go on.
+/// Error that ends a manager.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
     /// The configuration of the Kubernetes client cannot be used.
@@ -128,31 +130,31 @@ pub enum ManagerError {
         #[source]
         source: Box<kube::Error>,
     },
-    /// Callers of the HTTPS server could not be recognised.
+    /// Authentication of users of the HTTPS server could not be set up.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// The file of leader migration cannot be used.
+    /// The leader migration configuration file cannot be used.
     #[error(transparent)]
     LeaderMigration(#[from] FileError),
-    /// The election's settings contradict each other.
+    /// The settings of leader election are invalid.
     #[error(transparent)]
     Election(#[from] InvalidElectionConfig),
-    /// A metric is registered twice.
+    /// A metric cannot be registered, for example twice.
     #[error("metrics cannot be registered")]
     Metrics(#[from] prometheus::Error),
-    /// The provider cannot tell this cluster's objects from another's.
+    /// The provider has no cluster ID, so it cannot distinguish objects of this cluster from those of another.
     #[error("cloud provider {0:?} has no cluster ID; set one, or pass --allow-untagged-cloud")]
     NoClusterId(String),
-    /// The node-IPAM controller cannot be made.
+    /// The node IPAM controller cannot be built.
     #[error(transparent)]
     NodeIpam(#[from] NodeIpamError),
-    /// The provider's start failed, and will not succeed by itself.
+    /// The start of the provider failed permanently.
     #[error("cloud provider could not start")]
     Provider(#[source] CloudError),
-    /// The nodes could not be listed.
+    /// The first list of a resource was not complete in time.
     #[error(transparent)]
     Cache(#[from] FirstSyncTimedOut),
-    /// The provider cannot list what a cluster owns.
+    /// The provider cannot list the objects that a cluster owns.
     #[error("cloud provider {0:?} keeps no inventory of what a cluster owns, so orphans cannot be told")]
     NoInventory(String),
     /// Without a cluster ID another cluster's objects would look like orphans.
@@ -160,26 +162,26 @@ pub enum ManagerError {
         "cloud provider {0:?} has no cluster ID, so orphans cannot be told from another cluster's objects; set one"
     )]
     OrphansWithoutClusterId(String),
-    /// Deletion was confirmed for another cluster.
+    /// The deletion of orphans was confirmed for another cluster.
     #[error(
         "--confirm={confirmed} names another cluster: in the cloud this one is {cluster_id:?}, and nothing was deleted"
     )]
     ClusterNotConfirmed {
-        /// What was confirmed.
+        /// The cluster ID that was confirmed.
         confirmed: String,
-        /// The cluster, as the cloud has it.
+        /// The ID of this cluster.
         cluster_id: Box<str>,
     },
-    /// The cloud and the cluster could not be compared.
+    /// The scan for orphans failed.
     #[error("orphans could not be looked for")]
     Orphans(#[source] Box<OrphanScanError>),
-    /// The time for it was over.
+    /// The scan for orphans did not end in time.
     #[error("orphans could not be looked for within the time given by --timeout")]
     OrphansTimedOut,
-    /// A signal came before there was a result.
+    /// The process was stopped before the scan for orphans had a result.
     #[error("stopped before orphans were looked for")]
     OrphansStopped,
-    /// A task that should run as long as the process ended.
+    /// A task failed, or ended although it should run as long as the process.
     #[error(transparent)]
     Task(#[from] TaskError),
 }
@@ -191,7 +193,7 @@ impl fmt::Debug for Manager {
 }
 
 impl Manager {
-    /// Makes a manager that reaches the API server as the flags say.
+    /// Makes a manager whose clients are configured by the flags.
     ///
     /// # Errors
     /// When the kubeconfig or the pod's service account cannot be used.
@@ -204,21 +206,21 @@ impl Manager {
         let host = base.kube.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let build = |config: &ClientConfig, name: &str| {
             let mut config = config.clone();
-            // Nothing is tried again here: attempts are counted by the queues, and retries would repeat writes unseen.
+            // The clients do not retry: the work queues count attempts, and a hidden retry could repeat a write.
             config.kube.headers.retain(|(header, _)| header != http::header::USER_AGENT);
             if let Ok(agent) = http::HeaderValue::from_str(&config::client::user_agent(&product, name)) {
                 config.kube.headers.push((http::header::USER_AGENT, agent));
             }
             config::client::connect::client(&config).map_err(|error| ManagerError::Client(Box::new(error)))
         };
-        // Built once here, so that a bad certificate is an error now and not in a controller.
+        // All clients are built here, so that a bad certificate is an error now and not later in a controller.
         let mut clients = BTreeMap::new();
         for name in ACCOUNTS.into_iter().chain(["leader-election", "events", "shared-informers"]) {
             clients.insert(name, build(&base, name)?);
         }
         let manager = build(&base, wk::COMPONENT_MANAGER)?;
         let mut accounts = None;
-        // A shadow asks for no tokens either.
+        // Requesting a token is a write, so shadow mode does not use tokens.
         if config.generic.use_service_account_credentials && !config.shadow.is_on() {
             let mut stripped = base.clone();
             stripped.kube.auth_info = AuthInfo::default();
@@ -233,7 +235,7 @@ impl Manager {
         })
     }
 
-    /// Makes a manager with clients of the caller's own, for example of an API server in the same process.
+    /// Makes a manager with the caller's clients, for example for an API server in the same process.
     pub fn with_clients(
         product: Product,
         config: Config,
@@ -242,7 +244,7 @@ impl Manager {
         host: impl Into<String>,
     ) -> Self {
         let (surface, clock) = (Observability::new(&config), WallClock::system());
-        // The last wall, behind the write gate: whoever holds a client of a shadow cannot write with it.
+        // In addition to the write gate: a client in shadow mode cannot write at all.
         let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
         let Observability { registry, health, shadow_report } = surface;
         Self {
@@ -269,14 +271,15 @@ impl Manager {
         self
     }
 
-    /// Replaces where a shadow prints, for tests.
+    /// Replaces the output of shadow mode, for tests.
     #[must_use]
     pub fn with_output(mut self, output: Output) -> Self {
         self.output = output;
         self
     }
 
-    /// Has it show itself where the pages look already, because they are served before there is a manager.
+    /// Uses the metrics, health checks and shadow report of an HTTPS server that was started before the manager was
+    /// made.
     #[must_use]
     pub fn with_observability(self, surface: Observability) -> Self {
         let Observability { registry, health, shadow_report: board } = surface;
@@ -293,7 +296,8 @@ impl Manager {
         self.health.clone()
     }
 
-    /// Has this done when the API server was reached, before the election. If it fails the manager does not go on.
+    /// Runs `prelude` once the API server is reachable, before leader election. If it fails, the manager ends with its
+    /// error.
     #[must_use]
     pub fn on_api_server_reachable(
         mut self,
@@ -303,7 +307,8 @@ impl Manager {
         self
     }
 
-    /// Runs until `stop` is cancelled, leadership is lost, or something fails.
+    /// Runs until `stop` is cancelled, leadership is lost, a single comparison of shadow mode is complete, or something
+    /// fails.
     pub async fn run(mut self, stop: CancellationToken) -> Result<ManagerExit, ManagerError> {
         self.migration = LeaderMigration::load(&self.config, &self.product.controllers)?;
         self.log_leader_migration();
@@ -333,8 +338,8 @@ impl Manager {
         Box::pin(self.lead(stop, WriteGates::always_open(), None, &telemetry)).await
     }
 
-    /// Runs caches, controllers and the provider until `stop`, or until one of them ends. Controllers that need the
-    /// migration lock wait for it.
+    /// Runs caches, provider and controllers until `stop` is cancelled or one of them ends. Controllers under the
+    /// migration lock wait until it is held.
     async fn lead(
         &self,
         stop: CancellationToken,
@@ -357,8 +362,9 @@ impl Manager {
         }
     }
 
-    /// Starts caches, the provider and the controllers, in this order; but the controllers are attached to the caches
-    /// first, so that they see every change. Returns those that wait for the migration lock.
+    /// Starts the caches, the provider and the controllers, in this order. The controllers are built first, so that
+    /// they are registered with the caches and see every change. Returns the controllers that wait for the migration
+    /// lock.
     async fn start(
         &self,
         tasks: &mut Tasks,
@@ -370,7 +376,7 @@ impl Manager {
         let ControllerBuilder { mut controllers, caches, context, .. } = wiring;
         metrics.caches_syncing();
         caches.start(tasks).await?;
-        // Once, whatever locks there are.
+        // The provider is started once, even if there are two locks.
         self.start_provider(&context, metrics).await?;
         controllers.extend(self.provider_controllers(&context, gates));
         metrics.started_leading();
@@ -381,7 +387,7 @@ impl Manager {
         Ok(migrated)
     }
 
-    /// The provider's own controllers that are selected.
+    /// Returns the provider's own controllers that are enabled.
     fn provider_controllers(&self, context: &ProviderContext, gates: &WriteGates) -> Vec<(ControllerLock, NamedTask)> {
         let task = |extra: ProviderController| {
             let lock = self.is_enabled(extra.name).then(|| self.lock(extra.name))?;
@@ -392,8 +398,8 @@ impl Manager {
         self.provider.controllers().into_iter().filter_map(task).collect()
     }
 
-    /// Has each controller begin after those before it, as `--controller-start-interval` says, and counted from then on.
-    /// Returns those under the migration lock, then the others.
+    /// Delays the start of each controller after the one before by `--controller-start-interval`. Each is shown as
+    /// running from its start on. Returns the tasks under the migration lock, then the others.
     fn stagger_starts(
         &self,
         controllers: Vec<(ControllerLock, NamedTask)>,
@@ -406,9 +412,9 @@ impl Manager {
         for (lock, NamedTask { name, run }) in controllers {
             let (metrics, stop) = (metrics.clone(), stop.clone());
             let wait = delay;
-            // Helpers of controllers have no name that can be selected, and are there from the start.
+            // Helper tasks of controllers are not in `--controllers`, so they add no delay.
             if self.config.generic.controllers.is_enabled(name) {
-                // As upstream: up to twice as long, so that replicas of many clusters do not march in step.
+                // As upstream: up to twice as long, so that managers of many clusters do not act at the same moment.
                 delay += interval.mul_f64(1.0 + rand::random::<f64>());
             }
             let run = async move {
@@ -424,7 +430,7 @@ impl Manager {
         (migrated, main)
     }
 
-    /// Tells whether a controller runs in this process, under whatever lock.
+    /// Returns true if a controller runs in this process, under any lock.
     fn is_enabled(&self, name: &str) -> bool {
         self.config.generic.controllers.is_enabled(name) && self.lock(name) != ControllerLock::OtherManager
     }
@@ -438,7 +444,7 @@ impl Manager {
 
     fn node_fields(&self) -> NodeFields {
         let mut fields = self.provider.node_fields();
-        // A refresh compares labels whose keys only the cloud knows.
+        // The refresh of additional labels compares labels whose keys only the cloud knows, so all labels are cached.
         fields.all_labels |= self.refreshes_labels();
         fields
     }
@@ -468,8 +474,8 @@ impl Manager {
         }
     }
 
-    /// Waits until the API server answers at all. What it answers (401, 403, 503) is for the requests that follow to
-    /// report: they know what they need.
+    /// Waits until the API server answers, with any status. A status such as 401, 403 or 503 is reported by the
+    /// requests that follow, which know what they need.
     async fn wait_for_api_server(&self) -> Result<(), ManagerError> {
         let client = (self.clients)(wk::COMPONENT_MANAGER);
         let give_up = Instant::now() + API_SERVER_WAIT;

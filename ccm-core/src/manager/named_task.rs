@@ -8,7 +8,7 @@ pub(super) struct NamedTask {
     pub(super) run: BoxFuture<'static, anyhow::Result<()>>,
 }
 
-/// Makes a task of what cannot fail.
+/// Makes a task of a future that cannot fail.
 pub(super) fn infallible(task: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, anyhow::Result<()>> {
     task.map(Ok).boxed()
 }

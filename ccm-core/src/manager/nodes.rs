@@ -11,14 +11,15 @@ use crate::{
 };
 
 impl ControllerBuilder<'_> {
-    /// Adds the node controllers that are selected. `network`: what the route controller decides about nodes.
+    /// Adds the node controllers that are enabled. `network`: the `NetworkUnavailable` conditions from the route
+    /// controller.
     pub(super) fn node_controllers(&mut self, network: Option<NetworkConditions>) -> Result<(), ManagerError> {
         let (node, lifecycle) = (self.is_enabled(names::CLOUD_NODE), self.is_enabled(names::CLOUD_NODE_LIFECYCLE));
         if !node && !lifecycle {
             return Ok(());
         }
         let provider = self.manager.provider.clone();
-        // Questions alone, which need no lock; both controllers ask through one.
+        // The batcher only reads, so it needs no particular lock. Both controllers share it.
         let Some((instances, driver)) =
             InstanceBatcher::new(provider, self.op(ControllerLock::Main), self.cloud_metrics.clone())
         else {

@@ -1,4 +1,4 @@
-//! The search for orphans: while this process leads, and once for the subcommand.
+//! Scans for orphans: periodically while this process leads, and once for the subcommand `orphans`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,20 +28,20 @@ use crate::{
     runtime::{cache::Cache, events::WallClock, tasks::Tasks},
 };
 
-/// What the subcommand `orphans` is asked for.
+/// Parameters of the subcommand `orphans`.
 #[derive(Clone, Debug)]
 pub struct OrphanRequest {
-    /// The cluster whose orphans are to be deleted, as
-    /// [`Inventory::cluster`](crate::provider::Inventory::cluster) names it; `None`: they are only listed.
+    /// ID of the cluster whose orphans are to be deleted, as
+    /// [`Inventory::cluster`](crate::provider::Inventory::cluster) returns it. `None`: orphans are only listed.
     pub delete: Option<String>,
-    /// How old they have to be for that. One whose age is not known is of age zero.
+    /// Minimum age of an orphan to be deleted. An orphan of unknown age has age zero.
     pub minimum_age: Duration,
-    /// When the whole has to be over.
+    /// Deadline of the whole command.
     pub limit: Instant,
 }
 
 impl ControllerBuilder<'_> {
-    /// Adds the search for orphans, for which the service controller's caches are used.
+    /// Adds the periodic scan for orphans, which uses the caches of the service controller.
     pub(super) fn orphan_controller(
         &mut self,
         cx: &ControllerContext,
@@ -82,11 +82,11 @@ impl ControllerBuilder<'_> {
 }
 
 impl Manager {
-    /// Looks for orphans once, and deletes them if that is asked for. Takes no lease: what nobody asks for, the leader does
-    /// not touch.
+    /// Scans for orphans once, and deletes them if requested. Takes no lease: an orphan has no Service or Node, so no
+    /// sync of the leader touches it.
     ///
     /// # Errors
-    /// When the cloud or the cluster could not be looked at in time. What could not be deleted is in the report.
+    /// When the cloud or the cluster could not be read in time. An orphan that could not be deleted is in the report.
     pub async fn orphans(self, request: OrphanRequest, stop: CancellationToken) -> Result<OrphanReport, ManagerError> {
         if self.provider.inventory().is_none() {
             return Err(ManagerError::NoInventory(self.provider.name().to_owned()));
@@ -134,7 +134,7 @@ impl Manager {
         let started = caught(self.provider.start(context)).await;
         let panicked = |panic| Err(CloudError::transient(format!("the provider panicked in start: {panic}")));
         started.unwrap_or_else(panicked).map_err(ManagerError::Provider)?;
-        // What writes the events, where anything is written.
+        // These tasks write events, so they are only needed if something may be deleted.
         for (_, task) in controllers.into_iter().filter(|_| may_write) {
             tasks.spawn(task.name, task.run);
         }
@@ -142,7 +142,7 @@ impl Manager {
     }
 }
 
-/// Looks, deletes what is asked for, and makes sure that what is said to be deleted is gone.
+/// Scans, deletes if requested, and verifies that deleted objects are gone from the cloud.
 async fn scan_and_collect_once(
     survey: &OrphanScanner,
     cluster: String,
@@ -171,12 +171,12 @@ async fn scan_and_collect_once(
     Ok(OrphanReport { cluster, cluster_id: identity, owned: look.owned, at, orphans })
 }
 
-/// Turns deletions into failures where the cloud still has what is said to be gone.
+/// Turns a deletion into a failure if the cloud still lists the object or cannot be asked.
 async fn verify_deletions(survey: &OrphanScanner, orphans: &mut [(Orphan, OrphanAction)], limit: Instant) {
     let deleted = |treatment: &OrphanAction| matches!(treatment, OrphanAction::Collected(Ok(CollectOutcome::Deleted)));
     let gone: Vec<_> =
         orphans.iter().filter(|(_, treatment)| deleted(treatment)).map(|(orphan, _)| orphan.object.clone()).collect();
-    // Whoever stops the process gets the cloud's word.
+    // While the process is stopping, the cloud's answer to the deletion is reported unverified.
     if gone.is_empty() || survey.op.is_cancelled() {
         return;
     }

@@ -1,4 +1,4 @@
-//! The start of the cloud provider, which waits for a cloud that is down.
+//! The start of the cloud provider, retried while the cloud is down.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -16,11 +16,12 @@ use crate::{
 /// Name of the check that fails until the provider has been built and started.
 pub const CLOUD_PROVIDER_CHECK: &str = "cloud-provider";
 
-/// Pauses between attempts: short enough that a leader works soon after its cloud is back.
+/// Delays between attempts: short enough that a leader starts to work soon after its cloud is back.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(30) };
 
 impl Manager {
-    /// Starts the provider. Until that succeeds the process is not ready, for that and no other reason.
+    /// Starts the provider. Until that succeeds the process is not ready, and [`CLOUD_PROVIDER_CHECK`] is the only
+    /// check that says so.
     pub(super) async fn start_provider(
         &self,
         context: &ProviderContext,
@@ -28,16 +29,18 @@ impl Manager {
     ) -> Result<(), ManagerError> {
         let start = || self.provider.start(context.clone());
         if self.config.shadow.once {
-            // Whoever wants one comparison waits for its end.
+            // Somebody waits for the result of a single comparison, so nothing is retried.
             return start().await.map_err(ManagerError::Provider);
         }
         retry_until_started(start, &self.health, || metrics.caches_synced()).await.map_err(ManagerError::Provider)
     }
 }
 
-/// Tries until it works or fails for good. `begun` is called when the check is there.
+/// Retries until the provider has started or has failed permanently. `begun` is called as soon as the health check is
+/// registered.
 ///
-/// A restart would bring back no cloud, only lose the lease and the caches, so what may pass is waited for.
+/// Transient errors are retried here, because a restart of the process would not help the cloud and would lose the
+/// lease and the caches.
 async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
     mut start: impl FnMut() -> F,
     health: &Health,
@@ -71,7 +74,7 @@ async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
     }
 }
 
-/// Tells whether waiting may help. A cancellation of the whole process is not waited for: it drops the attempt.
+/// Returns true if a retry may help. `Canceled` may: if the whole process is cancelled, the attempt is dropped anyway.
 fn is_transient(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Canceled | ErrorKind::Conflict => true,

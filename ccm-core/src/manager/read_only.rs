@@ -5,7 +5,7 @@ use kube::client::Body;
 
 use crate::manager::ClientFactory;
 
-/// Requests that are sent as `POST` and change nothing: questions about who is calling, and what the caller may do.
+/// Paths of `POST` requests that change nothing: reviews of users and of what they may do.
 const REVIEW_PATHS: [&str; 2] =
     ["/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"];
 
@@ -17,8 +17,8 @@ struct WriteRefused {
     path: String,
 }
 
-/// Makes every client of a factory refuse to send what would change something on the API server, whoever asks for it:
-/// the last wall, for whatever does not ask the write gate.
+/// Makes every client of a factory reject requests that would change something on the API server. This is the last
+/// safeguard, for code that does not check the write gate.
 pub fn read_only(clients: ClientFactory) -> ClientFactory {
     Arc::new(move |name| {
         let client = clients(name);

@@ -11,11 +11,11 @@ use crate::{
     runtime::cache::Cache,
 };
 
-/// Client name of the service controller, hence its ServiceAccount and user agent, as upstream.
+/// Client name of the service controller. Its ServiceAccount and user agent derive from it, as upstream.
 pub(super) const SERVICE_CLIENT: &str = "service-controller";
 
 impl ControllerBuilder<'_> {
-    /// Adds the service controller if it is selected and the provider has load balancers.
+    /// Adds the service controller if it is enabled and the provider has load balancers.
     pub(super) fn service_controller(&mut self) -> Result<(), ManagerError> {
         if !self.is_enabled(names::SERVICE_LB) {
             return Ok(());
@@ -26,11 +26,12 @@ impl ControllerBuilder<'_> {
             return Ok(());
         };
         let fields = ServiceFields { classes: balancers.classes() };
+        // First, add the caches: Services, and EndpointSlices if the provider takes endpoints as backends.
         let services = Cache::<ServiceView>::new(fields.clone());
         match self.mode {
-            // Nodes and routes need no right to see Services.
+            // The node and route controllers must work without the permission to read Services.
             RunMode::Lead => self.watch_optional("service-cache", &services),
-            // A comparison is complete or an error.
+            // A comparison without Services would be incomplete, so this is an error in shadow mode.
             RunMode::DryRun { .. } => self.watch("service-cache", &services),
         }
         self.context.services = Some(Arc::new(services.clone()));
@@ -40,6 +41,7 @@ impl ControllerBuilder<'_> {
             self.context.endpoint_slices = Some(Arc::new(cache.clone()));
             EndpointSliceIndex::new(cache)
         });
+        // Then add the orphan scan and the service controller, which use these caches.
         let config = ServiceControllerConfig {
             concurrent_syncs: self.manager.config.service.concurrent_syncs,
             verify_period: self.manager.config.service.verify_period,

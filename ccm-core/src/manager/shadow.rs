@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl Manager {
-    /// Compares what is with what the controllers would make of it, until `stop`; or once, if that was asked for. Takes
-    /// no lease.
+    /// Compares observed state with what the controllers would change, until `stop`, or once if `shadow.once` is set.
+    /// Takes no lease.
     pub(super) async fn run_shadow(
         &self,
         stop: CancellationToken,
@@ -34,8 +34,9 @@ impl Manager {
         let (outcome, token) = (verdict.clone(), tasks.stop().clone());
         tasks.spawn("shadow", async move {
             *outcome.lock() = shadow.run(token.clone()).await?;
-            // When that is all that was asked for, everything else ends with it; but helpers of the controllers would end
-            // before, and early, if those were dropped first.
+            // After a single comparison all other tasks end too. The token is cancelled first: helpers of the
+            // controllers end when the controllers are dropped, and a task that ends before the token is cancelled is
+            // an error.
             token.cancel();
             drop(shadow);
             Ok(())
@@ -45,7 +46,7 @@ impl Manager {
         Ok(verdict.map_or_else(|| self.stopped(), ManagerExit::Compared))
     }
 
-    /// How it ends when it is asked to stop: whoever wanted one comparison did not get it.
+    /// Returns the exit of a manager that was asked to stop. If a single comparison was requested, it is incomplete.
     pub(super) fn stopped(&self) -> ManagerExit {
         if self.config.shadow.once { ManagerExit::Compared(Verdict::Incomplete) } else { ManagerExit::Stopped }
     }

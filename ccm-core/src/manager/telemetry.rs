@@ -1,5 +1,5 @@
-//! The metrics of a process, registered before anything else happens so that a standby shows them too, and clients whose
-//! requests are counted.
+//! Metrics of the process, and API clients whose requests are counted. The metrics are registered before leader
+//! election, so that a standby exposes them too.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Registers all of them.
+    /// Registers all families.
     pub(super) fn register(manager: &Manager) -> prometheus::Result<Self> {
         let Manager { product, registry, provider, host, health, .. } = manager;
         register_build_info(registry, product.version, product.commit)?;
@@ -63,27 +63,27 @@ impl Telemetry {
         })
     }
 
-    /// Notes that the caches of the controllers are about to be filled.
+    /// Records that the caches of the controllers are being filled.
     pub(super) fn caches_syncing(&self) {
         self.checks.set_caches_syncing(true);
     }
 
-    /// Notes that they are full.
+    /// Records that the caches of the controllers are synced.
     pub(super) fn caches_synced(&self) {
         self.checks.set_caches_syncing(false);
     }
 
-    /// Adds the check of a cache that some wait for while others go on.
+    /// Adds the check of a cache that only some controllers wait for.
     pub(super) fn needs<T: CachedObject>(&self, task: &'static str, cache: &Cache<T>) {
         self.checks.cache(task, cache);
     }
 
-    /// Notes that the controllers begin.
+    /// Records that this process starts its controllers.
     pub(super) fn started_leading(&self) {
         self.leading.set(1);
     }
 
-    /// Notes that a controller runs.
+    /// Records that a controller runs.
     pub(super) fn controller_started(&self, controller: &'static str) {
         if let Some(label) = metric_name(controller) {
             self.running.with_label_values(&[label, wk::COMPONENT_MANAGER]).set(1);
@@ -91,7 +91,7 @@ impl Telemetry {
         }
     }
 
-    /// Gives a plain client a rate budget of its own (W35).
+    /// Gives a plain client its own rate limit (W35).
     pub(super) fn client(
         &self,
         manager: &Manager,
@@ -109,7 +109,8 @@ impl Telemetry {
         .wrap(client)
     }
 
-    /// Makes a client for the election, which nothing may delay and which has a gate of its own.
+    /// Makes a client for leader election. It has no rate limit, because nothing may delay a renewal, and its gate is
+    /// always open, because the election opens the gate of the others.
     pub(super) fn election_client(&self, manager: &Manager, name: &str) -> kube::Client {
         let (limit, gate) = (RateLimit::unlimited(), WriteGate::always_open());
         self.client_middleware(manager, limit, gate, CancellationToken::new()).wrap((manager.clients)(name))
@@ -131,7 +132,7 @@ fn leading(registry: &Registry) -> prometheus::Result<IntGauge> {
     register(registry, IntGauge::new("ccm_leading", help)?)
 }
 
-/// Registers upstream's gauge of the controllers that run; none does yet.
+/// Registers upstream's gauge of running controllers. All are 0 until they run.
 fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
     let help = "Indicates where instances of a controller are currently running.";
     let gauge = IntGaugeVec::new(Opts::new("running_managed_controllers", help), &["name", "manager"])?;
@@ -143,12 +144,12 @@ fn running_controllers(registry: &Registry) -> prometheus::Result<IntGaugeVec> {
     register(registry, gauge)
 }
 
-/// Returns the name of a controller in upstream's gauge: its alias.
+/// Returns the label of a controller in upstream's gauge: its first alias.
 fn metric_name(name: &str) -> Option<&'static str> {
     names::standard().into_iter().find(|c| c.name == name).and_then(|c| c.aliases.first().copied())
 }
 
-/// Registers the families that are the manager's own, for the reference page.
+/// Registers the families that the manager itself defines, for the metrics reference in the documentation.
 #[cfg(test)]
 pub(crate) fn register_own(registry: &Registry) -> prometheus::Result<()> {
     running_controllers(registry)?;

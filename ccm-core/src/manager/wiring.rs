@@ -1,6 +1,6 @@
-//! What the controllers of one term of leadership share, and how each is put together.
+//! Builds the controllers of one term of leadership and what they share.
 //!
-//! Every controller has a file here that adds it; the manager starts what was added.
+//! Each controller has a file in this directory that adds it. The manager starts the controllers that were added.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -37,15 +37,16 @@ use crate::{
     },
 };
 
-/// How long what can do without a cache waits for it.
+/// How long controllers that do not need an optional cache wait for it.
 const OPTIONAL_CACHE_WAIT: Duration = Duration::from_secs(5);
 
-/// A controller that is put together.
+/// A controller that is built and not running yet.
 pub(super) trait Controller: Sized + Send + 'static {
-    /// Runs it until `cancel`.
+    /// Runs the controller until `cancel` is cancelled.
     fn run(self, cancel: CancellationToken) -> BoxFuture<'static, ()>;
 
-    /// Has it say what it would do, and do nothing. What differs is looked at again after `settle`.
+    /// Turns the controller into a dry run, which only reports what it would do. It checks a difference again after
+    /// `settle`.
     fn dry_run(self, settle: Duration) -> Box<dyn DryRun>;
 }
 
@@ -72,40 +73,40 @@ controllers! {
     NodeIpamController: |controller, _| controller.dry_run();
 }
 
-/// What the controllers are put together for.
+/// Purpose for which the controllers are built.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunMode {
-    /// To do their work.
+    /// The controllers run and write.
     Lead,
-    /// To say what they would do.
+    /// The controllers only report what they would do.
     DryRun {
-        /// How long a difference must stand.
+        /// How long a difference must last before it is reported.
         settle: Duration,
     },
 }
 
-/// Puts together what runs while this process leads.
+/// Builds the caches, controllers and clients that run while this process leads.
 pub(super) struct ControllerBuilder<'a> {
     pub(super) manager: &'a Manager,
     pub(super) stop: &'a CancellationToken,
     gates: &'a WriteGates,
-    /// Of clients that have a ServiceAccount of their own.
+    /// Tokens of the clients that have their own ServiceAccount.
     credentials: ServiceAccountTokens,
     telemetry: &'a Telemetry,
-    /// Writes of all controllers, for which their events wait.
+    /// Writes of all controllers that are in flight. Events wait for them.
     writes: WritesInFlight,
-    /// Provider calls, by operation.
+    /// Metrics of provider calls, by operation.
     pub(super) cloud_metrics: CloudMetrics,
-    /// Nodes.
+    /// The cache of Nodes, which all controllers share.
+    /// Caches, which are filled before the provider and the controllers start.
     pub(super) nodes: Cache<NodeView>,
-    /// Caches that are filled before anything else starts.
     pub(super) caches: Caches,
     /// Controllers and their helpers, with the lock that each needs.
     pub(super) controllers: Vec<(ControllerLock, NamedTask)>,
-    /// Controllers that only say what they would do.
+    /// Controllers that only report what they would do.
     pub(super) dry_runs: Vec<Box<dyn DryRun>>,
     pub(super) mode: RunMode,
-    /// What the provider is lent.
+    /// Resources that the provider gets at its start.
     pub(super) context: ProviderContext,
 }
 
@@ -118,6 +119,8 @@ impl<'a> ControllerBuilder<'a> {
         work: RunMode,
     ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
+        // First, make what the provider gets. The caches of Services and EndpointSlices are added with their
+        // controller.
         let context = ProviderContext {
             cluster_name: Arc::from(&*manager.config.generic.cluster_name),
             cancel: stop.clone(),
@@ -133,6 +136,7 @@ impl<'a> ControllerBuilder<'a> {
                 stop,
             ),
         };
+        // Then make the tokens of controllers with their own ServiceAccount.
         let credentials = manager
             .service_accounts
             .as_ref()
@@ -153,6 +157,7 @@ impl<'a> ControllerBuilder<'a> {
             mode: work,
             context,
         };
+        // Finally, add the tasks that are always needed: the cache of Nodes, and the token refresh.
         wiring.watch("node-cache", &nodes);
         if manager.service_accounts.is_some() {
             wiring.add(ControllerLock::Main, "tokens", credentials.run(stop.clone()));
@@ -160,14 +165,14 @@ impl<'a> ControllerBuilder<'a> {
         wiring
     }
 
-    /// Has a cache filled and kept. Nothing begins before it is complete.
+    /// Adds a cache that everything waits for: nothing starts before it is synced.
     pub(super) fn watch<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>) {
         self.start_cache(task, cache, None);
     }
 
-    /// Has a cache filled and kept that only some need, and that those wait for by themselves: the others do not wait for it
-    /// longer than a moment, as it may be the one right that the role does not have. As long as it is missing, a health check
-    /// of the task's name says so.
+    /// Adds a cache that only some controllers need. These wait for it themselves; the others wait at most
+    /// [`OPTIONAL_CACHE_WAIT`], because its permission may be the only one that the role lacks. A health check with the
+    /// name of the task fails until the cache is synced.
     pub(super) fn watch_optional<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>) {
         self.telemetry.needs(task, cache);
         self.start_cache(task, cache, Some(OPTIONAL_CACHE_WAIT));
@@ -177,7 +182,7 @@ impl<'a> ControllerBuilder<'a> {
         self.caches.metrics.init(T::RESOURCE);
         let client = self.api_client("shared-informers", ControllerLock::Main);
         let streaming = self.manager.config.client_gates.watch_list;
-        // Whoever wants one comparison waits for its end.
+        // Somebody waits for the result of a single comparison, so a lasting denial must end it.
         let count_denials = self.manager.config.shadow.once;
         let options = ReflectorOptions { streaming, count_denials, ..ReflectorOptions::default() };
         let reflector = Reflector::new(client, cache.clone(), options, self.caches.metrics.clone());
@@ -186,14 +191,14 @@ impl<'a> ControllerBuilder<'a> {
         let full = async move {
             match patience {
                 None => cache.synced().await,
-                // Either way the others go on.
+                // On a timeout the others continue without this cache.
                 Some(patience) => drop(tokio::time::timeout(patience, cache.synced()).await),
             }
         };
         self.caches.filling.push(CacheFill { task, fill, synced: full.boxed() });
     }
 
-    /// Adds every controller that is selected and has what it needs.
+    /// Adds every controller that is enabled and has what it needs.
     pub(super) fn add_all(&mut self) -> Result<(), ManagerError> {
         let network = self.route_controller()?;
         self.node_controllers(network)?;
@@ -201,7 +206,7 @@ impl<'a> ControllerBuilder<'a> {
         self.service_controller()
     }
 
-    /// Has a controller run under this lock, or say what it would do.
+    /// Adds a controller, to run under this lock or as a dry run, depending on the mode.
     pub(super) fn add_controller(&mut self, lock: ControllerLock, name: &'static str, controller: impl Controller) {
         match self.mode {
             RunMode::Lead => self.add(lock, name, controller.run(self.stop.clone())),
@@ -209,7 +214,8 @@ impl<'a> ControllerBuilder<'a> {
         }
     }
 
-    /// Tells whether a controller runs in this process: selected by `--controllers`, and not another manager's.
+    /// Returns true if a controller runs in this process: `--controllers` selects it, and leader migration does not
+    /// give it to another manager.
     pub(super) fn is_enabled(&self, name: &str) -> bool {
         self.manager.is_enabled(name)
     }
@@ -219,7 +225,7 @@ impl<'a> ControllerBuilder<'a> {
         self.manager.lock(name)
     }
 
-    /// Has a task run under this lock.
+    /// Adds a task that runs under this lock.
     pub(super) fn add(
         &mut self,
         lock: ControllerLock,
@@ -229,13 +235,13 @@ impl<'a> ControllerBuilder<'a> {
         self.controllers.push((lock, NamedTask { name, run: infallible(task) }));
     }
 
-    /// Makes the operation from which a controller derives those of its provider calls.
+    /// Makes the [`Op`] from which a controller derives the [`Op`] of each provider call.
     pub(super) fn op(&self, lock: ControllerLock) -> Op {
         Op::new(self.context.cluster_name.clone(), self.stop.clone(), self.gates.for_lock(lock).clone())
             .with_mutations(self.telemetry.mutations.clone())
     }
 
-    /// Makes an API client with a rate budget of its own.
+    /// Makes an API client with its own rate limit.
     pub(super) fn api_client(&self, name: &str, lock: ControllerLock) -> ApiClient {
         let Manager { product, config, host, .. } = self.manager;
         let agent = if self.credentials.has(name) { service_account::user(name) } else { name.to_owned() };
@@ -254,12 +260,13 @@ impl<'a> ControllerBuilder<'a> {
         ApiClient::new(self.connection(name, lock).unwrap_or_else(|| (self.manager.clients)(name)), options)
     }
 
-    /// Returns the connection of a client that has a ServiceAccount of its own.
+    /// Returns the connection of a client that has its own ServiceAccount.
     fn connection(&self, name: &str, lock: ControllerLock) -> Option<kube::Client> {
         self.credentials.client(name, self.gates.for_lock(lock))
     }
 
-    /// Makes what a controller is given: its events are those of `component`, its requests those of `client`.
+    /// Makes the context of a controller. `component` is the source of its events, `client` the client name of its
+    /// requests.
     pub(super) fn controller_context(
         &mut self,
         component: &'static str,
@@ -269,7 +276,8 @@ impl<'a> ControllerBuilder<'a> {
         let Manager { clock, provider, registry, .. } = self.manager;
         let gate = self.gates.for_lock(lock);
         let connection = self.connection(client, lock).unwrap_or_else(|| (self.manager.clients)("events"));
-        // A budget of their own, so that a flood of events delays neither the controller's writes nor the events of others.
+        // Events have their own rate limit, so that a flood of them delays neither the controller's writes nor the
+        // events of other controllers.
         let (events, driver) = EventRecorder::new(
             self.telemetry.client(self.manager, connection, &gate.untracked(), &CancellationToken::new()),
             component,
@@ -291,7 +299,7 @@ impl<'a> ControllerBuilder<'a> {
     }
 }
 
-/// Caches on their way to be complete.
+/// Caches that are not synced yet.
 pub(super) struct Caches {
     metrics: CacheMetrics,
     filling: Vec<CacheFill>,
@@ -304,7 +312,7 @@ struct CacheFill {
 }
 
 impl Caches {
-    /// Starts the watches and waits until every cache is complete.
+    /// Starts the reflectors and waits until every cache is synced, or the wait for an optional cache is over.
     pub(super) async fn start(self, tasks: &mut Tasks) -> Result<(), ManagerError> {
         let complete = |CacheFill { task, fill, synced: full }| async move {
             match futures::future::select(fill, full).await {
@@ -315,9 +323,9 @@ impl Caches {
         let mut waiting: FuturesUnordered<_> = self.filling.into_iter().map(complete).collect();
         while let Some(outcome) = waiting.next().await {
             match outcome {
-                // From now on it runs by itself, while others are still waited for.
+                // This reflector becomes a task of its own while others are still waited for.
                 Ok((task, fill)) => tasks.spawn(task, async move { Ok(fill.await?) }),
-                // Without an error only when the process is stopping.
+                // A reflector that ends without an error was stopped: the process is stopping.
                 Err(ended) => return Ok(ended?),
             }
         }

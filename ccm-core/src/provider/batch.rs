@@ -1,7 +1,7 @@
-//! Joins concurrent questions about single nodes into few `describe` calls (data-loader style).
+//! Joins concurrent queries about single nodes into few `describe` calls (data-loader style).
 //!
-//! Controllers stay simple per-node code; the cloud sees batches of the provider's own size. A throttled answer slows
-//! the whole capability down, not just the node that happened to be asked about.
+//! Controllers handle one node at a time; the cloud receives batches of the provider's own size. A throttled answer
+//! slows down the whole capability, not only the node that the query was about.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,25 +22,25 @@ use super::{
 };
 use crate::{error::caught, provider::metrics::CloudMetrics, telemetry::controllers::call_span};
 
-/// Longest time that one `describe` may take before it counts as failed. Five times the slowest answer that clouds
-/// document for a full page; a call without a limit could hold its nodes for ever.
+/// Timeout of one `describe` call. Five times the slowest answer that clouds document for a full page; without a
+/// timeout a call could block its nodes indefinitely.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest time that a batch stays open while questions keep coming, in windows. Nodes that appear together arrive one by
-/// one from the watch: without this a start with 1,000 nodes took 138 calls, most of them for a handful of nodes.
+/// Longest time that a batch stays open while queries keep arriving, in windows. Nodes that appear together arrive one
+/// by one from the watch: without this, a start with 1,000 nodes took 138 calls, most of them for a handful of nodes.
 const MAX_WINDOWS: u32 = 10;
 
 type DescribeResult = Result<InstanceStatus, CloudError>;
 type Batch = Vec<(InstanceQuery, Vec<oneshot::Sender<DescribeResult>>)>;
 
 enum BatchRequest {
-    /// May be joined with others.
+    /// May be joined with other queries.
     Single(InstanceQuery, oneshot::Sender<DescribeResult>),
-    /// Goes as it is, in a batch of its own.
+    /// Sent unchanged, in a batch of its own.
     Exclusive(Batch),
 }
 
-/// Asks the provider about nodes, many at a time. Clones share one queue.
+/// Queries the provider about nodes in batches. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct InstanceBatcher {
     requests: mpsc::UnboundedSender<BatchRequest>,
@@ -48,7 +48,7 @@ pub struct InstanceBatcher {
     records: Arc<InstanceRecords>,
 }
 
-/// The running side of a [`InstanceBatcher`]; whoever builds it spawns [`InstanceBatcherDriver::run`] and waits for it.
+/// Background part of an [`InstanceBatcher`]. Its creator spawns [`InstanceBatcherDriver::run`] and waits for it.
 #[must_use = "questions are answered only while the driver runs"]
 pub struct InstanceBatcherDriver {
     requests: mpsc::UnboundedReceiver<BatchRequest>,
@@ -60,8 +60,8 @@ pub struct InstanceBatcherDriver {
 }
 
 impl InstanceBatcher {
-    /// Makes a coalescer over the instances of `provider`, or `None` if it has none. `op` is the template of every
-    /// batch: its cancellation ends all calls.
+    /// Makes a batcher over the instances of `provider`, or `None` if it has none. `op` is the template of every batch:
+    /// its cancellation ends all calls.
     pub fn new(
         provider: Arc<dyn CloudProvider>,
         op: Op,
@@ -74,13 +74,13 @@ impl InstanceBatcher {
         Some((Self { requests: sender, limits, records }, driver))
     }
 
-    /// Asks about one node; joins the questions of others that come within the provider's window.
+    /// Queries one node; joins other queries that arrive within the provider's window.
     ///
     /// # Errors
     /// What the provider answers for this node or for the whole batch; [`ErrorKind::Canceled`] when the driver ended.
     ///
     /// # Cancellation
-    /// Dropping the future leaves the batch running for the others.
+    /// If the future is dropped, the batch continues for the other queries.
     pub async fn describe(&self, query: InstanceQuery) -> DescribeResult {
         let (reply, answer) = oneshot::channel();
         if self.requests.send(BatchRequest::Single(query, reply)).is_err() {
@@ -89,13 +89,13 @@ impl InstanceBatcher {
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Asks about many nodes at once; one answer per query, in order.
+    /// Queries many nodes at once; one answer per query, in order.
     pub async fn describe_many(&self, queries: Vec<InstanceQuery>) -> Vec<DescribeResult> {
         futures::future::join_all(queries.into_iter().map(|query| self.describe(query))).await
     }
 
-    /// Asks about these nodes in one batch that nothing else joins, so that whatever is wrong with the question shows
-    /// on all of them; one answer per query, in order. Cut into several only where the provider's batch is smaller.
+    /// Queries these nodes in one batch that no other query joins, so that an error in the query itself affects all of
+    /// them. One answer per query, in order. Split into several batches only where the provider's maximum is smaller.
     pub async fn describe_exclusive(&self, queries: Vec<InstanceQuery>) -> Vec<DescribeResult> {
         let mut answers = Vec::with_capacity(queries.len());
         for group in queries.chunks(self.limits.max_batch.get()) {
@@ -106,7 +106,7 @@ impl InstanceBatcher {
                     ((query.clone(), vec![reply]), answer)
                 })
                 .unzip();
-            // If the driver is gone it drops the replies, which answers all of them.
+            // If the driver has ended, the replies are dropped, and every receiver below gets an error.
             let _ = self.requests.send(BatchRequest::Exclusive(batch));
             for receiver in receivers {
                 answers.push(receiver.await.unwrap_or_else(|_| Err(stopped())));
@@ -115,12 +115,12 @@ impl InstanceBatcher {
         answers
     }
 
-    /// Returns what the cloud has answered so far, to whoever asked.
+    /// Returns what the cloud has answered so far to all queries.
     pub(crate) fn records(&self) -> &InstanceRecords {
         &self.records
     }
 
-    /// Returns how the provider wants to be asked.
+    /// Returns the provider's limits for queries.
     pub fn limits(&self) -> BatchLimits {
         self.limits
     }
@@ -131,10 +131,10 @@ fn stopped() -> CloudError {
 }
 
 impl InstanceBatcherDriver {
-    /// Collects and sends batches until every [`InstanceBatcher`] is gone or the operation is cancelled.
+    /// Collects and sends batches until every [`InstanceBatcher`] is dropped or the operation is cancelled.
     ///
-    /// A batch is closed when it may be sent, not before: what is asked while the cloud is busy or wants to be left alone
-    /// joins it. Otherwise a slow-down would cut the questions that wait for its end into many small calls.
+    /// A batch is closed only when it can be sent: queries that arrive while the cloud is busy or throttles join it.
+    /// Otherwise throttling would split the queries that wait for its end into many small calls.
     pub async fn run(mut self) {
         let mut throttle = Throttle::default();
         let mut pile = PendingQueries::default();
@@ -151,7 +151,7 @@ impl InstanceBatcherDriver {
                 }
             };
             tokio::select! {
-                // In this order, so that a batch that may go takes along what is there.
+                // Biased, so that a batch that is due takes along the queries that have already arrived.
                 biased;
                 () = self.op.cancelled() => break,
                 request = self.requests.recv(), if open && pile.accepts(self.limits) => match request {
@@ -171,13 +171,13 @@ impl InstanceBatcherDriver {
     }
 }
 
-/// Questions that wait to be sent.
+/// Queries that are not sent yet.
 #[derive(Default)]
 struct PendingQueries {
-    /// Batches that must stay as they are.
+    /// Batches that must be sent unchanged.
     exclusive: VecDeque<Batch>,
     joined: MergedBatch,
-    /// When the first and the last of the joined questions came.
+    /// When the first and the last of the joined queries arrived.
     arrived: Option<(Instant, Instant)>,
 }
 
@@ -201,8 +201,8 @@ impl PendingQueries {
         }
     }
 
-    /// Returns when the next batch may go as far as its questions are concerned: when it is full, nothing came for a
-    /// window, or [`MAX_WINDOWS`] are over.
+    /// Returns when the next batch is due, ignoring other limits: when it is full, when no query arrived for one
+    /// window, or after [`MAX_WINDOWS`].
     fn due(&self, limits: BatchLimits) -> Option<Instant> {
         if !self.exclusive.is_empty() || !self.accepts(limits) {
             return Some(Instant::now());
@@ -220,7 +220,7 @@ impl PendingQueries {
     }
 }
 
-/// Single questions joined into a batch, one entry per node.
+/// Single queries joined into a batch, one entry per node.
 #[derive(Default)]
 struct MergedBatch {
     batch: Batch,
@@ -232,7 +232,7 @@ impl MergedBatch {
         let key = (query.node.name.clone(), query.node.uid.clone());
         if let Some(&at) = self.index.get(&key) {
             let (known, replies) = &mut self.batch[at];
-            // One answer serves both if it says enough and is fresh enough for the stricter one.
+            // One answer serves both queries if it covers both scopes and meets the stricter age limit.
             known.scope = known.scope.max(query.scope);
             known.max_age = known.max_age.min(query.max_age);
             known.node = query.node;
@@ -246,13 +246,13 @@ impl MergedBatch {
 
 /// A call that ended.
 struct FinishedCall {
-    /// Generation of the [`Throttle`] in which it began.
+    /// Generation of the [`Throttle`] when the call began.
     generation: u64,
-    /// The answer that asks for a slow-down, if there is one.
+    /// The throttled answer, if there was one.
     throttled: Option<CloudError>,
 }
 
-/// Asks and answers.
+/// Sends a batch and distributes the answers.
 async fn send(
     provider: &Arc<dyn CloudProvider>,
     op: &Op,
@@ -261,7 +261,7 @@ async fn send(
     generation: u64,
     batch: Batch,
 ) -> FinishedCall {
-    // Nobody may be waiting any more: workers were cancelled while the batch queued.
+    // All receivers of a query may be dropped, because workers were cancelled while the batch was queued.
     let batch: Batch = batch.into_iter().filter(|(_, replies)| replies.iter().any(|r| !r.is_closed())).collect();
     if batch.is_empty() {
         return FinishedCall { generation, throttled: None };
@@ -274,7 +274,7 @@ async fn send(
     let throttled = answers.iter().filter_map(|a| a.as_ref().err()).find(|e| e.kind() == ErrorKind::Throttled).cloned();
     for (answer, replies) in answers.into_iter().zip(replies) {
         for reply in replies {
-            // A caller that went away needs no answer.
+            // A receiver that was dropped needs no answer.
             let _ = reply.send(answer.clone());
         }
     }
@@ -290,8 +290,8 @@ async fn call(
     let Some(instances) = provider.instances() else {
         return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no instances")); queries.len()];
     };
-    // It may be one node that the provider's code cannot take: the others of its batch must not wait for that to be mended. The
-    // batch is cut in halves until that node is alone.
+    // The provider may panic because of a single node. The other nodes of the batch must not fail until that bug is
+    // fixed, so the batch is split in halves until that node is alone.
     let mut answers = Vec::with_capacity(queries.len());
     let mut parts = vec![queries];
     while let Some(part) = parts.pop() {
@@ -306,7 +306,7 @@ async fn call(
             refused.into_iter().find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled));
         let refused = refused.cloned();
         answers.extend(described);
-        // Nothing more is asked of a cloud that wants to be left alone.
+        // A cloud that throttles gets no further requests.
         if let Some(error) = refused {
             answers.resize(queries.len(), Err(error));
             break;
@@ -315,7 +315,7 @@ async fn call(
     answers
 }
 
-/// Makes one call; also says whether the provider panicked, which then is an error about each node.
+/// Makes one call. Also returns whether the provider panicked, which then is an error for each node.
 async fn describe(
     instances: &dyn Instances,
     op: &Op,
@@ -338,7 +338,7 @@ async fn describe(
         if answers.len() == queries.len() {
             Ok(answers)
         } else {
-            // Which answer belongs to which node is in doubt, so none of them counts.
+            // It is unknown which answer belongs to which node, so none of them counts.
             let (got, want) = (answers.len(), queries.len());
             Err(CloudError::transient(format!("provider answered {got} of {want} instance queries")))
         }

@@ -1,16 +1,16 @@
-//! The error of every provider call: a kind that says what the framework does next.
+//! The error of every provider call. Its kind determines what the framework does next.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::write_gate::NotLeader;
 
-/// What the framework does about a failed provider call.
+/// Kind of a failed provider call, which determines what the framework does.
 ///
 /// | kind | node initialisation | address update | node lifecycle | routes | load balancers |
 /// |---|---|---|---|---|---|
-/// | `NotFound` | retried, the node may be just created | skipped | **nothing**: only [`Presence::NotFound`](super::Presence) counts | delete: success | delete: success; update: done again as `ensure` |
+/// | `NotFound` | retried, the node may have just been created | skipped | **nothing**: only [`InstanceStatus::NotFound`](super::InstanceStatus::NotFound) counts | delete: success | delete: success; update: repeated as `ensure` |
 /// | any with `retry_after` | retried at that time | skipped | skipped | retried at that time | retried at that time |
-/// | `Throttled` | slows the whole capability down | same | same | same | same |
+/// | `Throttled` | slows down all calls of the capability | same | same | same | same |
 /// | `InvalidInput`, `QuotaExceeded` | event, long back-off | logged | – | event | event, long back-off |
 /// | `ImplementedElsewhere` | – | – | – | – | success, status untouched |
 /// | `NotImplemented` | event, back-off | skipped | "not shut down" | controller skipped | error |
@@ -18,23 +18,24 @@ use crate::write_gate::NotLeader;
 /// | `Conflict`, `Denied`, `Transient` | back-off | skipped | skipped, never a deletion | back-off | back-off |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The object asked for is not there. For instances use [`Presence::NotFound`](super::Presence) instead, and only on proof.
+    /// The requested object does not exist. For instances use
+    /// [`InstanceStatus::NotFound`](super::InstanceStatus::NotFound) instead, and only when absence is proven.
     NotFound,
-    /// The provider does not offer this.
+    /// The provider does not support this.
     NotImplemented,
     /// Another controller serves this object.
     ImplementedElsewhere,
-    /// The cloud asks to be called less often.
+    /// The cloud requests fewer calls.
     Throttled,
     /// A quota of the account is used up.
     QuotaExceeded,
-    /// The object changed meanwhile or is busy.
+    /// The object was changed concurrently or is busy.
     Conflict,
     /// The request can never succeed as it is: a bad annotation, a malformed provider ID.
     InvalidInput,
     /// Credentials are missing, wrong, or not allowed to do this.
     Denied,
-    /// Leadership can no longer be proved; see [`Op::may_write`](super::Op::may_write).
+    /// Leadership can no longer be proven; see [`Op::may_write`](super::Op::may_write).
     NotLeader,
     /// The operation was cancelled or its deadline passed.
     Canceled,
@@ -75,8 +76,8 @@ impl ErrorKind {
         }
     }
 
-    /// Tells whether the cloud turned the request down: it does so again until somebody does something about it, while an
-    /// outage passes by itself.
+    /// Returns whether the cloud rejected the request. It will do so again until somebody corrects the cause, whereas
+    /// an outage ends by itself.
     pub fn is_rejection(self) -> bool {
         matches!(self, Self::InvalidInput | Self::QuotaExceeded | Self::Denied | Self::Conflict)
     }
@@ -88,12 +89,12 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Longest time that an answer may ask to wait; see [`CloudError::with_retry_after`].
+/// Maximum `retry_after` of an error; see [`CloudError::with_retry_after`].
 pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// A failed provider call.
 ///
-/// `Display` prints the message alone; the cause is the error's `source`. Clones share the cause, because one failed
+/// `Display` prints only the message; the cause is the error's `source`. Clones share the cause, because one failed
 /// batch answers many callers.
 #[derive(Clone, Debug)]
 pub struct CloudError {
@@ -106,7 +107,8 @@ pub struct CloudError {
 }
 
 impl CloudError {
-    /// Makes an error from its kind and a message that says what was attempted on what, without secrets.
+    /// Makes an error from its kind and a message. The message says what was attempted on which object and contains no
+    /// secrets.
     pub fn new(kind: ErrorKind, message: impl Into<Box<str>>) -> Self {
         Self { kind, message: message.into(), retry_after: None, reason: None, request_id: None, source: None }
     }
@@ -121,9 +123,9 @@ impl CloudError {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
-    /// Sets when the cloud wants to be asked again, counted from now.
+    /// Sets after what delay the cloud wants to be called again, counted from now.
     ///
-    /// At most ten minutes: a larger value is a mistake of whoever sent it more often than a wish.
+    /// At most ten minutes: a larger value is more likely a mistake of its sender than intended.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after.min(MAX_RETRY_AFTER));
@@ -137,7 +139,7 @@ impl CloudError {
         self
     }
 
-    /// Sets the ID by which the cloud's own logs know the request.
+    /// Sets the ID that identifies the request in the cloud's own logs.
     #[must_use]
     pub fn with_request_id(mut self, id: impl Into<Arc<str>>) -> Self {
         self.request_id = Some(id.into());
@@ -151,12 +153,12 @@ impl CloudError {
         self
     }
 
-    /// Returns what the framework does about it.
+    /// Returns the kind, which determines what the framework does.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Returns when the cloud wants to be asked again, counted from when the error was made.
+    /// Returns the delay after which the cloud wants to be called again, counted from when the error was made.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -166,7 +168,7 @@ impl CloudError {
         self.reason
     }
 
-    /// Returns the ID by which the cloud's own logs know the request.
+    /// Returns the ID that identifies the request in the cloud's own logs.
     pub fn request_id(&self) -> Option<&str> {
         self.request_id.as_deref()
     }

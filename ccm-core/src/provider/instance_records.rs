@@ -1,4 +1,4 @@
-//! What the cloud has answered about instances since the process started: the evidence that deletions of Nodes need.
+//! What the cloud has answered about instances since the process started. The deletion of Nodes relies on it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -9,32 +9,32 @@ use tokio::time::Instant;
 use super::{CloudError, InstanceStatus, PowerState};
 use crate::k8s::{MachineId, NodeView};
 
-/// Answers about instances, by provider ID. The [`InstanceBatcher`](super::Coalescer) records every one; the node-lifecycle
-/// controller reads them.
+/// Answers about instances, by provider ID. The [`InstanceBatcher`](super::InstanceBatcher) records every answer; the
+/// node-lifecycle controller reads them.
 #[derive(Debug, Default)]
 pub(crate) struct InstanceRecords(Mutex<HashMap<Arc<str>, InstanceRecord>>);
 
-/// What is known of one provider ID. Errors leave it as it is.
+/// What was answered about one provider ID. Errors do not change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InstanceRecord {
-    /// Whether the cloud has ever found the instance, as far as this process has seen.
+    /// True if the cloud has found the instance at least once since this process started.
     pub(crate) was_found: bool,
-    /// The machine that the Node reported when the instance was last found.
+    /// The machine ID that the Node reported when the instance was last found.
     pub(crate) machine: Option<MachineId>,
-    /// Since when the cloud does not find what it once found.
+    /// Since when the cloud no longer finds an instance that it found before.
     pub(crate) lost_since: Option<Instant>,
 }
 
 impl InstanceRecord {
-    /// Whether the cloud found it when it was last asked.
+    /// Returns whether the last answer was that the instance exists.
     pub(crate) fn is_found(&self) -> bool {
         self.was_found && self.lost_since.is_none()
     }
 }
 
 impl InstanceRecords {
-    /// Records what the cloud answered about a node. An answer about a node without provider ID counts for the instance
-    /// that it names.
+    /// Records the cloud's answer about a node. If the node has no provider ID, the answer is recorded for the provider
+    /// ID that it contains.
     pub(crate) fn record(&self, node: &NodeView, answer: &Result<InstanceStatus, CloudError>) {
         match answer {
             Err(_) => {}
@@ -46,14 +46,14 @@ impl InstanceRecords {
                     record.lost_since.get_or_insert_with(Instant::now);
                 }
             }
-            // One that has ended and is still listed is known to the cloud, which is what a record says.
+            // A terminated instance that is still listed is known to the cloud, so it counts as found.
             Ok(InstanceStatus::Found { power_state: power, meta }) => {
                 let id = node.provider_id.clone().or_else(|| meta.provider_id.as_deref().map(Arc::from));
                 let Some(id) = id else { return };
                 let mut records = self.0.lock();
                 let record = records.entry(id).or_default();
                 (record.was_found, record.lost_since) = (true, None);
-                // Another machine may have its name already.
+                // Another machine may already use the node's name.
                 if *power != PowerState::Terminated {
                     record.machine = node.machine;
                 }
@@ -61,19 +61,20 @@ impl InstanceRecords {
         }
     }
 
-    /// Returns what is known of the instance of a node; `None` when the cloud has not answered about it yet.
+    /// Returns the record of a node's instance; `None` while the cloud has not answered about it.
     pub(crate) fn of(&self, node: &NodeView) -> Option<InstanceRecord> {
         self.0.lock().get(node.provider_id.as_ref()?).copied()
     }
 
-    /// Returns for how long the cloud has not found the instance of a node that it once found; `None` while it does.
+    /// Returns for how long the cloud has not found the node's instance although it found it before; `None` while it is
+    /// found.
     pub(crate) fn lost_for(&self, node: &NodeView) -> Option<Duration> {
         self.of(node)?.lost_since.map(|since| since.elapsed())
     }
 
-    /// Forgets instances that no node has any more, once there are many of them.
+    /// Drops the records of instances that no node has any more, once there are many of them.
     pub(crate) fn prune(&self, nodes: &[Arc<NodeView>]) {
-        /// So that a small cluster is not counted through again and again.
+        /// Avoids repeated scans in a small cluster.
         const SLACK: usize = 100;
         let mut records = self.0.lock();
         if records.len() > 2 * nodes.len() + SLACK {

@@ -15,94 +15,101 @@ use crate::k8s::{
 
 /// Creates, updates and deletes load balancers for Services. Needed for the service controller.
 ///
-/// A service is owned by one worker at a time: no two calls about one service overlap.
+/// The framework never runs two calls for the same Service at the same time.
 #[async_trait]
 pub trait LoadBalancers: Send + Sync {
-    /// Returns what the provider can do. Constant once [`CloudProvider::start`](super::CloudProvider::start) returned.
-    /// The framework checks every Service against it ([`LbSupport::validate`]) before `ensure`: one that asks for more
-    /// is refused with an event, never served more openly than it asked.
+    /// Returns the features that the provider supports. Constant once
+    /// [`CloudProvider::start`](super::CloudProvider::start) returned. The framework checks every Service against it
+    /// ([`LbSupport::validate`]) before `ensure`. A Service that requests more is rejected with an event and never
+    /// served with weaker restrictions than requested.
     fn supports(&self) -> LbSupport;
 
-    /// Returns the values of `spec.loadBalancerClass` that are served beside none at all. Constant; none by default.
-    /// A Service with another class is nobody's business here: no finalizer, no event, no call.
+    /// Returns the values of `spec.loadBalancerClass` that are served, in addition to Services without a class.
+    /// Constant; none by default. A Service with another class is ignored: no finalizer, no event, no call.
     fn classes(&self) -> Vec<Box<str>> {
         Vec::new()
     }
 
-    /// Tells whether [`interpret`](Self::interpret) may answer [`BackendKind::Endpoints`]. Constant; `false` by default.
-    /// Where EndpointSlices cannot be listed, Services with such backends wait, and others are served.
-    /// EndpointSlices are watched only if so (RBAC: `list` and `watch` on `endpointslices`).
+    /// Returns whether [`interpret`](Self::interpret) may answer [`BackendKind::Endpoints`]. Constant; `false` by
+    /// default. EndpointSlices are watched only if it is `true` (RBAC: `list` and `watch` on `endpointslices`). If they
+    /// cannot be listed, Services with such backends wait and all others are served.
     fn supports_endpoint_backends(&self) -> bool {
         false
     }
 
-    /// Tells what load balancers address nodes by. Constant; [`NodeTarget::Address`], as upstream, by default.
+    /// Returns what load balancers address nodes by. Constant; by default [`NodeTarget::Address`], as upstream.
     fn node_target(&self) -> NodeTarget {
         NodeTarget::Address
     }
 
-    /// Parses the Service once: whose it is, which backends it takes, and a digest of all that matters to the cloud.
+    /// Parses the Service: whether it is ours, which backends it takes, and a digest of everything that matters to the
+    /// cloud.
     ///
-    /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer whose class is
-    /// none or among [`classes`](Self::classes). Annotations that the provider writes itself ([`LbOutcome::annotations`]) must not
-    /// change the digest, or each write would cause another `ensure`.
+    /// Pure: no I/O, no clock. Called for each observed change of a Service of type LoadBalancer that has no class or
+    /// one of [`classes`](Self::classes). Annotations that the provider writes itself ([`LbOutcome::annotations`]) must
+    /// not change the digest, or each write would cause another `ensure`.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation;
 
-    /// Tells which backends the load balancer of an invalid Service has, from when it was valid or another manager served it.
+    /// Returns the kind of backends that the load balancer of an invalid Service has, from a time when the Service was
+    /// valid or another manager served it.
     ///
-    /// Pure, called where [`interpret`](Self::interpret) answered [`ServiceInterpretation::Invalid`] and this process has not seen the Service
-    /// valid, after a restart for instance. With `Some`, and a Service that shows a load balancer, backends follow the nodes by
-    /// [`update_backends`](Self::update_backends) with the Service as it is; what is refused is only the change. `None`, the
-    /// default: backends stay as they are until the Service is valid.
+    /// Pure. Called where [`interpret`](Self::interpret) answered [`ServiceInterpretation::Invalid`] and this process
+    /// has not seen the Service valid, for instance after a restart. If this returns `Some` and the Service's status
+    /// shows a load balancer, [`update_backends`](Self::update_backends) is called with the invalid Service so that the
+    /// backends follow the nodes; only the invalid change is rejected. With `None`, the default, the backends stay
+    /// unchanged until the Service is valid.
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         let _ = service;
         None
     }
 
-    /// Says what the user should know about a Service although it is served, or left to another controller: an unknown
-    /// annotation, a setting that has no effect here.
+    /// Returns what the owner of a Service should know although the Service is served, or belongs to another
+    /// controller: an unknown annotation, a setting that has no effect here.
     ///
-    /// Pure, called after [`interpret`](Self::interpret) with the same Service. Each remark becomes one event when it
+    /// Pure. Called after [`interpret`](Self::interpret) with the same Service. Each notice becomes one event when it
     /// first appears on the Service, not one per reconcile. None by default.
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
         let _ = service;
         Vec::new()
     }
 
-    /// Makes the load balancer as described, creating what is missing.
+    /// Creates or updates the load balancer so that it matches the spec.
     ///
-    /// Idempotent and resumable: it may have been interrupted after any of its cloud calls, and is called again. With
-    /// [`ReadMode::Cached`] it may believe what it knows of the cloud; with [`ReadMode::Fresh`] it reads the cloud again and
-    /// repairs drift. No call sleeps longer than two seconds: answer [`Progress::Pending`] instead.
+    /// Idempotent and resumable: an earlier call may have been interrupted after any of its cloud requests. With
+    /// [`ReadMode::Cached`] it may rely on its cached state of the cloud; with [`ReadMode::Fresh`] it reads the cloud
+    /// again and repairs drift. No call sleeps longer than two seconds: answer [`Progress::Pending`] instead.
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome;
 
-    /// Brings the set of backends, and nothing else, in line. Called when only nodes or endpoints changed, and after an
-    /// [`ensure`](Self::ensure) that was [refused](super::ErrorKind::is_refusal), so that what there is serves on: what
-    /// `want` says besides may not be so. Where [`backends_of_invalid`](Self::backends_of_invalid) answers `Some`, also called
-    /// with an invalid Service: then its [`sources`](LbSpec::sources) may be wrong, and nothing may be opened by them. Answer [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the balancer is not
-    /// there: it is then ensured.
+    /// Updates the set of backends, and nothing else.
+    ///
+    /// Called when only nodes or endpoints changed, and after an [`ensure`](Self::ensure) that was
+    /// [rejected](super::ErrorKind::is_rejection), so that the existing load balancer keeps serving. In that case the
+    /// rest of the spec may not have been applied. Where [`backends_of_invalid`](Self::backends_of_invalid) answers
+    /// `Some`, it is also called with an invalid Service: its [`sources`](LbSpec::sources) may then be wrong, and
+    /// nothing may be opened because of them. Answer [`ErrorKind::NotFound`](super::ErrorKind::NotFound) if the load
+    /// balancer does not exist: `ensure` is then called.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome;
 
-    /// Deletes everything of the load balancer. Succeeds on nothing, works when the Service's spec is invalid or the
-    /// Service is gone, and never touches what this cluster does not own.
+    /// Deletes the load balancer and all its parts. Succeeds when nothing exists, works when the Service's spec is
+    /// invalid or the Service is deleted, and never touches objects that this cluster does not own.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError>;
 
-    /// Names the annotations to take off a Service that stays after its load balancer was deleted, because its type
-    /// changed: those that the provider wrote and that would mislead the next `ensure`.
+    /// Returns the annotations to remove from a Service that continues to exist after its load balancer was deleted,
+    /// because its type changed: those that the provider wrote and that would mislead the next `ensure`.
     ///
-    /// Pure, called after [`delete`](Self::delete) answered [`Progress::Done`]. None by default.
+    /// Pure. Called after [`delete`](Self::delete) answered [`Progress::Done`]. None by default.
     fn stale_annotations(&self, lb: &LbRef) -> Vec<Box<str>> {
         let _ = lb;
         Vec::new()
     }
 
-    /// Says what [`ensure`](Self::ensure) would change, without changing anything: in the cloud, and in the status and
-    /// annotations of the Service. Asked after a restart and once per period about balancers that should be in line, and
-    /// for a dry run. An empty answer means that `ensure` is not called.
+    /// Returns what [`ensure`](Self::ensure) would change in the cloud, and in the status and annotations of the
+    /// Service, without changing anything. Called after a restart and once per period for load balancers that should be
+    /// up to date, and for a dry run. If the result is empty, `ensure` is not called.
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError>;
 }
 
-/// What load balancers of a provider can do. The default can do nothing beyond TCP to node ports.
+/// Features of a provider's load balancers. The default supports nothing beyond TCP to node ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "a set of independent capabilities, each named at its use")]
 pub struct LbSupport {
@@ -125,7 +132,8 @@ pub struct LbSupport {
 }
 
 impl LbSupport {
-    /// Lists what `service` asks for beyond this support, or asks for wrongly; empty when it may be served.
+    /// Lists what `service` requests beyond these features, and what it requests in an invalid form. Empty when the
+    /// Service may be served.
     pub fn validate(&self, service: &ServiceView) -> Vec<FieldError> {
         let mut found = Vec::new();
         let mut need = |supported: bool, asked: bool, field: &str, message: &str| {
@@ -163,56 +171,57 @@ impl LbSupport {
     }
 }
 
-/// Whose a Service is.
+/// Whether a Service is ours, and whether it is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServiceInterpretation {
     /// Ours, and valid.
     Valid {
         /// Which backends it takes.
         backends: BackendKind,
-        /// Digest of everything, besides the backends, that `ensure` would act on. Equal digests need no cloud call.
+        /// Digest of everything, besides the backends, that `ensure` acts on. Equal digests need no cloud call.
         digest: Digest,
     },
-    /// Another controller's: left alone, status untouched.
+    /// Another controller's. It is not changed, and neither is its status.
     ImplementedElsewhere,
-    /// Ours, but it cannot be served; every mistake, for one event.
+    /// Ours, but it cannot be served. Contains every validation error, for one event.
     Invalid(Vec<FieldError>),
 }
 
-/// What load balancers address nodes by, which decides who can be a backend and what changes one.
+/// What load balancers address nodes by. It decides which nodes can be backends and which changes affect a load
+/// balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeTarget {
-    /// An address of the Node. Every node that is not excluded is a backend, also one whose provider ID is another
-    /// provider's, as with upstream: a cluster whose distribution sets its own provider IDs keeps its backends.
+    /// An address of the Node. Every node that is not excluded is a backend, as upstream, even if its provider ID
+    /// belongs to another provider: a cluster whose distribution sets its own provider IDs keeps its backends.
     Address,
-    /// The instance that the provider ID names. Nodes of other providers are no backends, and a change of addresses concerns
-    /// no load balancer.
+    /// The instance that the provider ID names. Nodes of other providers are never backends, and a change of addresses
+    /// does not affect any load balancer.
     Instance,
 }
 
 /// Which backends a load balancer takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendKind {
-    /// Nodes that meet all of these requirements; every node when there is none.
+    /// Nodes that meet all of these requirements; every node when the list is empty.
     Nodes(Vec<LabelRequirement>),
     /// Endpoints of the Service.
     Endpoints,
 }
 
-/// What a node's labels must say for it to be a backend.
+/// A requirement on a node's labels for it to be a backend.
 ///
-/// Labels that only annotations name are cached only if [`CloudProvider::node_fields`](super::CloudProvider::node_fields)
-/// asks for `all_labels`.
+/// Labels that are named only in annotations are cached only if
+/// [`CloudProvider::node_fields`](super::CloudProvider::node_fields) requests `all_labels`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LabelRequirement {
-    /// The label is there, with any value.
+    /// The label exists, with any value.
     Exists(Box<str>),
     /// The label has exactly this value.
     Equals(Box<str>, Box<str>),
 }
 
 impl LabelRequirement {
-    /// Tells whether the node meets it.
+    /// Returns whether the node meets the requirement.
     pub fn matches(&self, node: &NodeView) -> bool {
         match self {
             Self::Exists(key) => node.labels.contains(key),
@@ -221,14 +230,14 @@ impl LabelRequirement {
     }
 }
 
-/// Something worth telling the owner of a Service, once.
+/// An event for the owner of a Service that is served, emitted once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceNotice {
     /// Type of the event.
     pub kind: EventType,
     /// Event reason: PascalCase, from a small fixed set.
     pub reason: &'static str,
-    /// Note, under 1 kB.
+    /// Text of the event, under 1 kB.
     pub note: Box<str>,
 }
 
@@ -245,7 +254,7 @@ impl Digest {
     }
 }
 
-/// One mistake in a Service, naming the field or annotation.
+/// One validation error of a Service, naming the field or annotation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
@@ -256,21 +265,21 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// Makes a mistake from the field path or annotation key and what is wrong with it.
+    /// Makes a validation error from the field path or annotation key and what is wrong with it.
     pub fn new(field: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
 }
 
 impl From<Vec<FieldError>> for CloudError {
-    /// Names every mistake in one message.
+    /// Joins all validation errors into one message.
     fn from(mistakes: Vec<FieldError>) -> Self {
         let mistakes: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         Self::invalid_input(mistakes.join("; "))
     }
 }
 
-/// Complete, validated description of a wanted load balancer.
+/// Complete, validated description of a desired load balancer.
 #[derive(Clone, Debug)]
 pub struct LbSpec {
     /// Value of `--cluster-name`.
@@ -286,7 +295,7 @@ pub struct LbSpec {
 /// Which clients may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceRanges {
-    /// The Service says nothing: provider's default, commonly everybody.
+    /// The Service sets no source ranges: the provider's default applies, usually any client.
     Unset,
     /// Exactly these, sorted and without duplicates. May hold `0.0.0.0/0` or `::/0`.
     Only(Vec<IpNet>),
@@ -299,8 +308,8 @@ impl SourceRanges {
     /// Networks are cut to their prefix. An annotation that is empty counts as absent.
     ///
     /// # Errors
-    /// Every entry that is no network, once. A service with one must not be served: to leave the entry out could open it,
-    /// or close it, to the wrong clients.
+    /// Every entry that is not a network, each once. A Service with such an entry must not be served: leaving the entry
+    /// out could open or close the load balancer to the wrong clients.
     pub fn of(service: &ServiceView) -> Result<Self, Vec<FieldError>> {
         let annotation = service.annotations.get(wk::ANNOTATION_SOURCE_RANGES).map(|text| text.trim());
         let (field, entries): (_, Vec<&str>) = match annotation {
@@ -327,8 +336,8 @@ impl SourceRanges {
         if invalid.is_empty() { Ok(Self::Only(networks.into_iter().collect())) } else { Err(invalid) }
     }
 
-    /// Returns the networks; where the Service says nothing those that hold everybody of these address families, IPv4 if none
-    /// is named.
+    /// Returns the networks. For `Unset` returns those that contain all clients of these address families, or of IPv4
+    /// if `families` is empty.
     pub fn or_any_source(self, families: &[IpFamily]) -> Vec<IpNet> {
         let everybody = |family| match family {
             IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
@@ -341,7 +350,7 @@ impl SourceRanges {
         }
     }
 
-    /// Tells whether any client of these address families, or of a family that is named here, is kept out.
+    /// Returns whether any client of these address families, or of a family listed here, is excluded.
     pub fn restricts(&self, families: &[IpFamily]) -> bool {
         let Self::Only(networks) = self else { return false };
         let open = |family| networks.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
@@ -349,7 +358,7 @@ impl SourceRanges {
     }
 }
 
-/// Backends of a wanted load balancer.
+/// Backends of a desired load balancer.
 #[derive(Clone, Debug)]
 pub enum Backends {
     /// Nodes, sorted by name.
@@ -359,8 +368,8 @@ pub enum Backends {
 }
 
 impl Backends {
-    /// Returns the nodes; none where endpoints are the backends, which only a provider gets that
-    /// [takes them](LoadBalancers::takes_endpoints).
+    /// Returns the nodes; empty if endpoints are the backends, which only happens for a provider that
+    /// [supports them](LoadBalancers::supports_endpoint_backends).
     pub fn nodes(&self) -> &[Arc<NodeView>] {
         match self {
             Self::Nodes(nodes) => nodes,
@@ -369,16 +378,16 @@ impl Backends {
     }
 }
 
-/// How far `ensure` trusts what it knows.
+/// How far `ensure` relies on cached state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Only differences from the last known state need calls.
+    /// Only differences from the cached state need calls.
     Cached,
     /// Read the cloud and repair drift.
     Fresh,
 }
 
-/// Names a load balancer to delete, even when the Service is invalid or gone.
+/// Identifies a load balancer to delete, even when the Service is invalid or already deleted.
 #[derive(Clone, Debug)]
 pub struct LbRef {
     /// UID of the Service.
@@ -389,11 +398,11 @@ pub struct LbRef {
     pub name: Arc<str>,
     /// Load-balancer class.
     pub class: Option<Arc<str>>,
-    /// Annotations as last seen.
+    /// Annotations as last observed.
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
-    /// Status as last seen.
+    /// Status as last observed.
     pub status: LbStatus,
-    /// The Service as last seen, if it was seen.
+    /// The Service as last observed, if it was observed.
     pub last_observed: Option<Arc<ServiceView>>,
 }
 
@@ -404,17 +413,17 @@ pub struct LbOutcome {
     pub status: Option<LbStatus>,
     /// Annotations to persist on the Service; `None` removes one.
     pub annotations: BTreeMap<Box<str>, Option<Box<str>>>,
-    /// How it went.
+    /// Progress, or why the call failed.
     pub result: Result<Progress, CloudError>,
 }
 
 impl LbOutcome {
-    /// Makes an outcome that is done and publishes `status`.
+    /// Makes a finished outcome that publishes `status`.
     pub fn done(status: LbStatus) -> Self {
         Self { status: Some(status), annotations: BTreeMap::new(), result: Ok(Progress::Done) }
     }
 
-    /// Makes an outcome that waits for the cloud and leaves the status untouched.
+    /// Makes an outcome that is pending in the cloud and leaves the status untouched.
     pub fn pending(after: Duration, why: impl Into<Box<str>>) -> Self {
         let result = Ok(Progress::Pending { after, why: why.into() });
         Self { status: None, annotations: BTreeMap::new(), result }
@@ -427,7 +436,8 @@ impl LbOutcome {
         self
     }
 
-    /// Publishes `status` whatever the result: a balancer that serves although a later step failed or still runs.
+    /// Publishes `status` whatever the result: for a load balancer that serves although a later step failed or is
+    /// pending.
     #[must_use]
     pub fn with_status(mut self, status: LbStatus) -> Self {
         self.status = Some(status);
@@ -448,22 +458,22 @@ impl From<CloudError> for LbOutcome {
     }
 }
 
-/// Whether something is finished. Waiting is an outcome, not an error: it warns nobody and holds no worker.
+/// Whether something is finished. Waiting is an outcome, not an error: it emits no warning and occupies no worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Finished.
     Done,
-    /// The cloud is still at it.
+    /// The cloud is still working on it.
     Pending {
-        /// When to ask again.
+        /// Delay before the next call.
         after: Duration,
-        /// What is waited for.
+        /// What the call waits for.
         why: Box<str>,
     },
 }
 
 impl Progress {
-    /// Makes the answer of something that is not finished, with a wait that [grows](Op::look_again).
+    /// Makes a pending result whose delay [grows](Op::poll_interval) with the time waited.
     pub fn pending(op: &Op, why: impl Into<Box<str>>) -> Self {
         Self::Pending { after: op.poll_interval(), why: why.into() }
     }
@@ -474,9 +484,9 @@ impl Progress {
 pub struct PlannedChange {
     /// Cloud operation, in the cloud's own spelling.
     pub operation: Box<str>,
-    /// Object it concerns.
+    /// Object that the operation concerns.
     pub object: Box<str>,
-    /// Why.
+    /// Why the change is needed.
     pub reason: Box<str>,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of what the framework asks of a provider, and of what a provider changes in its cloud.
+//! Metrics of the calls to a provider and of the changes that a provider makes in its cloud.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Registry};
 use super::{CloudError, ErrorKind};
 use crate::telemetry::metrics::{counters, register};
 
-/// How calls of a provider end.
+/// Values of the label `outcome` for calls of a provider.
 pub(crate) fn outcomes() -> Vec<&'static str> {
     std::iter::once("success").chain(ErrorKind::ALL.map(ErrorKind::as_str)).collect()
 }
@@ -16,10 +16,10 @@ pub(crate) fn outcome(error: Option<&CloudError>) -> &'static str {
     error.map_or("success", |error| error.kind().as_str())
 }
 
-/// Seconds that one request to a cloud, or a few, take.
+/// Buckets in seconds for calls that make one or a few requests to a cloud.
 const CALL_SECONDS: [f64; 11] = [0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-/// What the controllers ask of a provider.
+/// Calls of a provider that the controllers make.
 const OPERATIONS: [&str; 9] = [
     "describe_instances",
     "list_routes",
@@ -31,10 +31,10 @@ const OPERATIONS: [&str; 9] = [
     "list_owned",
     "delete_owned",
 ];
-/// Those that are about many objects.
+/// Calls that concern many objects.
 const BATCHED: [&str; 3] = ["describe_instances", "list_routes", "apply_routes"];
 
-/// Calls of the provider: how many, how long, how large, with which outcome.
+/// Metrics of provider calls: count, duration, batch size and outcome.
 #[derive(Clone, Debug)]
 pub struct CloudMetrics {
     calls: IntCounterVec,
@@ -84,7 +84,7 @@ impl CloudMetrics {
     }
 }
 
-/// Requests of a provider that change the cloud; see [`Op::mutate`](crate::provider::Op::mutate).
+/// Metrics of requests that change the cloud; see [`Op::mutate`](crate::provider::Op::mutate).
 #[derive(Clone, Debug)]
 pub struct MutationMetrics {
     made: IntCounterVec,
@@ -94,10 +94,10 @@ pub struct MutationMetrics {
 
 impl MutationMetrics {
     /// Registers `ccm_cloud_mutations_total{operation,outcome}`, `ccm_cloud_mutations_refused_total{operation}` and
-    /// `ccm_cloud_mutation_duration_seconds{operation}`, and shows these operations from the start.
+    /// `ccm_cloud_mutation_duration_seconds{operation}`, and creates the series of these operations.
     ///
     /// # Errors
-    /// When a name is taken.
+    /// When a name is already registered.
     pub fn register(registry: &Registry, operations: &[&str]) -> prometheus::Result<Self> {
         let made = counters(
             registry,

@@ -1,17 +1,19 @@
-//! What a cloud implements.
+//! The traits that a cloud provider implements.
 //!
 //! A provider is one object that implements [`CloudProvider`] and offers its capabilities as further traits:
 //! [`Instances`], [`LoadBalancers`], [`Routes`], [`Inventory`]. A controller whose capability is missing does not
-//! start. A provider needs no watch and no Kubernetes client of its own: every call carries what it is about.
+//! start. A provider needs no watch and no Kubernetes client of its own: every call carries the objects that it
+//! concerns.
 //!
-//! # What it is for
+//! # What a provider does
 //!
-//! A kubelet that is started with `--cloud-provider=external` registers its Node with a taint and waits. The framework
-//! watches Nodes and Services, asks the provider what the cloud knows, and writes the answer back: provider ID,
-//! addresses, zone, region and type of each Node; a taint on Nodes whose instance is shut down; no Node at all where the
-//! instance is gone; routes for pod networks; load balancers for Services of that type. A provider answers questions and
-//! makes cloud objects as they are described to it. It writes nothing to Kubernetes, keeps no queue, retries nothing
-//! beyond its client's own quick retries, and never sleeps longer than two seconds.
+//! A kubelet started with `--cloud-provider=external` registers its Node with a taint and waits. The framework watches
+//! Nodes and Services, asks the provider for the state in the cloud, and writes the result to Kubernetes: the provider
+//! ID, addresses, zone, region and instance type of each Node; a taint on each Node whose instance is shut down. It
+//! deletes each Node whose instance no longer exists. It also manages routes for pod networks and load balancers for
+//! Services of type LoadBalancer. A provider answers queries and creates, changes and deletes cloud objects as
+//! requested. It writes nothing to Kubernetes, keeps no queue, retries nothing beyond its client's own quick retries,
+//! and never sleeps longer than two seconds in one call.
 //!
 //! # A provider with instances
 //!
@@ -95,18 +97,18 @@
 //!
 //! # Order of calls
 //!
-//! 1. The provider's own constructor: async, fallible, before leader election, so that wrong credentials end a standby
-//!    too. It may ask the cloud what it offers.
-//! 2. [`CloudProvider::name`], [`CloudProvider::has_cluster_id`], [`CloudProvider::node_fields`]: constant facts.
-//! 3. After leadership was won and the caches are there: [`CloudProvider::start`], once, then
+//! 1. The provider's own constructor: async and fallible. It runs before leader election, so that wrong credentials
+//!    also end a standby. It may query the cloud for its features.
+//! 2. [`CloudProvider::name`], [`CloudProvider::has_cluster_id`], [`CloudProvider::node_fields`]: constant values.
+//! 3. After leadership was acquired and the caches are filled: [`CloudProvider::start`], once, then
 //!    [`CloudProvider::controllers`], once.
-//! 4. Everything else, concurrently, until the process ends. The capability accessors give the same answer every time.
+//! 4. Everything else, concurrently, until the process ends. The capability accessors return the same value every time.
 //!
 //! # Changing the cloud
 //!
-//! Every request that changes the cloud goes through [`Op::mutate`], or [`Op::mutate_batch`] where one request makes many
-//! changes. It asks for the right to write immediately before, since leadership may have been lost after the call began,
-//! and leaves one record in the log and one count for each change:
+//! Every request that changes the cloud goes through [`Op::mutate`], or through [`Op::mutate_batch`] where one request
+//! makes many changes. Both check immediately before the request that leadership still holds, because it may have been
+//! lost after the call began. Both write one log record and count once for each change:
 //!
 //! ```
 //! # use ccm_core::provider::*;
@@ -122,51 +124,51 @@
 //! # }
 //! ```
 //!
-//! A call may be dropped at any await point ([`Op::run`] does so at cancellation and deadline), so what
-//! it did so far must be found again by the next one.
+//! A call may be dropped at any await point ([`Op::run`] does so at cancellation and at the deadline), so the next call
+//! must be able to find what the dropped one has already done.
 //!
 //! # Coming from Go
 //!
 //! | `k8s.io/cloud-provider` | here |
 //! |---|---|
-//! | `RegisterCloudProvider`, factory with a reader of `--cloud-config` | the provider's `main` hands its constructor to the framework; no registry, no reserved name |
+//! | `RegisterCloudProvider`, factory with a reader of `--cloud-config` | the provider's `main` passes its constructor to the framework; no registry, no reserved name |
 //! | `Interface.Initialize`, informer user's `SetInformers` | [`CloudProvider::start`] with a [`ProviderContext`]; fallible, once per process |
 //! | loops started in `Initialize` | [`CloudProvider::controllers`]; a loop that ends early ends the process |
 //! | `Interface.ProviderName` | [`CloudProvider::name`] |
 //! | `Interface.HasClusterID` | [`CloudProvider::has_cluster_id`] |
 //! | `Interface.InstancesV2` | [`CloudProvider::instances`]; `None` in place of `(nil, false)` |
 //! | `Interface.LoadBalancer`, `Routes` | [`CloudProvider::load_balancers`], [`CloudProvider::routes`] |
-//! | `Interface.Instances`, `Zones` | nothing beside it: a v1-style provider is adapted on top of [`Instances`] |
-//! | `Interface.Clusters` | nothing: never called upstream |
+//! | `Interface.Instances`, `Zones` | no counterpart: a v1-style provider is adapted on top of [`Instances`] |
+//! | `Interface.Clusters` | no counterpart: never called upstream |
 //! | `InstancesV2.InstanceExists` | [`Instances::describe`]: [`InstanceStatus`]; for it, and for the next, [`MetadataScope::PowerState`] |
 //! | `InstancesV2.InstanceShutdown` | [`Instances::describe`]: [`PowerState::Stopped`] |
 //! | `InstancesV2.InstanceMetadata` | [`Instances::describe`]: [`InstanceMetadata`], with [`MetadataScope::All`] or [`MetadataScope::Addresses`] |
-//! | `nil, nil` from `InstanceMetadata` | cannot be said: answer [`InstanceStatus::NotFound`] or an error |
+//! | `nil, nil` from `InstanceMetadata` | cannot be expressed: answer [`InstanceStatus::NotFound`] or an error |
 //! | `Instances.InstanceID` | [`InstanceMetadata::provider_id`], complete with its scheme |
 //! | `Instances.NodeAddresses…`, `InstanceType…`; `Zones.GetZone…` | further fields of [`InstanceMetadata`] |
 //! | `Instances.InstanceExistsByProviderID`, `InstanceShutdownByProviderID` | as in V2 |
-//! | `Instances.AddSSHKeyToAllInstances`, `CurrentNodeName`; `Zones.GetZone` | nothing: never called upstream |
+//! | `Instances.AddSSHKeyToAllInstances`, `CurrentNodeName`; `Zones.GetZone` | no counterpart: never called upstream |
 //! | `LoadBalancer.EnsureLoadBalancer` | [`LoadBalancers::interpret`], then [`LoadBalancers::ensure`] |
 //! | `LoadBalancer.UpdateLoadBalancer` | [`LoadBalancers::update_backends`] |
-//! | `LoadBalancer.GetLoadBalancer`, `.EnsureLoadBalancerDeleted` | [`LoadBalancers::delete`], which succeeds on nothing |
-//! | `LoadBalancer.GetLoadBalancerName` | the provider's own business |
+//! | `LoadBalancer.GetLoadBalancer`, `.EnsureLoadBalancerDeleted` | [`LoadBalancers::delete`], which succeeds when there is nothing to delete |
+//! | `LoadBalancer.GetLoadBalancerName` | internal to the provider |
 //! | writing annotations to the Service | [`LbOutcome::annotations`], [`LoadBalancers::stale_annotations`] |
 //! | events from inside the provider | [`Op::event`], [`LoadBalancers::notices`], [`CloudError::with_reason`] |
 //! | `Routes.ListRoutes`, `.CreateRoute`, `.DeleteRoute` | [`Routes::list`], [`Routes::apply`] |
 //! | `Route.TargetNode`, empty when unknown | [`Route::node`] |
 //! | `Route.EnableNodeAddresses`, `.TargetNodeAddresses` | [`Route::node_addresses`] |
 //! | name hint of `CreateRoute` | the node's UID, in [`RouteChange::Create`] |
-//! | `InstanceNotFound` | [`InstanceStatus::NotFound`], and only on proof |
+//! | `InstanceNotFound` | [`InstanceStatus::NotFound`], and only when absence is proven |
 //! | `NotImplemented` | a missing capability, or [`ErrorKind::NotImplemented`] |
 //! | `ImplementedElsewhere` | [`ServiceInterpretation::ImplementedElsewhere`], or [`ErrorKind::ImplementedElsewhere`]; compared by kind, wrapped or not |
 //! | `api.RetryError` | [`CloudError::with_retry_after`] on any call, or [`Progress::Pending`] |
-//! | `DiskNotFound`, volume helpers | nothing: volumes left the framework long ago |
+//! | `DiskNotFound`, volume helpers | no counterpart: volumes are no longer part of the framework |
 //! | `GetLoadBalancerSourceRanges`, `IsAllowAll` | [`LbSpec::sources`]; [`SourceRanges::of`], [`SourceRanges::restricts`] |
 //! | `RequestsOnlyLocalTraffic`, `NeedsHealthCheck`, `GetServiceHealthCheckPathPort` | [`ServiceView`] fields `external_traffic_policy` and `health_check_node_port`; the path is `/healthz` |
-//! | `HasLBFinalizer`, `LoadBalancerStatusEqual`, `PatchService`, `AddToNodeAddresses` | the framework's business |
-//! | `DefaultLoadBalancerName` | nothing yet: `a` and the Service's UID without dashes, cut to 32 characters |
+//! | `HasLBFinalizer`, `LoadBalancerStatusEqual`, `PatchService`, `AddToNodeAddresses` | done by the framework |
+//! | `DefaultLoadBalancerName` | no counterpart yet: `a` and the Service's UID without dashes, cut to 32 characters |
 //!
-//! What the framework does with each error is written at [`ErrorKind`].
+//! [`ErrorKind`] documents what the framework does with each kind of error.
 
 mod batch;
 mod error;
@@ -211,61 +213,61 @@ use crate::{
     write_gate::WriteGate,
 };
 
-/// A cloud.
+/// A cloud provider.
 ///
-/// Object-safe; constructed by the provider's own async, fallible function before leader election, so that a bad
-/// configuration ends a standby too.
+/// Object-safe. The provider's own async, fallible function constructs it before leader election, so that an invalid
+/// configuration also ends a standby.
 #[async_trait]
 pub trait CloudProvider: Send + Sync + 'static {
-    /// Returns the provider's name: scheme of its provider IDs, label of metrics, field of logs.
+    /// Returns the provider's name. It is the scheme of the provider IDs, the label of metrics and a field of logs.
     fn name(&self) -> &str;
 
-    /// Tells whether the provider can tell this cluster's objects from another's. `false` ends the process unless
-    /// `--allow-untagged-cloud` is given.
+    /// Returns whether the provider can distinguish this cluster's objects from another cluster's. `false` ends the
+    /// process unless `--allow-untagged-cloud` is set.
     fn has_cluster_id(&self) -> bool {
         true
     }
 
-    /// Tells whose node this is, from its provider ID, labels or name.
+    /// Decides which cloud provider a node belongs to, from its provider ID, labels or name.
     ///
-    /// Pure, no cloud call. A foreign node is never initialised, tainted, deleted, routed to or balanced to. The
-    /// default claims every node, as upstream does; a provider whose clusters may be mixed should at least compare the
-    /// scheme of the provider ID ([`NodeOwnership::by_scheme`]).
+    /// Pure, no cloud call. A foreign node is never initialised, tainted or deleted, and never becomes the target of a
+    /// route or a load balancer. The default claims every node, as upstream does. A provider whose clusters may contain
+    /// nodes of other providers should at least compare the scheme of the provider ID ([`NodeOwnership::by_scheme`]).
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let _ = node;
         NodeOwnership::Ours
     }
 
-    /// Returns the operations of [`Mutation`]s that the provider makes, so that their counters are there before the first of
-    /// each.
+    /// Returns the operations of all [`Mutation`]s that the provider makes, so that the counter of each exists before
+    /// its first mutation.
     fn mutation_operations(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Returns the node facts, beyond name and provider ID, that `node_ownership`, `describe` and the others read. Caches
-    /// keep nothing else. Constant over the process.
+    /// Returns the node data, beyond name and provider ID, that `node_ownership`, `describe` and the other calls read.
+    /// The caches keep nothing else. Constant over the process.
     fn node_fields(&self) -> NodeFields {
         NodeFields::default()
     }
 
-    /// Starts the provider: called after leadership was won and caches are there, before any other call but the pure ones.
-    /// It succeeds once, and is called again after an error that may pass, so it must be idempotent: what a start made, the
-    /// next one finds and leaves as it is, in this process or in one that follows.
+    /// Starts the provider. Called after leadership was acquired and the caches are filled, before any call that is not
+    /// pure. It succeeds once, and is called again after a transient error, so it must be idempotent: a later call, in
+    /// this process or a following one, finds what an earlier call created and leaves it unchanged.
     ///
-    /// It ends within a minute, however slow the cloud is: nothing else begins before, and the framework sets it no
-    /// deadline. Loops belong into [`controllers`](Self::controllers); whatever else it spawned ends when the context is
-    /// cancelled.
+    /// It must return within a minute, however slow the cloud is: nothing else begins before it returns, and the
+    /// framework sets no deadline for it. Loops belong in [`controllers`](Self::controllers); any other task that it
+    /// spawns must end when the context is cancelled.
     ///
-    /// It changes nothing in the cloud or the cluster without asking the gate of its context
-    /// ([`may_write`](crate::runtime::gate::WriteGate::may_write)) immediately before: in shadow mode it is called as well,
-    /// while another process leads, and that gate never opens. What a closed gate prevents is left out there, not an error:
+    /// It must check the write gate of its context ([`may_write`](crate::runtime::write_gate::WriteGate::may_write))
+    /// immediately before each change of the cloud or the cluster. In shadow mode it is called as well, while another
+    /// process leads, and that gate never opens. Skip whatever a closed gate prevents instead of returning an error:
     /// [`ErrorKind::NotLeader`] ends the process.
     ///
     /// # Errors
-    /// [`ErrorKind::Transient`], [`ErrorKind::Throttled`], [`ErrorKind::Conflict`] and [`ErrorKind::Canceled`] have it
-    /// called again, after 1 s doubling to 30 s and not before the error's `retry_after`; meanwhile the process leads and
-    /// is not ready. Any other kind ends the process. So an error of the cloud has the kind here that it has in every other
-    /// call.
+    /// After [`ErrorKind::Transient`], [`ErrorKind::Throttled`], [`ErrorKind::Conflict`] and [`ErrorKind::Canceled`] it
+    /// is called again, after a delay that doubles from 1 s to 30 s, and not before the error's `retry_after`.
+    /// Meanwhile the process leads and is not ready. Any other kind ends the process. Therefore give a cloud error the
+    /// same kind here as in every other call.
     ///
     /// # Cancellation
     /// Dropped when the process stops or loses leadership.
@@ -274,7 +276,8 @@ pub trait CloudProvider: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the instances capability. Like the other capabilities: cheap, and the same answer every time.
+    /// Returns the instances capability. Like every capability accessor, it is cheap and returns the same value every
+    /// time.
     fn instances(&self) -> Option<&dyn Instances> {
         None
     }
@@ -294,25 +297,25 @@ pub trait CloudProvider: Send + Sync + 'static {
         None
     }
 
-    /// Returns loops of the provider's own (for example a tagging controller), started and ended with the framework's.
-    /// Called once, after [`start`](Self::start); those that `--controllers` does not select are dropped.
+    /// Returns the provider's own control loops (for example a tagging controller), which start and end with the
+    /// framework's. Called once, after [`start`](Self::start). Loops that `--controllers` does not select are dropped.
     fn controllers(&self) -> Vec<ProviderController> {
         Vec::new()
     }
 }
 
-/// Whose a node is.
+/// Which cloud provider a node belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeOwnership {
     /// This provider's.
     Ours,
-    /// Another cloud's: left alone.
+    /// Another cloud provider's. The framework never changes it.
     Foreign,
 }
 
 impl NodeOwnership {
-    /// Decides by the scheme of the provider ID, `<scheme>://<anything>`. A node without one is ours, and so is one whose ID
-    /// has this scheme and means nothing: it is reported then, not passed over.
+    /// Decides by the scheme of the provider ID, `<scheme>://<anything>`. A node without provider ID is ours. So is one
+    /// whose ID has this scheme but is otherwise malformed: it is then reported, not skipped.
     pub fn by_scheme(scheme: &str, node: &NodeView) -> Self {
         let rest = |id: &str| id.strip_prefix(scheme).is_some_and(|rest| rest.starts_with("://"));
         if node.provider_id.as_deref().is_none_or(rest) { Self::Ours } else { Self::Foreign }
@@ -328,7 +331,7 @@ pub trait CacheReader<T>: Send + Sync {
     fn list(&self) -> Vec<Arc<T>>;
 }
 
-/// What the framework lends to a provider.
+/// What the framework gives to a provider at its start.
 #[derive(Clone)]
 pub struct ProviderContext {
     /// Value of `--cluster-name`.
@@ -337,30 +340,30 @@ pub struct ProviderContext {
     pub cancel: CancellationToken,
     /// Registry for the provider's own metrics.
     pub metrics: prometheus::Registry,
-    /// Right to write, for the provider's own loops; calls of the framework carry it in [`Op`].
+    /// Write gate for the provider's own loops. The framework's calls carry it in [`Op`].
     pub write_gate: WriteGate,
     /// Nodes.
     pub nodes: Arc<dyn CacheReader<NodeView>>,
     /// Services; `None` unless the service controller runs.
     pub services: Option<Arc<dyn CacheReader<ServiceView>>>,
-    /// EndpointSlices; `None` unless a Service takes endpoints as backends.
+    /// EndpointSlices; `None` unless the service controller runs and the provider supports endpoint backends.
     pub endpoint_slices: Option<Arc<dyn CacheReader<EndpointSliceView>>>,
-    /// A Kubernetes client with a user agent and a rate budget of its own (`--kube-api-qps`, `--kube-api-burst`), whose
-    /// requests are counted with the others. It refuses to write once leadership cannot be proved.
+    /// A Kubernetes client with its own user agent and rate limit (`--kube-api-qps`, `--kube-api-burst`). Its requests
+    /// are counted together with the framework's. It rejects writes once leadership can no longer be proven.
     pub client: kube::Client,
 }
 
-/// A loop that a provider brings along.
+/// A control loop that belongs to the provider.
 pub struct ProviderController {
     /// Canonical name of a controller that the provider's binary declares to the command line
     /// ([`ControllerInfo`](crate::config::ControllerInfo), which also says whether `*` selects it).
     pub name: &'static str,
-    /// Runs until the context is cancelled. Ending earlier, or with an error, ends the process.
+    /// Runs until the context is cancelled. If it ends earlier, or with an error, the process ends.
     pub run: Box<dyn FnOnce(ProviderContext) -> BoxFuture<'static, Result<(), CloudError>> + Send>,
 }
 
 impl ProviderController {
-    /// Makes a loop.
+    /// Makes a controller from its name and its function.
     pub fn new<F, R>(name: &'static str, run: F) -> Self
     where
         F: FnOnce(ProviderContext) -> R + Send + 'static,

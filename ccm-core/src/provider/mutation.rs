@@ -1,11 +1,11 @@
-//! Requests that change the cloud: checked, timed, counted and recorded in one place.
+//! Requests that change the cloud: checked, timed, counted and logged in one place.
 
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{CloudError, ErrorKind, Op, operation::InFlightMutation};
 
-/// A change that a provider requests of its cloud.
+/// Description of one change that a provider requests of its cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutation {
     operation: &'static str,
@@ -14,14 +14,15 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// Names the request, such as `create_load_balancer`, and the object as the cloud knows it. Operations are a small
-    /// fixed set, because they are metric labels: [`CloudProvider::mutations`](super::CloudProvider::mutations).
+    /// Names the operation, such as `create_load_balancer`, and the object by its cloud identifier. Operations must
+    /// come from a small fixed set, because they are metric labels:
+    /// [`CloudProvider::mutation_operations`](super::CloudProvider::mutation_operations).
     pub fn new(operation: &'static str, object: impl Into<Box<str>>) -> Self {
         Self { operation, object: object.into(), detail: None }
     }
 
-    /// Adds what only the provider knows about the reason, such as `listener 443 is missing`. The reason of the controller
-    /// ([`Op::reason`]) is recorded anyway.
+    /// Adds a detail about the reason that only the provider knows, such as `listener 443 is missing`. The reason of
+    /// the controller ([`Op::reason`]) is logged anyway.
     #[must_use]
     pub fn with_detail(mut self, why: impl Into<Box<str>>) -> Self {
         self.detail = Some(why.into());
@@ -29,7 +30,7 @@ impl Mutation {
     }
 }
 
-/// What a cloud answered to a request.
+/// Successful answer of the cloud to a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutationResponse<T> {
     value: T,
@@ -37,12 +38,12 @@ pub struct MutationResponse<T> {
 }
 
 impl<T> MutationResponse<T> {
-    /// Makes an answer.
+    /// Makes an answer without request ID.
     pub fn new(value: T) -> Self {
         Self { value, request_id: None }
     }
 
-    /// Adds the ID by which the cloud's own logs know the request. That of a failed request goes to
+    /// Adds the ID that identifies the request in the cloud's own logs. For a failed request use
     /// [`CloudError::with_request_id`].
     #[must_use]
     pub fn with_request_id(mut self, id: impl Into<Box<str>>) -> Self {
@@ -52,21 +53,22 @@ impl<T> MutationResponse<T> {
 }
 
 impl Op {
-    /// Requests one change: asks [`may_write`](Self::may_write) immediately before, runs `call` as [`run`](Self::run) does,
-    /// and leaves exactly one log record, `cloud mutation`, with operation, object, why, request ID, duration and outcome,
-    /// and one count in `ccm_cloud_mutations_total`. A request that may not be made leaves no record, only a count in
-    /// `ccm_cloud_mutations_refused_total`.
+    /// Requests one change. Checks [`may_write`](Self::may_write) immediately before, runs `call` as [`run`](Self::run)
+    /// does, and writes exactly one log record, `cloud mutation`, with operation, object, reason, request ID, duration
+    /// and outcome. It is counted once in `ccm_cloud_mutations_total`. A request that must not be made writes no log
+    /// record and is only counted in `ccm_cloud_mutations_refused_total`.
     ///
-    /// `call` is one request, with the quick retries of the provider's client if it has any. It must not begin before it is
-    /// polled, as no `async` block does.
+    /// `call` is one request, including the quick retries of the provider's client if it has any. It must not send
+    /// anything before it is polled; an `async` block satisfies this.
     ///
     /// # Errors
-    /// What `call` returns, and what `may_write` and `run` do.
+    /// What `call` returns, and the errors of `may_write` and `run`.
     ///
     /// # Cancellation
-    /// A request that has begun is not given up when the operation is cancelled: what it makes may show only after a while,
-    /// and whoever leads next would make it again. It has as long as the process takes to stop. A request that is dropped is
-    /// recorded with outcome `canceled`: the cloud may have carried it out, so that the Lease is not released but runs out.
+    /// A request in flight is not dropped when the operation is cancelled: its result may become visible only after a
+    /// while, and the next leader would repeat it. It may run for as long as the process takes to stop. A request that
+    /// is dropped is logged with outcome `canceled`. The cloud may have carried it out, so the Lease is not released
+    /// but expires.
     pub async fn mutate<T>(
         &self,
         mutation: Mutation,
@@ -83,11 +85,11 @@ impl Op {
         result.map(|reply| reply.value)
     }
 
-    /// Requests several changes of a kind in one request, which answers each by itself; otherwise like
-    /// [`mutate`](Self::mutate), with a record and a count for each change.
+    /// Requests several changes of the same kind in one request that answers each of them separately. Otherwise like
+    /// [`mutate`](Self::mutate), with a log record and a count for each change.
     ///
     /// # Errors
-    /// When the request as such fails, or does not answer every change, every change has that error.
+    /// When the request as a whole fails, or does not answer every change, every change gets that error.
     pub async fn mutate_batch<T>(
         &self,
         mutations: Vec<Mutation>,
@@ -100,7 +102,7 @@ impl Op {
         };
         let reply = self.run(call).instrument(span(&mutations)).await.and_then(|reply| match reply.value.len() {
             got if got == count => Ok(reply),
-            // Which answer belongs to which change is in doubt, so none of them counts.
+            // It is unknown which answer belongs to which change, so none of them counts.
             got => Err(CloudError::transient(format!("the cloud answered {got} of {count} changes"))),
         });
         match reply {
@@ -139,12 +141,12 @@ fn span(mutations: &[Mutation]) -> tracing::Span {
     tracing::info_span!("cloud_mutation", operation, object, changes = mutations.len())
 }
 
-/// A request that was begun: recorded when it ends, however that is.
+/// A request in flight. It is logged and counted when it ends or is dropped.
 struct StartedMutation<'a> {
     op: &'a Op,
     mutations: &'a [Mutation],
     started: Instant,
-    /// Until it ends.
+    /// `None` once the request has ended.
     writing: Option<InFlightMutation>,
 }
 
@@ -161,7 +163,7 @@ impl StartedMutation<'_> {
         }
     }
 
-    /// The one place where record and count are made, so that they cannot differ.
+    /// Logs and counts in one place, so that the two always agree.
     fn record(&self, mutation: &Mutation, request_id: Option<&str>, outcome: &'static str) {
         let duration = self.started.elapsed();
         if let Some(metrics) = self.op.mutations() {

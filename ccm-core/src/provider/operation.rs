@@ -10,10 +10,10 @@ use crate::{
     write_gate::{InFlightWrite, WriteGate},
 };
 
-/// Shortest and longest wait between two looks at an object that the cloud is still busy with.
+/// Minimum and maximum delay between two checks of an object that is pending in the cloud.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
-/// One operation that the framework asks of a provider: its identity, its limits, and the right to write.
+/// Context of one operation that the framework requests from a provider: its cluster, its limits and its write gate.
 ///
 /// Passed to every call. Cheap to clone.
 #[derive(Clone)]
@@ -26,14 +26,14 @@ pub struct Op {
     events: Arc<dyn EventSink>,
     reason: &'static str,
     mutations: Option<MutationMetrics>,
-    /// Changes that this call has requested and that have no answer yet.
+    /// Number of changes that this call has in flight.
     open: watch::Sender<usize>,
     /// How long this call has slept.
     sleep_budget: Arc<SleepBudget>,
 }
 
 impl Op {
-    /// Makes an operation without deadline and events.
+    /// Makes an operation without deadline and without events.
     pub fn new(cluster: impl Into<Arc<str>>, cancel: CancellationToken, gate: WriteGate) -> Self {
         Self {
             cluster: cluster.into(),
@@ -49,14 +49,15 @@ impl Op {
         }
     }
 
-    /// Says why the controller asks, such as `service created`, for the record of each change ([`mutate`](Self::mutate)).
+    /// Sets why the controller makes the call, such as `service created`, for the log record of each change
+    /// ([`mutate`](Self::mutate)).
     #[must_use]
     pub fn with_reason(mut self, reason: &'static str) -> Self {
         self.reason = reason;
         self
     }
 
-    /// Counts changes of the cloud.
+    /// Counts mutations in these metrics.
     #[must_use]
     pub fn with_mutations(mut self, metrics: MutationMetrics) -> Self {
         self.mutations = Some(metrics);
@@ -70,28 +71,28 @@ impl Op {
         self
     }
 
-    /// Makes the operation of one call of a provider, which ends at `deadline`. What other calls have requested does not
-    /// hold it up when the operation is cancelled.
+    /// Makes the operation for one call of a provider, which ends at `deadline`. Changes that other calls have in
+    /// flight do not delay the end of this one when the operation is cancelled.
     #[must_use]
     pub(crate) fn for_call(self, deadline: Instant) -> Self {
         Self { open: watch::Sender::new(0), ..self.with_deadline(deadline).with_fresh_sleep_budget() }
     }
 
-    /// Lets the operation [sleep](Self::sleep) anew. The framework does so for each call; a loop of a provider's own does it
-    /// for each of its turns.
+    /// Resets the time that the operation may [sleep](Self::sleep). The framework does so for each call; a provider's
+    /// own loop does so for each iteration.
     #[must_use]
     pub fn with_fresh_sleep_budget(self) -> Self {
         Self { sleep_budget: Arc::default(), ..self }
     }
 
-    /// Tells the provider how long the object has been waited for.
+    /// Sets how long the object has been pending.
     #[must_use]
     pub fn with_pending_for(mut self, pending_for: Duration) -> Self {
         self.pending_for = pending_for;
         self
     }
 
-    /// Sends events to the object at hand.
+    /// Sends events to the object that the operation concerns.
     #[must_use]
     pub fn with_events(mut self, events: Arc<dyn EventSink>) -> Self {
         self.events = events;
@@ -103,7 +104,7 @@ impl Op {
         &self.cluster
     }
 
-    /// Returns why the controller asks; empty when it did not say.
+    /// Returns why the controller makes the call; empty when it set no reason.
     pub fn reason(&self) -> &'static str {
         self.reason
     }
@@ -117,25 +118,25 @@ impl Op {
         self.deadline.map(|d| d.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns for how long the object at hand has been answered with
-    /// [`Progress::Pending`](super::Progress::Pending) without a pause; zero at the first try. A provider chooses its
-    /// next wait by it, and tells the user when a wait becomes too long, without keeping counts of its own.
+    /// Returns for how long the calls for this object have answered [`Progress::Pending`](super::Progress::Pending)
+    /// without interruption; zero at the first attempt. A provider can derive its next delay from it, and emit an event
+    /// when the wait becomes too long, without counters of its own.
     pub fn pending_for(&self) -> Duration {
         self.pending_for
     }
 
-    /// Returns when to look again at the object at hand: after as long as it has been waited for, which doubles the time
-    /// between looks, but at least one second and at most fifteen.
+    /// Returns the delay before the next check of a pending object. It equals the time that the object has been
+    /// pending, which doubles the time between checks, but is at least one second and at most fifteen.
     pub fn poll_interval(&self) -> Duration {
         self.pending_for.clamp(POLL_INTERVAL.0, POLL_INTERVAL.1)
     }
 
-    /// Checks the right to change anything. It has to be asked immediately before *every* request that creates, changes or
-    /// deletes; [`mutate`](Self::mutate) does. A request already sent may finish.
+    /// Checks that this process may write. Must be called immediately before *every* request that creates, changes or
+    /// deletes; [`mutate`](Self::mutate) does so. A request already sent may finish.
     ///
     /// # Errors
-    /// [`ErrorKind::NotLeader`] when leadership cannot be proved any more, [`ErrorKind::Canceled`] when the operation
-    /// was cancelled.
+    /// [`ErrorKind::NotLeader`] when leadership can no longer be proven, [`ErrorKind::Canceled`] when the operation was
+    /// cancelled.
     pub fn may_write(&self) -> Result<(), CloudError> {
         if self.cancel.is_cancelled() {
             return Err(canceled("operation was cancelled"));
@@ -143,7 +144,7 @@ impl Op {
         Ok(self.gate.may_write()?)
     }
 
-    /// Like [`may_write`](Self::may_write), for a request that is sent at once.
+    /// Like [`may_write`](Self::may_write), for a request that is sent immediately. Also registers it as in flight.
     pub(super) fn begin_mutation(&self) -> Result<InFlightMutation, CloudError> {
         self.may_write()?;
         let writing = self.gate.begin_write()?;
@@ -151,7 +152,7 @@ impl Op {
         Ok(InFlightMutation { write: Some(writing), open: self.open.clone() })
     }
 
-    /// Tells whether the operation was cancelled.
+    /// Returns whether the operation was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }
@@ -161,17 +162,17 @@ impl Op {
         self.cancel.cancelled().await;
     }
 
-    /// Runs `call` until it ends, the operation is cancelled, or its deadline passes. What has begun a
-    /// [`mutate`](Self::mutate) when the operation is cancelled runs on until that has its answer.
+    /// Runs `call` until it ends, the operation is cancelled, or its deadline passes. If a [`mutate`](Self::mutate) is
+    /// in flight when the operation is cancelled, `call` runs on until that is answered.
     ///
     /// # Errors
-    /// What `call` returns; [`ErrorKind::Canceled`]; [`ErrorKind::Transient`] when it panics, which is then one object's or one
-    /// batch's failure and not the end of the process.
+    /// What `call` returns; [`ErrorKind::Canceled`]; [`ErrorKind::Transient`] when `call` panics, so that a panic fails
+    /// one object or one batch instead of ending the process.
     ///
     /// # Cancellation
     /// `call` is dropped at an await point.
     pub async fn run<T>(&self, call: impl Future<Output = Result<T, CloudError>>) -> Result<T, CloudError> {
-        // Boxed, since calls are large and every wrapper around one would be again.
+        // Boxed because calls are large futures, and every wrapper around one would be as large again.
         let call = Box::pin(async { caught(call).await.unwrap_or_else(|panic| Err(panicked(&panic))) });
         let bounded = async {
             match self.deadline {
@@ -185,22 +186,22 @@ impl Op {
         let mut open = self.open.subscribe();
         let given_up = async {
             self.cancel.cancelled().await;
-            // An error only without a sender, but here is one.
+            // `wait_for` fails only when all senders are dropped, and `self` holds one.
             drop(open.wait_for(|open| *open == 0).await);
         };
         if self.cancel.is_cancelled() && *self.open.borrow() == 0 {
             return Err(canceled("operation was cancelled"));
         }
         tokio::select! {
-            // In this order, so that a call whose last change was answered can say so.
+            // Biased, so that a call whose last change was just answered can return its result.
             biased;
             result = bounded => result,
             () = given_up => Err(canceled("operation was cancelled")),
         }
     }
 
-    /// Makes an error worth a retry of a call that was given up although nobody cancelled it: the cloud was too slow, or the
-    /// provider gave up by itself. `what` says which answer is missing; every other error stays as it is.
+    /// Turns a cancellation that nobody requested into an error that is retried: the cloud was too slow, or the
+    /// provider gave up by itself. `what` describes the missing answer. Every other error stays unchanged.
     pub(crate) fn as_timeout(&self, error: CloudError, what: impl FnOnce() -> String) -> CloudError {
         match error.kind() {
             ErrorKind::Canceled if !self.is_cancelled() => CloudError::transient(what()).with_source(error),
@@ -208,28 +209,28 @@ impl Op {
         }
     }
 
-    /// Returns how long this call may sleep from now on: two seconds in all, less what [`sleep`](Self::sleep) took. What
-    /// sleeps at the same time counts once.
+    /// Returns how long this call may still sleep: two seconds in total, minus what [`sleep`](Self::sleep) took.
+    /// Overlapping sleeps count once.
     pub fn remaining_sleep(&self) -> Duration {
         self.sleep_budget.remaining()
     }
 
-    /// Sleeps, for a client's budget or before it sends a request again. Returns `false` at once when that is longer than
-    /// this call may still sleep; then the time that is missing belongs into the answer.
+    /// Sleeps, for a client's rate limit or before a request is repeated. Returns `false` immediately if this call must
+    /// not sleep that long any more; the answer should then contain the missing time as its delay.
     ///
     /// # Cancellation
     /// The time counts as slept.
     pub async fn sleep(&self, wait: Duration) -> bool {
         let taken = self.sleep_budget.begin(wait);
         if taken && !wait.is_zero() {
-            // It may take a little longer.
+            // The actual sleep may take a little longer than requested.
             self.wait_shared(tokio::time::sleep(wait)).await;
         }
         taken
     }
 
-    /// Waits for what another call has in its hands, such as a lock or a shared answer. That call may sleep with it, so the
-    /// time counts as slept; the wait itself ends when the other does.
+    /// Waits for something that another call holds, such as a lock or a shared answer. The other call may sleep
+    /// meanwhile, so the time counts as slept. The wait is never cut short.
     pub async fn wait_shared<T>(&self, wait: impl Future<Output = T>) -> T {
         let since = Instant::now();
         let got = wait.await;
@@ -242,13 +243,14 @@ impl Op {
         self.sleep_budget.charge(waited);
     }
 
-    /// Records an event on the object at hand; does nothing where there is none (batches over many nodes).
+    /// Emits an event on the object that the operation concerns; does nothing where there is none (batches over many
+    /// nodes).
     pub fn event(&self, kind: EventType, reason: &'static str, note: &str) {
         self.events.record(kind, reason, note);
     }
 }
 
-/// A change on its way: known to the call that requested it, and under the Lease that allowed it.
+/// A change in flight. It is registered with the call that requested it and with the write gate that allowed it.
 pub(super) struct InFlightMutation {
     write: Option<InFlightWrite>,
     open: watch::Sender<usize>,
@@ -286,7 +288,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// Returns the spelling of the API.
+    /// Returns the spelling that the Kubernetes API uses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -295,9 +297,9 @@ impl EventType {
     }
 }
 
-/// Records events on one object. Never blocks; a full queue drops.
+/// Emits events on one object. Never blocks; if the queue is full, the event is dropped.
 pub trait EventSink: Send + Sync {
-    /// Records one event: reason in PascalCase from a fixed set, note under 1 kB.
+    /// Emits one event: reason in PascalCase from a fixed set, note under 1 kB.
     fn record(&self, kind: EventType, reason: &'static str, note: &str);
 }
 
@@ -307,7 +309,7 @@ impl EventSink for NoEvents {
     fn record(&self, _: EventType, _: &'static str, _: &str) {}
 }
 
-/// The error of a call in which the provider panicked; `panic`: what it said.
+/// Makes the error of a call in which the provider panicked. `panic` is the panic message.
 pub(super) fn panicked(panic: &str) -> CloudError {
     CloudError::transient(format!("the provider panicked: {panic}"))
 }

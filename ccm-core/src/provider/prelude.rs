@@ -1,6 +1,6 @@
-//! What a provider names, for `use ccm_core::provider::prelude::*`: the traits of the parent module with their types, what
-//! they say about nodes and Services, requests to a REST API, and [`async_trait`](macro@async_trait), which their
-//! implementations need.
+//! The names that a provider needs, for `use ccm_core::provider::prelude::*`: the traits of the parent module with
+//! their types, the types of nodes and Services, the REST client, and [`async_trait`](macro@async_trait), which
+//! implementations of the traits need.
 
 pub use async_trait::async_trait;
 pub use http::Method;

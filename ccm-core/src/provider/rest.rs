@@ -1,10 +1,10 @@
-//! Requests to a cloud with a REST API: JSON bodies, errors with their kinds.
+//! REST client for a cloud API: JSON bodies, and errors with their kinds.
 //!
-//! Every provider of such a cloud needs the same few things: a header with a token, bodies to and from JSON, an
-//! [`ErrorKind`] for each status, `Retry-After`, request IDs, reads that end when the operation does, changes that ask for
-//! the right to write. [`RestClient`] has them, and knows no cloud: paths, bodies and the cloud's own codes of errors are the
-//! provider's. Requests go through a [`Transport`]: `Https` of this module (cargo feature `https`), one of the provider's own,
-//! or in tests a cloud in the same process, so that time may be virtual.
+//! Every provider of such a cloud needs the same parts: a header with a token, bodies to and from JSON, an
+//! [`ErrorKind`] for each status, `Retry-After`, request IDs, reads that end when the operation ends, and changes that
+//! check the write gate. [`RestClient`] implements them and is independent of the cloud: the provider defines paths,
+//! bodies and the cloud's own error codes. Requests go through a [`Transport`]: `Https` of this module (cargo feature
+//! `https`), an implementation of the provider, or in tests a cloud in the same process, so that time can be virtual.
 //!
 //! ```
 //! # use ccm_core::provider::{CloudError, ErrorKind, Mutation, Op, rest::{self, RestClient}};
@@ -21,7 +21,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! There are no retries: the framework's queue tries again. There is no redirection either.
+//! There are no retries: the framework requeues. Redirects are not followed.
 
 #[cfg(feature = "https")]
 mod https;
@@ -40,32 +40,34 @@ pub use https::Https;
 use super::{CloudError, ErrorKind, Mutation, MutationResponse, Op};
 use crate::percent::encode;
 
-/// Header by which most clouds name a request.
+/// Header in which most clouds return the request ID.
 const REQUEST_ID: &str = "x-request-id";
 
-/// Carries one request to the cloud and brings the answer back.
+/// Sends one request to the cloud and returns the response.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Sends a request once: no retry, no redirection, and a limit of its own for time and size of the answer.
+    /// Sends a request once: no retry, no redirect, with its own timeout and its own limit for the size of the
+    /// response.
     ///
     /// # Errors
-    /// [`ErrorKind::Transient`] when there is no whole answer. An answer with an error status is an answer.
+    /// [`ErrorKind::Transient`] when there is no complete response. A response with an error status is a response, not
+    /// an error.
     ///
     /// # Cancellation
-    /// Dropped at any await point. The cloud may have carried the request out.
+    /// May be dropped at any await point. The cloud may have carried the request out.
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CloudError>;
 }
 
-/// What a cloud says about a request that failed.
+/// What a cloud reports about a failed request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorResponse {
-    /// What it means; `None` leaves it to the status ([`ErrorKind::of_status`]).
+    /// Kind of the error; `None` derives it from the HTTP status ([`ErrorKind::of_status`]).
     pub kind: Option<ErrorKind>,
-    /// The cloud's own words, without secrets.
+    /// The cloud's own error message, without secrets.
     pub message: String,
 }
 
-/// A cloud's REST API. `Debug` shows the address alone.
+/// Client of a cloud's REST API. `Debug` shows only the base URL.
 pub struct RestClient {
     transport: Arc<dyn Transport>,
     base: Box<str>,
@@ -77,9 +79,9 @@ impl RestClient {
     /// Makes a client of the API at `base`, such as `https://api.example.org/cloud`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when that is no URL with scheme and host, or has a user or a query.
+    /// [`ErrorKind::InvalidInput`] when `base` is not a URL with scheme and host, or contains a user or a query.
     pub fn new(base: &str, transport: Arc<dyn Transport>) -> Result<Self, CloudError> {
-        // First, so that no password gets into a message.
+        // Checked first, so that no password gets into an error message.
         if base.contains(['@', '?']) {
             return Err(CloudError::invalid_input("URL of the API has a user, a password or a query"));
         }
@@ -98,7 +100,8 @@ impl RestClient {
     /// Sends `Authorization: Bearer <token>` with every request.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] when the token is empty or no text for a header. It is not in the message.
+    /// [`ErrorKind::InvalidInput`] when the token is empty or cannot be sent in a header. The message does not contain
+    /// it.
     pub fn with_token(mut self, token: &str) -> Result<Self, CloudError> {
         let mut value = match HeaderValue::from_str(&format!("Bearer {token}")) {
             Ok(value) if !token.trim().is_empty() => value,
@@ -109,8 +112,9 @@ impl RestClient {
         Ok(self)
     }
 
-    /// Reads the body of a failed answer. `None`, also the default, means that the body is not the cloud's: a proxy's page,
-    /// for instance. Only the cloud's own word should become [`ErrorKind::NotFound`].
+    /// Sets the function that parses the body of a failed response. `None`, also the default, means that the body does
+    /// not come from the cloud's API but, for instance, from a proxy. Only an error from the API itself should become
+    /// [`ErrorKind::NotFound`].
     #[must_use]
     pub fn with_error_parser(mut self, read: fn(&[u8]) -> Option<ErrorResponse>) -> Self {
         self.parse_error = read;
@@ -120,14 +124,14 @@ impl RestClient {
     /// Reads: sends `GET`, within [`Op::run`]. `path` is relative to the base, see [`path`].
     ///
     /// # Errors
-    /// The cloud's; [`ErrorKind::Transient`] when the answer is not what it should be.
+    /// Those of the cloud; [`ErrorKind::Transient`] when the response cannot be parsed.
     pub async fn get<T: DeserializeOwned>(&self, op: &Op, path: &str) -> Result<T, CloudError> {
         let (value, _) = op.run(self.send(Method::GET, path, Bytes::new())).await?;
         Ok(value)
     }
 
-    /// Reads a list that comes in pages: `open` takes one page apart into what is on it and the path of the next one. All of
-    /// it, or an error.
+    /// Reads a paged list. `open` splits one page into its items and the path of the next page. Returns the complete
+    /// list, or an error.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -149,19 +153,20 @@ impl RestClient {
         Ok(all)
     }
 
-    /// Deletes: sends `DELETE` without a body. What is not there any more is deleted.
+    /// Deletes: sends `DELETE` without a body. Succeeds if the object no longer exists.
     ///
     /// # Errors
-    /// Those of [`mutate`](Self::change) but [`ErrorKind::NotFound`].
+    /// Those of [`mutate`](Self::mutate) except [`ErrorKind::NotFound`].
     pub async fn delete(&self, op: &Op, mutation: Mutation, path: &str) -> Result<(), CloudError> {
-        // What is answered matters as little as whether something is.
+        // Accepts any JSON body and an empty one, because the content does not matter.
         match self.mutate::<Option<serde_json::Value>>(op, mutation, Method::DELETE, path, &()).await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             result => result.map(drop),
         }
     }
 
-    /// Changes: sends a request with a body, as [`Op::mutate`] does. Take `()` as body or answer where there is none.
+    /// Changes: sends a request with a body, as [`Op::mutate`] does. Use `()` as body or response type where there is
+    /// none.
     ///
     /// # Errors
     /// Those of [`get`](Self::get) and of [`Op::may_write`].
@@ -175,7 +180,7 @@ impl RestClient {
     ) -> Result<T, CloudError> {
         let body = serde_json::to_vec(body)
             .map_err(|error| CloudError::invalid_input(format!("{method} {path}: body")).with_source(error))?;
-        // What serializes to nothing needs no body.
+        // A value that serializes to `null` is sent without a body.
         let body = if body == b"null" { Bytes::new() } else { Bytes::from(body) };
         op.mutate(mutation, async {
             let (value, id) = self.send(method, path, body).await?;
@@ -242,8 +247,9 @@ impl fmt::Debug for RestClient {
 impl ErrorKind {
     /// Returns the kind of an HTTP status when the cloud says nothing more precise.
     ///
-    /// 404 and 410 are [`Transient`](Self::Transient), not [`NotFound`](Self::NotFound): a proxy and a wrong path answer so
-    /// too, and absence needs proof. Where the cloud's own body says that the object is not there, make `NotFound` of it.
+    /// 404 and 410 are [`Transient`](Self::Transient), not [`NotFound`](Self::NotFound): proxies and wrong paths answer
+    /// so too, and absence must be proven. If the cloud's own body says that the object does not exist, return
+    /// `NotFound` from the error parser.
     pub fn of_status(status: u16) -> Self {
         match status {
             400 | 406 | 411 | 413..=417 | 422 => Self::InvalidInput,
@@ -257,7 +263,8 @@ impl ErrorKind {
     }
 }
 
-/// Makes a path: a prefix, segments and a query, all but the prefix percent-encoded. Parameters without value are left out.
+/// Makes a path from a prefix, segments and a query, all percent-encoded except the prefix. Parameters without value
+/// are omitted.
 pub fn path(prefix: &str, segments: &[&str], query: &[(&str, &str)]) -> String {
     let mut path = prefix.to_owned();
     for segment in segments {
@@ -275,7 +282,7 @@ pub fn path(prefix: &str, segments: &[&str], query: &[(&str, &str)]) -> String {
     path
 }
 
-/// Reads `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). A date that has passed is now.
+/// Parses `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). A date in the past means zero.
 fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     if let Ok(seconds) = text.parse() {

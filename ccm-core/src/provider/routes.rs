@@ -9,32 +9,33 @@ use crate::k8s::{NodeAddress, NodeView};
 /// Programs routes from pod CIDRs to nodes. Needed for the route controller.
 #[async_trait]
 pub trait Routes: Send + Sync {
-    /// Lists the routes of this cluster's table.
+    /// Lists the routes in this cluster's route table.
     ///
-    /// Complete, or an error: one that is not listed is created again, and one that is
-    /// listed without a node is deleted if it lies in the cluster's pod networks. `nodes` helps to translate instances
-    /// to node names. Called at every reconcile.
+    /// Must be complete, or an error: a route that is missing from the list is created again, and a listed route
+    /// without a node is deleted if it lies in the cluster's pod networks. `nodes` helps to translate instances to node
+    /// names. Called at every reconcile.
     async fn list(&self, op: &Op, nodes: &[Arc<NodeView>]) -> Result<Vec<Route>, CloudError>;
 
-    /// Applies changes: one answer per change, in their order. Batched where the cloud can. Creating a route that is
-    /// there and deleting one that is not are successes.
+    /// Applies changes and returns one result per change, in the same order. Batched where the cloud supports it.
+    /// Creating a route that exists and deleting one that does not exist are successes.
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>>;
 }
 
-/// A route of the cloud.
+/// A route in the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The provider's handle for it, given back in [`RouteChange::Delete`]: whatever the provider needs to find this
-    /// very route again (the next hop, the table), since the node may be gone by then.
+    /// The provider's identifier for the route, passed back in [`RouteChange::Delete`]. It must contain whatever the
+    /// provider needs to find this route again (the next hop, the table), because the node may have been deleted by
+    /// then.
     pub name: Box<str>,
-    /// Node that it leads to; `None` when unknown.
+    /// Name of the target node; `None` when unknown.
     pub node: Option<Arc<str>>,
-    /// Node addresses that the route was made for, if the provider compares them (upstream's `EnableNodeAddresses`);
-    /// a difference has the route replaced.
+    /// Node addresses for which the route was created, if the provider compares them (upstream's
+    /// `EnableNodeAddresses`). If they differ from the node's addresses, the route is replaced.
     pub node_addresses: Option<Vec<NodeAddress>>,
-    /// Destination, canonical.
+    /// Destination, in canonical form.
     pub destination: IpNet,
-    /// Leads nowhere: its target is gone.
+    /// True if the route's target no longer exists.
     pub blackhole: bool,
 }
 
@@ -43,7 +44,7 @@ pub struct Route {
 pub enum RouteChange {
     /// Create a route.
     Create {
-        /// Target.
+        /// Target node.
         node: Arc<NodeView>,
         /// Destination.
         destination: IpNet,

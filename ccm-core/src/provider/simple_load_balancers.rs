@@ -1,13 +1,13 @@
-//! Load balancers for clouds where each is one object, made, changed and deleted whole.
+//! Load balancers for clouds where each load balancer is one object, which is created, changed and deleted as a whole.
 //!
-//! Many clouds have such: a request creates the balancer with its listeners, members and labels, another one changes any of
-//! that at once. A provider of such a cloud implements [`SimpleLoadBalancers`], which is five requests and one pure function, and
-//! has [`LoadBalancers`] and [`Inventory`] by that: what has to be done, in which order, whose things are left alone, what
-//! is waited for, and what a plan says is decided here, alike for all of them. Where a balancer is made of several objects,
-//! implement [`LoadBalancers`] itself.
+//! In many clouds one request creates the load balancer with its listeners, members and labels, and another one changes
+//! any of them at once. A provider for such a cloud implements [`SimpleLoadBalancers`], which consists of requests and
+//! a few pure functions, and gets [`LoadBalancers`] and [`Inventory`] from it. The order of actions, the ownership
+//! checks, the waiting for pending load balancers and the plans are implemented here, once for all such clouds. If a
+//! load balancer consists of several objects, implement [`LoadBalancers`] directly.
 //!
-//! Nothing is remembered between calls. Each reads the balancer first, so that one that was interrupted is taken up by the
-//! next, and a balancer that is as it shall be costs one read.
+//! Nothing is remembered between calls. Each call reads the load balancer first. Therefore the next call continues an
+//! interrupted one, and a load balancer that is up to date costs one read.
 
 use std::{collections::BTreeSet, hash::Hash, net::IpAddr};
 
@@ -22,49 +22,51 @@ use super::{
 };
 use crate::k8s::{LbStatus, NodeView, ServiceView};
 
-/// Operation of the mutations that create a balancer; as the next two for
-/// [`CloudProvider::mutations`](super::CloudProvider::mutations).
+/// Operation of the mutations that create a load balancer. List it, and the next two, in
+/// [`CloudProvider::mutation_operations`](super::CloudProvider::mutation_operations).
 pub const CREATE: &str = "create_load_balancer";
-/// Operation of the mutations that change a balancer.
+/// Operation of the mutations that change a load balancer.
 pub const CHANGE: &str = "change_load_balancer";
-/// Operation of the mutations that delete a balancer.
+/// Operation of the mutations that delete a load balancer.
 pub const DELETE: &str = "delete_load_balancer";
 
-/// The requests of a cloud where a load balancer is one object.
+/// Requests of a cloud where a load balancer is one object.
 #[async_trait]
 pub trait SimpleLoadBalancers: Send + Sync {
-    /// Everything of a balancer that its Service decides, besides the members: ports, clients, what annotations say. In a
-    /// canonical form (sorted sets, defaults filled in), because it is compared with what the cloud has.
+    /// Everything about a load balancer that its Service determines, besides the members: ports, allowed clients,
+    /// settings from annotations. In a canonical form (sorted sets, defaults filled in), because it is compared with
+    /// the observed settings.
     type Settings: PartialEq + Hash + Send + Sync;
 
-    /// Returns what the balancers can do. Constant.
+    /// Returns the features that the load balancers support. Constant.
     fn support(&self) -> LbSupport;
 
-    /// Tells what [`member`](Self::member) names nodes by. Constant; [`NodeTarget::Address`] by default.
+    /// Returns what [`member`](Self::member) addresses nodes by. Constant; [`NodeTarget::Address`] by default.
     fn node_target(&self) -> NodeTarget {
         NodeTarget::Address
     }
 
-    /// Reads what a Service asks for. Pure.
+    /// Parses the settings that a Service requests. Pure.
     ///
     /// # Errors
-    /// Everything that is wrong with it, so that it cannot be served as it asks.
+    /// All validation errors that prevent the Service from being served as requested.
     fn settings(&self, service: &ServiceView) -> Result<Self::Settings, Vec<FieldError>>;
 
-    /// Returns how the cloud names a node as a member; `None` for one that can be none yet, such as a node without provider
-    /// ID. Pure.
+    /// Returns the cloud's identifier of a node as a member; `None` for a node that cannot be a member yet, such as one
+    /// without provider ID. Pure.
     fn member(&self, node: &NodeView) -> Option<Box<str>>;
 
-    /// Lists the balancers whose mark has this cluster ([`Op::cluster_name`]) and, if there is one, this UID. Complete, or an
-    /// error. More than that does no harm: marks are compared again.
+    /// Lists the load balancers whose ownership tags name this cluster ([`Op::cluster_name`]) and, if given, this UID.
+    /// Must be complete, or an error. Additional entries do no harm, because the tags are compared again.
     async fn list_load_balancers(
         &self,
         op: &Op,
         uid: Option<&str>,
     ) -> Result<Vec<SimpleLoadBalancer<Self::Settings>>, CloudError>;
 
-    /// Creates a balancer in one request, with its mark, by way of [`Op::mutate`] with this mutation. Its name must have
-    /// the UID in it and be unique in the cloud, so that a request whose answer was lost is not carried out twice.
+    /// Creates a load balancer in one request, with its ownership tags, through [`Op::mutate`] with this mutation. Its
+    /// name must contain the UID and be unique in the cloud, so that a request whose answer was lost is not carried out
+    /// twice.
     async fn create_load_balancer(
         &self,
         op: &Op,
@@ -73,7 +75,7 @@ pub trait SimpleLoadBalancers: Send + Sync {
         wanted: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
-    /// Brings a balancer that is ready in line, settings and members in one request.
+    /// Updates a load balancer that is active, settings and members in one request.
     async fn update_load_balancer(
         &self,
         op: &Op,
@@ -82,11 +84,12 @@ pub trait SimpleLoadBalancers: Send + Sync {
         wanted: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
-    /// Begins to delete a balancer, whatever state it is in. It is deleted when it is no longer listed.
+    /// Starts to delete a load balancer, whatever its status. It counts as deleted when it is no longer listed.
     async fn delete_load_balancer(&self, op: &Op, mutation: Mutation, id: &str) -> Result<(), CloudError>;
 }
 
-/// Whose a balancer is: what its labels say, from the request on that creates it. Labels that are missing are empty.
+/// The cluster and Service that a load balancer belongs to, as its labels say from the creating request on. Missing
+/// labels are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnershipTags {
@@ -100,41 +103,41 @@ pub struct OwnershipTags {
     pub uid: Box<str>,
 }
 
-/// What a balancer shall be, or is.
+/// Desired or observed state of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SimpleLoadBalancerSpec<S> {
-    /// What the Service decides; its fields stand beside the members where this is sent as it is.
+    /// What the Service determines. Serialized as fields beside the members.
     #[serde(flatten)]
     pub settings: S,
-    /// Members, each as [`SimpleLoadBalancers::member`] names it.
+    /// Members, each as [`SimpleLoadBalancers::member`] identifies it.
     pub members: BTreeSet<Box<str>>,
 }
 
-/// State of a balancer.
+/// Status of a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProvisioningStatus {
-    /// The cloud is busy with it; it cannot be changed now.
+    /// The cloud is still working on it; it cannot be changed now.
     Pending,
-    /// It serves and may be changed.
+    /// It serves and can be changed.
     Active,
     /// It is being deleted.
     Deleting,
 }
 
-/// A balancer as the cloud has it.
+/// Observed state of a load balancer in the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimpleLoadBalancer<S> {
     /// Identifier in the cloud.
     pub id: Box<str>,
-    /// Whose it is.
+    /// The cluster and Service that it belongs to.
     pub owner: OwnershipTags,
-    /// State.
+    /// Status.
     pub status: ProvisioningStatus,
-    /// Addresses at which clients find it; empty while it has none.
+    /// Addresses at which clients reach it; empty while it has none.
     pub addresses: Vec<IpAddr>,
-    /// When it was created, if the cloud says so.
+    /// When it was created, if the cloud reports it.
     pub created: Option<Timestamp>,
-    /// What it is.
+    /// Observed settings and members.
     pub current: SimpleLoadBalancerSpec<S>,
 }
 
@@ -158,7 +161,7 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
         SimpleLoadBalancers::node_target(self)
     }
 
-    /// Every node, as for a valid one.
+    /// All nodes, as for a valid Service.
     fn backends_of_invalid(&self, _: &ServiceView) -> Option<BackendKind> {
         Some(BackendKind::Nodes(Vec::new()))
     }
@@ -179,7 +182,7 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
         ensured.await.map_or_else(LbOutcome::from, |balancer| balancer.outcome(op))
     }
 
-    /// Takes the settings as they are: what the Service asks for besides may not have been ensured yet.
+    /// Keeps the observed settings: other changes that the Service requests may not have been applied yet.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         let updated = async {
             let Some(mut seen) = find(self, op, &want.service.uid).await? else {
@@ -278,7 +281,7 @@ impl<S: PartialEq> SimpleLoadBalancer<S> {
 
     fn to_owned_object(&self) -> OwnedObject {
         let OwnershipTags { namespace, service, uid, .. } = self.owner.clone();
-        // What does not say which Service it was made for is nobody's orphan.
+        // An object whose labels do not name its Service is not treated as an orphan.
         let owner = match [&namespace, &service, &uid].iter().any(|label| label.is_empty()) {
             true => Owner::Cluster,
             false => Owner::Service { namespace, name: service, uid: Some(uid) },
@@ -291,7 +294,7 @@ fn members<T: SimpleLoadBalancers>(cloud: &T, want: &LbSpec) -> BTreeSet<Box<str
     want.backends.nodes().iter().filter_map(|node| cloud.member(node)).collect()
 }
 
-/// Lists what carries this cluster's mark.
+/// Lists the load balancers with this cluster's ownership tags.
 async fn list_owned_load_balancers<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,
@@ -302,7 +305,7 @@ async fn list_owned_load_balancers<T: SimpleLoadBalancers>(
     Ok(balancers)
 }
 
-/// Finds the balancer of a Service.
+/// Finds the load balancer of a Service.
 async fn find<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,
@@ -311,7 +314,7 @@ async fn find<T: SimpleLoadBalancers>(
     Ok(list_owned_load_balancers(cloud, op, Some(uid)).await?.into_iter().find(|balancer| *balancer.owner.uid == *uid))
 }
 
-/// Changes what differs, if the balancer may be changed.
+/// Updates what differs, if the load balancer can be changed now.
 async fn reconcile<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,
@@ -325,7 +328,7 @@ async fn reconcile<T: SimpleLoadBalancers>(
     cloud.update_load_balancer(op, mutation, &seen.id, &wanted).await
 }
 
-/// Deletes, and is done when the balancer is no longer listed.
+/// Starts the deletion if necessary; done when the load balancer is no longer listed.
 async fn delete_and_wait<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,

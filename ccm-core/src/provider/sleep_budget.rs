@@ -1,32 +1,32 @@
-//! How long one call of a provider sleeps.
+//! How long one call of a provider may sleep.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Longest time that one call sleeps in all: it holds a worker.
+/// Longest total sleep of one call, because the call occupies a worker.
 const MAX_SLEEP: Duration = Duration::from_secs(2);
 
-/// The time that one call has slept.
+/// Time that one call has slept.
 #[derive(Debug, Default)]
 pub(super) struct SleepBudget(Mutex<SleepState>);
 
 #[derive(Debug, Default)]
 struct SleepState {
     spent: Duration,
-    /// When all sleep that was begun is over: what overlaps with it counts once.
+    /// When all sleeps that have begun will be over. Overlapping sleeps count once.
     until: Option<Instant>,
 }
 
 impl SleepBudget {
-    /// Begins to sleep for so long; `false` when that would be too long.
+    /// Begins to sleep for `time`; `false` if that would exceed the limit.
     pub(super) fn begin(&self, time: Duration) -> bool {
         let now = Instant::now();
         self.0.lock().add(now, now + time, MAX_SLEEP)
     }
 
-    /// Returns how long may be slept from now on.
+    /// Returns how long the call may still sleep from now on.
     pub(super) fn remaining(&self) -> Duration {
         let slept = self.0.lock();
         let begun = slept.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
@@ -39,7 +39,7 @@ impl SleepBudget {
         slept.spent = slept.spent.saturating_add(time);
     }
 
-    /// Counts a wait since then, however long it was.
+    /// Counts the time since `since` as slept, without a limit.
     pub(super) fn charge_since(&self, since: Instant) {
         self.0.lock().add(since, Instant::now(), Duration::MAX);
     }

@@ -4,36 +4,36 @@ use tokio::time::Instant;
 
 use super::CloudError;
 
-/// First and longest pause after a throttled answer that names no time itself.
+/// First and longest back-off after a throttled answer without `retry_after`.
 const THROTTLE_MIN: Duration = Duration::from_secs(1);
 const THROTTLE_MAX: Duration = Duration::from_secs(30);
 
-/// Pause of a whole capability after a throttled answer.
+/// Back-off of a whole capability after a throttled answer.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     until: Option<Instant>,
     pause: Duration,
-    /// Counts the pauses. A call that began before the last pause says nothing about whether that was long enough.
+    /// Counts the back-offs. A call that began before the last back-off does not show whether that was long enough.
     generation: u64,
 }
 
 impl Throttle {
-    /// Returns until when no call should begin.
+    /// Returns the time before which no call should begin.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Returns what a call that begins now gives back to [`record`](Self::note) when it ends.
+    /// Returns the value that a call that begins now passes to [`record`](Self::record) when it ends.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Learns from a call that began in `generation` and ended, and from the answer that asks for a slow-down, if any.
+    /// Records the end of a call that began in `generation`, with its throttled answer if there was one.
     pub(crate) fn record(&mut self, generation: u64, throttled: Option<&CloudError>) {
         let current = generation == self.generation;
         match throttled {
             Some(error) => {
-                // What the cloud named was too short before.
+                // The delay that the cloud requested was too short the last time.
                 let least = if current { self.pause * 2 } else { Duration::ZERO };
                 if current {
                     self.pause = (self.pause * 2).clamp(THROTTLE_MIN, THROTTLE_MAX);

@@ -1,14 +1,14 @@
-//! The shared, read-only view of one kind of object.
+//! Shared, read-only cache of one kind of object.
 //!
-//! A [`Cache`] is filled by a [`Reflector`](super::reflector::Reflector) and read by everybody else. What it guarantees:
+//! A [`Cache`] is filled by a [`Reflector`](super::reflector::Reflector) and read by everything else. It guarantees:
 //!
-//! - It only ever holds states that the API server reported, and never goes back to an older state of an object, save
-//!   when the server itself did (etcd restored from a backup): see the reflector.
-//! - Handlers see every difference between two states of the cache exactly once and in order, after it can be read. States
-//!   in between may be missing: a cut watch turns ten changes into one.
+//! - It only holds states that the API server reported. It never goes back to an older state of an object, unless the
+//!   server itself did (etcd restored from a backup): see the reflector.
+//! - Once the cache can be read, handlers receive every difference between two states of the cache exactly once and in
+//!   order. States in between may be missing: an interrupted watch turns ten changes into one.
 //! - An object that was deleted and created again under its name is `Deleted` and then `Added`, never `Updated`.
-//! - An object that is not [relevant](Watched::is_relevant) does not exist here. One that ceases to be is `Deleted` with the
-//!   last state in which it was, and one that begins to be is `Added`.
+//! - An object that is not [relevant](CachedObject::is_relevant) is not in the cache. An object that stops being
+//!   relevant is `Deleted` with its last relevant state. An object that becomes relevant is `Added`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,16 +30,16 @@ mod tests;
 /// A difference between two states of a cache.
 #[derive(Debug)]
 pub enum Change<T> {
-    /// There is a new object.
+    /// The object is new.
     Added(Arc<T>),
-    /// The object changed, if only in its resource version.
+    /// The object changed, or only its resource version did.
     Updated {
-        /// As it was.
+        /// The state before the change.
         old: Arc<T>,
-        /// As it is.
+        /// The state after the change.
         new: Arc<T>,
     },
-    /// The object is gone; its last known state.
+    /// The object was deleted. Holds its last known state.
     Deleted(Arc<T>),
 }
 
@@ -65,12 +65,12 @@ impl<T: PartialEq> PartialEq for Change<T> {
 
 type Handler<T> = Box<dyn Fn(&Change<T>) + Send + Sync>;
 
-/// All objects of one kind, by key. Clones show the same objects.
+/// All objects of one kind, by key. Clones share the objects.
 pub struct Cache<T: CachedObject>(Arc<CacheInner<T>>);
 
 struct CacheInner<T: CachedObject> {
     objects: RwLock<HashMap<Arc<str>, Arc<T>>>,
-    /// Held during a whole change and its notifications, which keeps them in order.
+    /// Locked during a whole change and its notifications, which keeps them in order.
     handlers: Mutex<Vec<Handler<T>>>,
     synced: watch::Sender<bool>,
     decoder: Decoder<T>,
@@ -93,7 +93,7 @@ impl<T: CachedObject> fmt::Debug for Cache<T> {
 }
 
 impl<T: CachedObject> Cache<T> {
-    /// Makes an empty cache that keeps these fields of each object.
+    /// Makes an empty cache that stores these fields of each object.
     pub fn new(fields: T::Fields) -> Self {
         Self(Arc::new(CacheInner {
             objects: RwLock::default(),
@@ -118,27 +118,27 @@ impl<T: CachedObject> Cache<T> {
         self.0.objects.read().len()
     }
 
-    /// Tells whether there is no object.
+    /// Returns true if the cache has no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Tells whether the first complete list has arrived.
+    /// Returns true if the first complete list has been stored.
     pub fn is_synced(&self) -> bool {
         *self.0.synced.borrow()
     }
 
-    /// Waits until the first complete list has arrived and all handlers have seen it.
+    /// Waits until the first complete list has been stored and all handlers have received it.
     pub async fn synced(&self) {
         let mut synced = self.0.synced.subscribe();
         // The sender lives as long as `self`, so this cannot fail.
         let _ = synced.wait_for(|s| *s).await;
     }
 
-    /// Calls `handler` with every change from now on, and at once with `Added` for what is there already.
+    /// Calls `handler` with every later change, and at once with `Added` for each object in the cache.
     ///
-    /// The handler runs on the cache's task and holds it up: it should put a key into a queue and return. It may read the
-    /// cache; it must not register handlers (that would wait for itself).
+    /// The handler runs on the reflector's task and blocks it, so it should only put a key into a queue and return. It
+    /// may read the cache. It must not register handlers: that would be a deadlock.
     pub fn on_change(&self, handler: impl Fn(&Change<T>) + Send + Sync + 'static) {
         let mut handlers = self.0.handlers.lock();
         for object in self.list() {
@@ -147,12 +147,12 @@ impl<T: CachedObject> Cache<T> {
         handlers.push(Box::new(handler));
     }
 
-    /// Returns what turns the server's bytes into objects of this cache.
+    /// Returns the decoder that turns the server's bytes into objects of this cache.
     pub(crate) fn decoder(&self) -> &Decoder<T> {
         &self.0.decoder
     }
 
-    /// Takes a complete list as the new state.
+    /// Replaces the state of the cache with a complete list, and notifies the handlers of the differences.
     pub(crate) fn replace(&self, listed: ListSnapshot<T>) {
         let ListSnapshot { objects: listed, unreadable, has_unidentified: nameless } = listed;
         let handlers = self.0.handlers.lock();
@@ -176,7 +176,7 @@ impl<T: CachedObject> Cache<T> {
         self.0.synced.send_replace(true);
     }
 
-    /// Takes the newest state of one object.
+    /// Stores the newest state of one object, or removes it if it is not relevant.
     pub(crate) fn apply(&self, object: T) {
         let handlers = self.0.handlers.lock();
         let mut changes = Vec::with_capacity(2);
@@ -185,13 +185,14 @@ impl<T: CachedObject> Cache<T> {
             let old = self.0.objects.write().insert(new.key(), new.clone());
             push_difference(&mut changes, old, new);
         } else {
-            // Whatever was known under the name: there is only one object of a name at a time, and this is it.
+            // Remove it whatever the UID in the cache: only one object of a name exists at a time, and this is the
+            // newest.
             changes.extend(self.0.objects.write().remove(&*object.key()).map(Change::Deleted));
         }
         notify(&handlers, &changes);
     }
 
-    /// Removes an object. One of the same name that came after it stays.
+    /// Removes an object. An object of the same name with another UID stays, as it is newer.
     pub(crate) fn remove(&self, key: &str, uid: &str) {
         let handlers = self.0.handlers.lock();
         let old = {
@@ -207,12 +208,13 @@ impl<T: CachedObject> Cache<T> {
     }
 }
 
-/// A complete list, object by object as it comes in. Holds what is relevant and nothing else.
+/// A list that is collected object by object. Holds only relevant objects.
 pub(crate) struct ListSnapshot<T> {
     objects: HashMap<Arc<str>, Arc<T>>,
-    /// Keys of what is there, but in a state that could not be read. What the cache has of them stays as it is.
+    /// Keys of objects that exist in a state that could not be decoded. The cache keeps what it has of them.
     unreadable: HashSet<String>,
-    /// Whether something is there of which not even the key could be read: it may be anything that seems to be missing.
+    /// True if an object exists of which not even the key could be decoded. It may be any object that seems to be
+    /// missing.
     has_unidentified: bool,
 }
 
@@ -222,7 +224,7 @@ impl<T: CachedObject> ListSnapshot<T> {
         Self { objects: HashMap::new(), unreadable: HashSet::new(), has_unidentified: false }
     }
 
-    /// Adds an object, or its newer state.
+    /// Adds an object, or replaces it with a newer state.
     pub(crate) fn upsert(&mut self, object: T) {
         let key = object.key();
         if object.is_relevant() {
@@ -233,13 +235,14 @@ impl<T: CachedObject> ListSnapshot<T> {
         }
     }
 
-    /// Takes an object out that was deleted meanwhile.
+    /// Removes an object that was deleted while the list was collected.
     pub(crate) fn remove(&mut self, key: &str) {
         self.unreadable.remove(key);
         self.objects.remove(key);
     }
 
-    /// Notes an object that cannot be read; without a key it may be anything that seems to be missing, so nothing is.
+    /// Records an object that could not be decoded. Without a key it may be any object that seems to be missing, so the
+    /// cache then removes no objects.
     pub(crate) fn unreadable(&mut self, key: Option<String>) {
         match key {
             Some(key) => drop(self.unreadable.insert(key)),

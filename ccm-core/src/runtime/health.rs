@@ -1,7 +1,7 @@
-//! Health of the process as named checks, which the parts of the process add and take away again.
+//! Health of the process, as named checks that its parts add and remove.
 //!
-//! What each kind decides is in `docs/decisions/0008-health.md`: only what a restart can mend makes the process unfit to
-//! live, and nothing that a cloud does makes it unready.
+//! `docs/decisions/0008-health.md` says what each kind of check decides: only a problem that a restart can fix fails
+//! liveness, and a cloud outage does not make a process unready whose provider has started.
 
 use std::{fmt, sync::Arc};
 
@@ -14,20 +14,20 @@ use prometheus::{
 
 use crate::telemetry::metrics::register;
 
-/// What a failing check means.
+/// Kind of a check, which says what its failure means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CheckKind {
-    /// The process cannot go on and should be restarted: fails `/livez`, `/readyz` and `/healthz`. For the process and its
-    /// lease alone.
+    /// The process cannot continue and should be restarted. Fails `/livez`, `/readyz` and `/healthz`. Only for the
+    /// process itself and its lease.
     Live,
-    /// The process does not do its work yet: fails `/readyz`.
+    /// The process does not do its work yet. Fails `/readyz`.
     Ready,
-    /// Work does not get done, for reasons that a restart would not mend: shown as degraded by verbose answers and by the
-    /// metric `ccm_degraded`, and fails nothing.
+    /// Work does not get done, for reasons that a restart would not fix. Shown as degraded in verbose answers and in
+    /// the metric `ccm_degraded`. Fails none of these endpoints.
     Progress,
 }
 
-/// The checks of a process. Clones share them.
+/// The health checks of a process. Clones share them.
 #[derive(Clone, Default)]
 pub struct Health(Arc<Mutex<Checks>>);
 
@@ -38,7 +38,7 @@ struct Checks {
     list: Vec<Check>,
 }
 
-/// One check. Cheap to clone.
+/// One health check. Cheap to clone.
 #[derive(Clone)]
 pub struct Check {
     id: u64,
@@ -47,7 +47,7 @@ pub struct Check {
     run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-/// A check that is in force as long as this value lives.
+/// Registration of a check. The check is removed when this is dropped.
 #[must_use = "the check is taken away when this is dropped"]
 pub struct CheckRegistration {
     health: Health,
@@ -55,10 +55,10 @@ pub struct CheckRegistration {
 }
 
 impl Health {
-    /// Adds a check. It is asked from any task and at any time, so it must be quick and may not wait.
+    /// Adds a check. It is called from any task at any time, so it must be quick and must not block.
     ///
-    /// The reason of a failure is shown to whoever may read `/readyz/<name>`; that of a [`CheckKind::Progress`] to everybody, so
-    /// it must not hold text that came from a cloud.
+    /// The reason of a failure is shown to users who may read `/readyz/<name>`. The reason of a [`CheckKind::Progress`]
+    /// is shown to everybody, so it must not contain text from a cloud.
     pub fn add(
         &self,
         kind: CheckKind,
@@ -72,16 +72,16 @@ impl Health {
         CheckRegistration { health: self.clone(), id }
     }
 
-    /// Returns the checks in force, in the order in which they were added.
+    /// Returns the registered checks, in the order in which they were added.
     pub fn checks(&self) -> Vec<Check> {
         self.0.lock().list.clone()
     }
 
-    /// Registers `ccm_degraded{name}`: 1 for each [`CheckKind::Progress`] that fails, 0 for each that does not. They are asked
-    /// when metrics are read.
+    /// Registers `ccm_degraded{name}`: 1 for each [`CheckKind::Progress`] that fails, 0 for each that passes. The
+    /// checks run when metrics are read.
     ///
     /// # Errors
-    /// When the name is taken.
+    /// When a metric of this name is already registered.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         let help = "Whether a controller gets no work done, cloud outages included: 1 degraded, 0 not.";
         let gauge = IntGaugeVec::new(Opts::new("ccm_degraded", help), &["name"])?;
@@ -90,7 +90,7 @@ impl Health {
 }
 
 impl Check {
-    /// Returns what a failure means.
+    /// Returns its kind, which says what a failure means.
     pub fn kind(&self) -> CheckKind {
         self.kind
     }
@@ -100,7 +100,7 @@ impl Check {
         &self.name
     }
 
-    /// Asks it.
+    /// Runs the check.
     ///
     /// # Errors
     /// What is wrong.
@@ -114,7 +114,7 @@ impl Drop for CheckRegistration {
         let mut checks = self.health.0.lock();
         let position = checks.list.iter().position(|check| check.id == self.id);
         let gone = position.map(|position| checks.list.remove(position));
-        // What the check holds may be dropped with it, and that must not happen under the lock.
+        // The check may hold another registration, which is dropped with it. That needs the lock, so release it first.
         drop(checks);
         drop(gone);
     }
@@ -138,12 +138,12 @@ impl fmt::Debug for CheckRegistration {
     }
 }
 
-/// Asks when metrics are read, so that nothing has to run in between.
+/// Collector that runs the checks when metrics are read, so that no task has to run in between.
 #[derive(Clone)]
 struct Degraded {
     health: Health,
     gauge: IntGaugeVec,
-    /// Held by a scrape, so that none reads what another one is about to fill in.
+    /// Locked by a scrape, so that another scrape does not read the gauge while it is being filled.
     reading: Arc<Mutex<()>>,
 }
 

@@ -1,4 +1,5 @@
-//! What every controller stands on: caches, queues, events, leader election, health.
+//! Infrastructure of the controllers: API client, caches, work queues, events, leader election, health, HTTPS server,
+//! shadow mode, and the manager that runs them.
 
 pub mod api;
 pub mod cache;

@@ -1,6 +1,6 @@
-//! Starting, naming, watching and ending the tasks of a process.
+//! Starts, names, supervises and stops the tasks of a process.
 //!
-//! Nothing here exits the process or hears its signals: whoever stops the tasks cancels their token.
+//! This module neither exits the process nor handles signals. The caller cancels a token to stop the tasks.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{chain, redacted_panic};
 
-/// Why the tasks ended other than by being asked to.
+/// Error that ended the tasks.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// A task that should run as long as the process returned.
+    /// A task ended that should run as long as the process.
     #[error("task {task} ended early")]
     Ended {
         /// Its name.
@@ -37,26 +37,26 @@ pub enum TaskError {
         /// The message of the panic.
         message: String,
     },
-    /// Tasks did not end in time and were dropped.
+    /// Tasks did not end in time and were aborted.
     #[error("tasks did not end within {limit:?}: {}", tasks.join(", "))]
     ShutdownTimeout {
         /// Their names, sorted.
         tasks: Vec<&'static str>,
-        /// How long they were given.
+        /// The time that they had.
         limit: Duration,
     },
 }
 
-/// How the life of the process ended.
+/// How the tasks of the process ended.
 #[derive(Debug)]
 pub enum TasksExit {
-    /// As asked: every task ended in time.
+    /// Stopped on request: every task ended in time.
     Stopped,
-    /// A task ended, failed or panicked, which stopped the others, or some did not end in time.
+    /// A task ended early, failed or panicked, which stopped the others; or some tasks did not end in time.
     Failed(TaskError),
 }
 
-/// The named tasks of a process. Dropping it aborts them.
+/// The named tasks of a process. Dropping this value aborts them.
 #[derive(Debug)]
 pub struct Tasks {
     set: JoinSet<anyhow::Result<()>>,
@@ -65,28 +65,30 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Makes an empty set that ends when `stop` is cancelled, and that cancels it when a task ends before.
+    /// Makes an empty set of tasks that ends when `stop` is cancelled. If a task ends before, the set cancels `stop`
+    /// itself.
     pub fn new(stop: CancellationToken) -> Self {
         Self { set: JoinSet::new(), names: HashMap::new(), stop }
     }
 
-    /// Returns the token that asks every task to end.
+    /// Returns the token that stops every task.
     pub fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Starts a task that runs until the stop token is cancelled. To end before is an error of the whole process.
+    /// Starts a task that runs until the stop token is cancelled. If it ends before, that is an error of the whole
+    /// process.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
         let id = self.set.spawn(task).id();
         self.names.insert(id, name);
     }
 
-    /// Runs until every task has ended: asked by the stop token, or because a task ended. After that the others have
-    /// `limit` to end.
+    /// Runs until the stop token is cancelled or a task ends. Then cancels the token and gives the other tasks `limit`
+    /// to end.
     ///
     /// # Errors
-    /// None: every way to end is an [`Exit`]. With several failures it is the first, since the others follow from it;
-    /// all are logged.
+    /// None: the result is a [`TasksExit`]. If several tasks fail, it has the first failure, since the others usually
+    /// follow from it. All are logged.
     ///
     /// # Cancellation
     /// Dropping the future aborts every task.
@@ -102,7 +104,7 @@ impl Tasks {
         failure.map_or(TasksExit::Stopped, TasksExit::Failed)
     }
 
-    /// Waits for the first task that ends. Never returns while there is none.
+    /// Waits for the first task that ends. Never returns if there are no tasks.
     async fn first_exit(&mut self) -> TaskError {
         match self.set.join_next_with_id().await {
             None => std::future::pending().await,
@@ -115,7 +117,7 @@ impl Tasks {
         }
     }
 
-    /// Waits for all tasks, then drops those that are left.
+    /// Waits up to `limit` for all tasks, then aborts those that are left.
     async fn end(&mut self, failure: &mut Option<TaskError>, limit: Duration) {
         let all = async {
             while let Some(result) = self.set.join_next_with_id().await {
@@ -147,7 +149,7 @@ impl Tasks {
             Ok((_, Err(source))) => Some(TaskError::Failed { task, source }),
             Err(error) => match error.try_into_panic() {
                 Ok(payload) => Some(TaskError::Panicked { task, message: redacted_panic(&*payload).into_owned() }),
-                // Nobody else can abort them.
+                // The task was aborted. Nothing but this module can do that, so this is not expected.
                 Err(_) => Some(TaskError::Ended { task }),
             },
         };

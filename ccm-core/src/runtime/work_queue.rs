@@ -1,7 +1,8 @@
-//! A work queue of keys: each key at most once in line, at most one owner at a time, with delays and back-off.
+//! A work queue of keys, with delays and back-off. Each key is queued at most once and processed by at most one worker
+//! at a time.
 //!
-//! The semantics are those of client-go's rate-limited work queue, except that the caller computes delays: what a
-//! failure means is known where it happened.
+//! The semantics are those of client-go's rate-limited work queue, except that the caller computes the delays: only the
+//! code that saw an error knows what it means.
 
 use std::{
     cmp::Reverse,
@@ -16,10 +17,10 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::telemetry::queue::{QueueMetrics, QueueSeries, QueueSnapshot, QueueStats};
 
-/// Longest delay of a key; keeps the sum of clock and delay in range whatever a server answers.
+/// Maximum delay of a key. Keeps the sum of clock and delay in range, whatever delay a server requests.
 const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Keys waiting to be worked on. Clones share one queue.
+/// A queue of keys to process. Clones share one queue.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     inner: Arc<QueueInner<K>>,
@@ -34,11 +35,12 @@ struct QueueInner<K> {
 #[derive(Debug)]
 struct QueueState<K> {
     ready: VecDeque<K>,
-    /// Keys to be worked on, with the time from which on: in `ready`, or put in again while somebody owns them.
+    /// Keys to process, with the time when they were added: the keys in `ready`, and keys that were added again while a
+    /// worker processes them.
     dirty: HashMap<K, Instant>,
-    /// Keys that somebody owns, with the time from which on.
+    /// Keys that a worker processes, with the start time.
     in_progress: HashMap<K, Instant>,
-    /// When each delayed key is due; the heap may hold outdated entries for it.
+    /// When each delayed key is due. `timers` may hold outdated entries for it.
     due: HashMap<K, Instant>,
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
     timer_keys: HashMap<u64, K>,
@@ -60,7 +62,7 @@ impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
-    /// Makes an empty queue that counts nothing.
+    /// Makes an empty queue without metrics.
     pub fn new() -> Self {
         let state = QueueState {
             ready: VecDeque::new(),
@@ -76,7 +78,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         Self { inner: Arc::new(QueueInner { state: Mutex::new(state), wake: Notify::new() }) }
     }
 
-    /// Makes an empty queue that `metrics` show under this name.
+    /// Makes an empty queue with metrics under this name.
     pub fn named(name: &'static str, metrics: &QueueMetrics) -> Self
     where
         K: Send + 'static,
@@ -87,14 +89,14 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         queue
     }
 
-    /// Puts a key in line. One that is in line already stays where it is; one that somebody owns comes back after
-    /// [`done`](Self::done).
+    /// Queues a key. A key that is queued already keeps its position. A key that a worker processes is queued again
+    /// after [`done`](Self::done).
     pub fn add(&self, key: K) {
         self.inner.state.lock().add(key);
         self.inner.wake.notify_one();
     }
 
-    /// Puts a key in line after `delay`. Of several delays the earliest counts; [`add`](Self::add) overrides them.
+    /// Queues a key after `delay`. Of several delays the earliest counts. [`add`](Self::add) overrides them.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -114,7 +116,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.inner.wake.notify_one();
     }
 
-    /// Counts a failure of the key and returns how many there were in a row, this one included.
+    /// Counts a failure of the key and returns the number of failures in a row, including this one.
     pub fn failed(&self, key: &K) -> u32 {
         let mut state = self.inner.state.lock();
         if let Some(series) = &state.series {
@@ -125,27 +127,27 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         *count
     }
 
-    /// Forgets the failures of a key; its delays stay.
+    /// Resets the failures of a key. Its delay stays.
     pub fn succeeded(&self, key: &K) {
         self.inner.state.lock().failures.remove(key);
     }
 
-    /// Returns the keys that somebody owns now.
+    /// Returns the keys that workers process now.
     pub fn in_progress(&self) -> Vec<K> {
         self.inner.state.lock().in_progress.keys().cloned().collect()
     }
 
-    /// Forgets the failures and delays of a key.
+    /// Resets the failures of a key and cancels its delay.
     pub fn forget(&self, key: &K) {
         let mut state = self.inner.state.lock();
         state.failures.remove(key);
         state.due.remove(key);
     }
 
-    /// Waits for the next key and owns it until [`done`](Self::done).
+    /// Waits for the next key. The caller processes it alone until [`done`](Self::done).
     ///
     /// # Cancellation
-    /// Safe: a dropped future owns nothing.
+    /// Safe: a dropped future takes no key.
     pub async fn get(&self) -> K {
         loop {
             let woken = self.inner.wake.notified();
@@ -153,7 +155,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 let mut state = self.inner.state.lock();
                 state.move_due_to_ready(Instant::now());
                 if let Some(key) = state.take() {
-                    // Others may be in line for other workers; `notify_one` stores one permit only.
+                    // Wake another worker if there are more keys: `notify_one` stores only one permit.
                     if !state.ready.is_empty() {
                         self.inner.wake.notify_one();
                     }
@@ -173,7 +175,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Gives a key back.
+    /// Ends the processing of a key.
     pub fn done(&self, key: &K) {
         let mut state = self.inner.state.lock();
         let since = state.in_progress.remove(key);
@@ -187,12 +189,12 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Returns how many keys are in line now, delayed ones not counted.
+    /// Returns the number of queued keys, without delayed ones.
     pub fn len(&self) -> usize {
         self.inner.state.lock().ready.len()
     }
 
-    /// Tells whether nothing is in line.
+    /// Returns true if no key is queued.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -213,7 +215,8 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
         }
     }
 
-    /// Drops outdated timers when most of them are: they would stay until their time, hours from now perhaps.
+    /// Removes outdated timers when more than half are outdated. Otherwise they would stay until their time, which may
+    /// be hours away.
     fn drop_stale_timers(&mut self) {
         if self.timers.len() <= 2 * self.due.len() + 64 {
             return;
@@ -242,7 +245,7 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
 
     fn move_due_to_ready(&mut self, now: Instant) {
         while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
-            // A timer whose key was added or rescheduled meanwhile is outdated.
+            // A timer is outdated if its key was added or rescheduled meanwhile.
             let current = self.timer_keys.get(&timer).is_some_and(|key| self.due.get(key) == Some(&at));
             if current && at > now {
                 return;
@@ -269,26 +272,26 @@ impl<K: Send> QueueStats for QueueInner<K> {
     }
 }
 
-/// Exponential back-off with an upper bound and jitter.
+/// Exponential back-off with a maximum and jitter.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// Delay after the first failure.
     pub first: Duration,
-    /// Longest delay before jitter.
+    /// Maximum delay, before jitter.
     pub cap: Duration,
 }
 
 impl Backoff {
-    /// Returns the delay after `failures` failures in a row (1 is the first), lengthened by up to a tenth so that
-    /// many keys that failed together do not come back together.
+    /// Returns the delay after `failures` failures in a row (1 is the first). It is lengthened by up to a tenth, so
+    /// that many keys that failed together are not retried together.
     pub fn delay(&self, failures: u32) -> Duration {
         let base = self.base(failures);
         base + base.mul_f64(rand::random_range(0.0..0.1))
     }
 
-    /// Returns the delay after `failures` failures in a row, lengthened by up to a tenth so that it ends at a moment that
-    /// many keys share. For work that costs less when it is done together. `elapsed` is the time since a moment common to
-    /// all keys.
+    /// Returns the delay after `failures` failures in a row, lengthened by up to a tenth so that many keys become due
+    /// at the same time. For work that is cheaper in batches. `elapsed` is the time since a start time that all keys
+    /// share.
     pub fn shared_delay(&self, failures: u32, elapsed: Duration) -> Duration {
         let base = self.base(failures);
         let step = (base / 10).max(Duration::from_nanos(1));

@@ -1,5 +1,5 @@
-//! Whether controllers get work done, judged by how their reconciles end. For people and alerts: nothing is stopped or
-//! restarted because of it (`docs/decisions/0008-health.md`).
+//! Health of the controllers, derived from the results of their reconciles. It is for people and alerts: nothing is
+//! stopped or restarted because of it (`docs/decisions/0008-health.md`).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,29 +10,29 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Failures in a row before a controller is called degraded: one or two are everyday life.
+/// Failures in a row that make a controller degraded. One or two are normal.
 const FAILURES: u32 = 3;
-/// And for how long they must have lasted, so that a burst of work during a hiccup is none.
+/// How long these failures must also have lasted, so that a short outage during a burst of work does not count.
 const MIN_FAILING_TIME: Duration = Duration::from_secs(60);
-/// How long one reconcile may run. Calls of providers have deadlines well below; what takes longer hangs.
+/// How long one reconcile may run. Provider calls have much shorter deadlines, so a reconcile that runs longer hangs.
 const MAX_RECONCILE_TIME: Duration = Duration::from_secs(600);
 
-/// What controllers tell about their reconciles. Clones are one.
+/// Running reconciles and recent failures of each controller. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerHealth(Arc<Mutex<BTreeMap<&'static str, ControllerRecord>>>);
 
 #[derive(Debug, Default)]
 struct ControllerRecord {
-    /// Since when each reconcile runs that does now.
+    /// Start time of each running reconcile, by its ID.
     running: HashMap<u64, Instant>,
     next: u64,
-    /// Since the last one that did not fail.
+    /// Failures since the last reconcile that did not fail.
     failures: u32,
-    /// When the first of these ended.
+    /// When the first of these failures ended.
     failing_since: Option<Instant>,
 }
 
-/// A reconcile that runs. One that is dropped was given up, which says nothing.
+/// A running reconcile. If it is dropped, the reconcile was given up, which counts neither as success nor as failure.
 #[derive(Debug)]
 pub struct ReconcileGuard {
     progress: ControllerHealth,
@@ -41,7 +41,7 @@ pub struct ReconcileGuard {
 }
 
 impl ControllerHealth {
-    /// Notes that a reconcile begins.
+    /// Records that a reconcile begins.
     pub fn begin(&self, controller: &'static str) -> ReconcileGuard {
         let mut all = self.0.lock();
         let work = all.entry(controller).or_default();
@@ -51,10 +51,10 @@ impl ControllerHealth {
         ReconcileGuard { progress: self.clone(), controller, id }
     }
 
-    /// Tells whether a controller gets work done. One that has nothing to do does.
+    /// Checks whether a controller gets work done. A controller that has nothing to do passes.
     ///
     /// # Errors
-    /// What is wrong. The text has no names of objects and nothing that a cloud said, since everybody may read it.
+    /// Says what is wrong. The text has no names of objects and no text from a cloud, since everybody may read it.
     pub fn check(&self, controller: &str) -> Result<(), String> {
         let all = self.0.lock();
         let Some(work) = all.get(controller) else { return Ok(()) };
@@ -75,7 +75,7 @@ impl ControllerHealth {
 }
 
 impl ReconcileGuard {
-    /// Notes how it ended.
+    /// Records the result of the reconcile.
     pub fn end(self, failed: bool) {
         let mut all = self.progress.0.lock();
         let work = all.entry(self.controller).or_default();

@@ -1,4 +1,4 @@
-//! What all controllers count alike.
+//! Metrics that all controllers share.
 
 use std::time::Duration;
 
@@ -12,26 +12,27 @@ use super::{
 };
 use crate::{config::controllers as names, telemetry::controller_health::ControllerHealth};
 
-/// Metrics that all controllers share: queues, reconciles, and writes that were not needed. Registered once per process.
+/// Metrics that all controllers share: queues, reconciles, and writes that were not needed. Registered once per
+/// process.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {
     /// Work queues.
     pub queues: QueueMetrics,
-    /// Whether reconciles succeed at all, for the health of the process.
+    /// Whether reconciles succeed, for the health checks of the process.
     pub progress: ControllerHealth,
     reconciles: IntCounterVec,
     duration: HistogramVec,
     saved: IntCounterVec,
 }
 
-/// How a reconcile ended.
+/// Result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileOutcome {
-    /// All is as it should be, changed or not.
+    /// The object is up to date, whether it was changed or not.
     Done,
-    /// Looked at again soon, because something outside has to happen first.
+    /// Requeued soon, because something else has to happen first.
     Pending,
-    /// It failed.
+    /// The reconcile failed.
     Failed,
 }
 
@@ -47,12 +48,12 @@ impl ReconcileOutcome {
     }
 }
 
-/// A write to the API server that is compared with what is there first.
+/// Kind of a write to the API server that is skipped if nothing would change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkippedWrite {
-    /// Addresses of a Node, by the periodic comparison.
+    /// Addresses of a Node, in the periodic comparison.
     NodeAddresses,
-    /// Additional labels of a Node, by the same.
+    /// Additional labels of a Node, in the periodic comparison.
     NodeLabels,
     /// Condition `NetworkUnavailable` of a Node.
     NodeCondition,
@@ -77,11 +78,11 @@ impl SkippedWrite {
     }
 }
 
-/// Every controller of the framework.
+/// All controllers of the framework.
 const CONTROLLERS: [&str; 5] =
     [names::CLOUD_NODE, names::CLOUD_NODE_LIFECYCLE, names::NODE_IPAM, names::NODE_ROUTE, names::SERVICE_LB];
 
-/// Seconds: from a look that costs nothing to a call that runs into its deadline.
+/// Buckets in seconds, from a sync without requests to a call that reaches its deadline.
 const SECONDS: [f64; 10] = [0.001, 0.01, 0.05, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0];
 
 impl ControllerMetrics {
@@ -117,8 +118,8 @@ impl ControllerMetrics {
         })
     }
 
-    /// Does `work` about `object` in a span of its own, and counts how it ends. `work` may say why it is done with
-    /// [`record_reason`].
+    /// Runs `work` about `object` in a span of its own, and counts its outcome. `work` may set the reason of the
+    /// reconcile with [`record_reason`].
     pub(crate) async fn reconcile<T>(
         &self,
         controller: &'static str,
@@ -139,13 +140,13 @@ impl ControllerMetrics {
         self.duration.with_label_values(&[controller]).observe(took.as_secs_f64());
     }
 
-    /// Counts a write that was not needed.
+    /// Counts a write that was skipped because it was not needed.
     pub(crate) fn count_skipped_write(&self, write: SkippedWrite) {
         self.saved.with_label_values(&[write.as_str()]).inc();
     }
 }
 
-/// Says why the reconcile at hand is done.
+/// Sets the reason of the current reconcile in its span.
 pub(crate) fn record_reason(reason: &'static str) {
     Span::current().record("reason", reason);
 }

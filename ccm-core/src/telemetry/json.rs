@@ -1,18 +1,18 @@
-//! Log lines in JSON, with the keys of Go's JSON logger (`k8s.io/component-base/logs/json` v0.37), so that what reads the
-//! logs of a Go program reads these.
+//! Log lines in JSON, with the keys of Go's JSON logger (`k8s.io/component-base/logs/json` v0.37), so that programs
+//! that read a Go program's logs can read these.
 //!
 //! | key | meaning |
 //! |---|---|
 //! | `ts` | milliseconds since 1970, with a fraction |
-//! | `level` | `error`, `warn`, `info`, `debug` or `trace`; Go's logger has no such key and cannot tell warnings apart |
-//! | `logger` | name of the controller at work, absent elsewhere |
+//! | `level` | `error`, `warn`, `info`, `debug` or `trace`; Go's logger has no such key and does not distinguish warnings |
+//! | `logger` | name of the current controller, absent elsewhere |
 //! | `caller` | file (its folder and name) and line |
 //! | `msg` | the message |
-//! | `v` | verbosity that shows the line: 0, 4 (debug) or 6 (trace); absent from errors |
-//! | `err` | the failure, with its causes |
+//! | `v` | verbosity from which on the line is shown: 0, 4 (debug) or 6 (trace); absent from errors |
+//! | `err` | the error, with its causes |
 //!
-//! All further values follow under their own names, those of the work at hand (its spans) first. A value whose name is one
-//! of the keys above is written as `fields.<name>`.
+//! All other values follow under their own names, those of the current spans first. A value whose name is one of the
+//! keys above is written as `fields.<name>`.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use tracing_subscriber::{
 
 const KEYS: &[&str] = &["ts", "level", "logger", "caller", "msg", "v", "err"];
 
-/// Writes one object per event.
+/// Log format that writes one JSON object per event.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonLines {
     now: fn() -> SystemTime,
@@ -46,7 +46,7 @@ impl Default for JsonLines {
 }
 
 impl JsonLines {
-    /// Makes a format on the wall clock.
+    /// Makes a format that uses the wall clock.
     pub fn new() -> Self {
         Self { now: SystemTime::now }
     }
@@ -61,7 +61,7 @@ where
         let mut line = Line::default();
         for span in context.event_scope().into_iter().flat_map(tracing_subscriber::registry::Scope::from_root) {
             if let Some(fields) = span.extensions().get::<FormattedFields<N>>() {
-                // Written by JsonFields, so always an object.
+                // Written by `JsonFields`, so it is always an object.
                 let fields: BTreeMap<String, Value> = serde_json::from_str(&fields.fields).unwrap_or_default();
                 for (name, value) in fields {
                     line.put(&name, value);
@@ -74,13 +74,13 @@ where
     }
 }
 
-/// What one line says.
+/// Contents of one line.
 #[derive(Default)]
 struct Line {
     message: String,
     logger: Option<Value>,
     error: Option<Value>,
-    /// In the order in which they were given; a later value of the same name replaces an earlier one.
+    /// In the order in which they were added; a later value of the same name replaces an earlier one.
     fields: Vec<(String, Value)>,
 }
 
@@ -103,7 +103,7 @@ impl Line {
         let mut text = Vec::with_capacity(256);
         let mut json = serde_json::Serializer::new(&mut text);
         let mut map = json.serialize_map(None)?;
-        // As in Go, a float: its 53 bits keep a quarter of a microsecond in this century.
+        // A float as in Go: its 53 bits give a resolution of a quarter of a microsecond in this century.
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         map.serialize_entry("ts", &(since.as_nanos() as f64 / 1e6))?;
         map.serialize_entry("level", level_name(*metadata.level()))?;
@@ -124,7 +124,7 @@ impl Line {
             map.serialize_entry("err", error)?;
         }
         map.end()?;
-        // The serialiser writes nothing but UTF-8.
+        // The serializer writes only UTF-8.
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
@@ -133,7 +133,7 @@ impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
             self.message.clear();
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(self.message, "{value:?}");
         } else {
             self.put(field.name(), Value::String(format!("{value:?}")));
@@ -164,7 +164,7 @@ impl Visit for Line {
     }
 }
 
-/// The last two parts of a path, as Go's loggers show callers.
+/// Returns the last two parts of a path, as Go's loggers show callers.
 fn short(file: &str) -> &str {
     let mut slashes = file.rmatch_indices('/').map(|(at, _)| at);
     slashes.nth(1).map_or(file, |at| &file[at + 1..])
@@ -180,7 +180,7 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// The verbosity from which on the level is shown ([`logging`](super::logging)).
+/// Returns the verbosity from which on the level is shown ([`logging`](super::logging)).
 fn verbosity(level: Level) -> Option<u32> {
     match level {
         Level::ERROR => None,

@@ -1,20 +1,20 @@
-//! What was logged, for tests.
+//! Captures log output, for tests.
 
 use std::{io, sync::Arc};
 
 use parking_lot::Mutex;
 
-/// Takes what is written. Clones share it.
+/// Writer that keeps what is written. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct LogCapture(Arc<Mutex<Vec<u8>>>);
 
 impl LogCapture {
-    /// Everything so far.
+    /// Returns everything written so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().clone()).unwrap()
     }
 
-    /// Forgets everything so far.
+    /// Drops everything written so far.
     pub(crate) fn clear(&self) {
         self.0.lock().clear();
     }

@@ -1,20 +1,20 @@
-//! Logs as `--logging-format`, `-v` and `--vmodule` ask for them.
+//! Logging as configured by `--logging-format`, `-v` and `--vmodule`.
 //!
-//! Kubernetes programs count verbosity upwards, tracing has five levels. What each verbosity shows:
+//! Kubernetes programs count verbosity upwards, tracing has five levels. Levels that each verbosity shows:
 //!
 //! | `-v` | this program | libraries it uses (HTTP, TLS, API client) |
 //! |---|---|---|
-//! | 0–3 | error, warn, info | error, warn; of the API client nothing, since its failures are logged here |
+//! | 0–3 | error, warn, info | error, warn; nothing of the API client, because its failures are logged by this program |
 //! | 4, 5 | and debug | and info |
 //! | 6, 7 | and trace | and debug |
 //! | 8 and above | everything | everything |
 //!
-//! Never shown is the own account that the clients of the API server and of AWS give of answers that they could not use: it
-//! repeats them whole, tokens and all. They are logged, without credentials, where they are handled.
+//! The messages in which the clients of the API server and of AWS report unusable responses are never shown: they
+//! contain the whole response, including tokens. Such errors are logged, without credentials, where they are handled.
 //!
-//! `--vmodule=pattern=N,...` sets the verbosity of single modules. A pattern without `::` or `/` is compared with the last
-//! part of the module's path (the file's name), one with them with the whole path (`ccm_core::controllers::node::*`);
-//! `*` and `?` match as in file names. The first pattern that matches decides.
+//! `--vmodule=pattern=N,...` sets the verbosity of single modules. A pattern without `::` or `/` is compared with the
+//! last part of the module's path (the file's name), any other one with the whole path
+//! (`ccm_core::controllers::node::*`). `*` and `?` match as in file names. The first pattern that matches applies.
 //!
 //! JSON lines have the keys of Go's JSON logger ([`json`](super::json)).
 
@@ -33,7 +33,7 @@ use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use super::{json::JsonLines, traces::SpanLayer};
 use crate::config::{Format, LoggingConfig, ModuleVerbosity};
 
-/// Crates whose own messages are one step quieter than this program's.
+/// Crates whose messages are shown one level less detailed than this program's.
 const LIBRARIES: &[&str] = &[
     "aws_",
     "axum",
@@ -53,35 +53,36 @@ const LIBRARIES: &[&str] = &[
     "want",
 ];
 
-/// Repeats whole answers of the API server, also those with tokens and those that repeat requests.
+/// Logs whole responses of the API server, including those with tokens and those that repeat requests.
 const REPEATS: &str = "kube_client::client";
 
-/// Repeat what AWS answers, and who gives credentials for it, with all that is below them.
+/// Log responses of AWS and of the services that provide its credentials. Includes all modules below these.
 const CRATES_LOGGING_RESPONSES: [&str; 2] = ["aws_config", "aws_smithy_runtime::client::orchestrator"];
 
-/// The verbosity of the process, which may be changed while it runs. Clones share it.
+/// The verbosity of the process, which can be changed at runtime. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Verbosity(Arc<AtomicU32>);
 
 impl Verbosity {
-    /// Returns it.
+    /// Returns the current verbosity.
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Changes it, as `-v` would have set it. What `--vmodule` says about single modules stays. To be called where the
-    /// receiver made with it is the default one, which is everywhere once it is the global one.
+    /// Changes the verbosity, as `-v` would have set it. Verbosities of single modules from `--vmodule` stay. Must be
+    /// called where the dispatcher that was made with it is the default one, which is everywhere once it is the global
+    /// one.
     pub fn set(&self, verbosity: u32) {
         self.0.store(verbosity, Ordering::Relaxed);
-        // Each place that logs remembers whether it is heard.
+        // Each log statement caches whether it is enabled.
         tracing::callsite::rebuild_interest_cache();
     }
 }
 
-/// Builds the receiver of all log messages, which writes them to `writer` as `config` says, and the handle that changes
-/// its verbosity later.
+/// Makes the dispatcher of all log messages, which writes them to `writer` as `config` says, and the handle that
+/// changes its verbosity later.
 ///
-/// Nothing global is touched: a binary hands the result to [`tracing::dispatcher::set_global_default`], a test to
+/// Changes no global state: a binary passes the dispatcher to [`tracing::dispatcher::set_global_default`], a test to
 /// [`tracing::dispatcher::with_default`]. Writes happen in the caller's thread, before the logging call returns.
 pub fn dispatch<W>(config: &LoggingConfig, writer: W) -> (Dispatch, Verbosity)
 where
@@ -90,7 +91,7 @@ where
     dispatch_with(config, writer, None)
 }
 
-/// Like [`dispatch`], with another receiver of spans beside the log.
+/// Like [`dispatch`], with an additional layer that receives spans.
 pub fn dispatch_with<W>(config: &LoggingConfig, writer: W, spans: Option<SpanLayer>) -> (Dispatch, Verbosity)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -107,7 +108,7 @@ where
     (dispatch, verbosity)
 }
 
-/// Which messages pass.
+/// Filter of log messages.
 struct LogFilter {
     verbosity: Verbosity,
     modules: Vec<ModuleVerbosity>,
@@ -116,7 +117,7 @@ struct LogFilter {
 
 impl LogFilter {
     fn allow(&self, metadata: &Metadata<'_>) -> bool {
-        // In text, the work at hand stands in front of each message: for people who look closely.
+        // In text, the current spans precede each message. They are only shown at verbosities for debugging.
         let level = match self.format {
             Format::Text if metadata.is_span() => Level::DEBUG.max(*metadata.level()),
             _ => *metadata.level(),
@@ -131,14 +132,14 @@ impl LogFilter {
         let verbosity = self.verbosity.get();
         match self.modules.iter().find(|rule| rule.matches(module)) {
             Some(rule) => own_level(rule.verbosity),
-            // Says each failed request once more, at level error, that is logged where it is handled.
+            // Logs each failed request at level error; this program logs it again where it is handled.
             None if module.starts_with("kube_client") && verbosity <= 3 => LevelFilter::OFF,
             None if is_library(module) => library_level(verbosity),
             None => own_level(verbosity),
         }
     }
 
-    /// The most detailed level that any module may have, for tracing to skip the rest early.
+    /// Returns the most detailed level of any module, so that tracing can skip all others early.
     fn max_level(&self) -> LevelFilter {
         let verbosity = self.modules.iter().map(|rule| rule.verbosity).max().unwrap_or(0).max(self.verbosity.get());
         own_level(verbosity)
@@ -183,7 +184,7 @@ fn library_level(verbosity: u32) -> LevelFilter {
     }
 }
 
-/// Whether a module repeats what others say to it in confidence.
+/// Returns whether a module logs responses that may contain credentials.
 fn logs_response_bodies(module: &str) -> bool {
     let is_below =
         |above: &&str| module.strip_prefix(*above).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
@@ -195,11 +196,11 @@ fn is_library(module: &str) -> bool {
     LIBRARIES.iter().any(|name| if name.ends_with('_') { krate.starts_with(name) } else { krate == *name })
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text and `?` for one character.
+/// Returns whether `text` matches `pattern`, in which `*` matches any text and `?` one character.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // Where the last `*` was, and how much of the text it stands for so far: the only place to go back to.
+    // Position of the last `*`, and of the end of the text that it matches so far: the only place to backtrack to.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {

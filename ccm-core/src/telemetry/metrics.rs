@@ -1,24 +1,24 @@
 //! Metric families, registered in a registry that is passed in.
 //!
-//! Names, labels and buckets of upstream are kept where upstream has the metric; ours begin with `ccm_`. Labels are
-//! closed sets: never names of objects, IDs or error texts. Where the set is known, every member is there from the start,
-//! so that alerts can be written before anything happened. `docs/reference/metrics.md` lists all families.
+//! Names, labels and buckets are upstream's where upstream has the metric; ours begin with `ccm_`. Labels have a fixed
+//! set of values: never names of objects, IDs or error texts. Where the set is known, every series exists from the
+//! start, so that alerts work before the first occurrence. `docs/reference/metrics.md` lists all families.
 
 use prometheus::{IntCounterVec, Opts, Registry, core::Collector};
 
-/// Registers a collector and gives it back.
+/// Registers a collector and returns it.
 ///
 /// # Errors
-/// When another collector has the name already.
+/// When another collector has the same name.
 pub fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> prometheus::Result<C> {
     registry.register(Box::new(collector.clone()))?;
     Ok(collector)
 }
 
-/// Registers counters whose labels each have these values and no others, and shows all of them.
+/// Registers counters whose labels have only these values, and creates all series.
 ///
 /// # Errors
-/// When another collector has the name already.
+/// When another collector has the same name.
 pub fn counters(
     registry: &Registry,
     name: &str,

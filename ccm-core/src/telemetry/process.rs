@@ -1,4 +1,4 @@
-//! Metrics of the process and of its build, under the names of Go's programs.
+//! Metrics of the process and of its build, with the names that Go programs use.
 
 use std::{
     fs,
@@ -13,13 +13,14 @@ use prometheus::{
 
 use super::metrics::register;
 
-/// Clock ticks a second in what Linux tells programs (`USER_HZ`), the same on every architecture that we run on.
+/// Clock ticks per second in `/proc` (`USER_HZ`), the same on every architecture that is supported.
 const TICKS: f64 = 100.0;
 
-/// Registers `kubernetes_build_info`, always 1. What a Rust program does not have, or this build was not told, is empty.
+/// Registers `kubernetes_build_info`, always 1. Labels that do not apply to a Rust program, or that this build does not
+/// know, are empty.
 ///
 /// # Errors
-/// When the name is taken.
+/// When the name is already registered.
 pub fn register_build_info(registry: &Registry, version: &str, commit: &str) -> prometheus::Result<()> {
     let labels = [
         "major",
@@ -46,12 +47,12 @@ pub fn register_build_info(registry: &Registry, version: &str, commit: &str) -> 
 /// system without it has none of them.
 ///
 /// # Errors
-/// When a name is taken.
+/// When a name is already registered.
 pub fn register_process(registry: &Registry) -> prometheus::Result<()> {
     registry.register(Box::new(Process::new()?))
 }
 
-/// The families: CPU time (a counter, which the gauge here only describes), and the rest.
+/// The families: CPU time (a counter, for which this gauge only holds the description), and the others.
 struct Process {
     cpu: Gauge,
     resident: Gauge,
@@ -61,7 +62,7 @@ struct Process {
     started: Gauge,
 }
 
-/// What was read at a scrape.
+/// Values read at a scrape.
 #[derive(Debug, PartialEq)]
 struct ProcessStats {
     cpu_seconds: f64,
@@ -111,7 +112,7 @@ impl Collector for Process {
     }
 }
 
-/// Makes a counter with a value that somebody else counts.
+/// Makes a counter family with the given value.
 fn counter(family: &Gauge, value: f64) -> MetricFamily {
     let mut counter = Counter::default();
     counter.set_value(value);
@@ -130,14 +131,14 @@ impl ProcessStats {
         let status = fs::read_to_string("/proc/self/status").ok()?;
         let uptime = fs::read_to_string("/proc/uptime").ok()?;
         let limits = fs::read_to_string("/proc/self/limits").ok()?;
-        // The directory itself is open while it is read.
+        // Reading the directory opens it, which adds one descriptor.
         let open_files = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Self::parse(&stat, &status, &uptime, &limits, open_files, now)
     }
 
     fn parse(stat: &str, status: &str, uptime: &str, limits: &str, open_files: usize, now: f64) -> Option<Self> {
-        // The second field is the program's name in parentheses and may hold anything.
+        // The second field is the program's name in parentheses and may contain anything.
         let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
         let ticks = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / TICKS);
         let kibibytes = |name: &str| {

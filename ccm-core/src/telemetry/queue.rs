@@ -15,12 +15,12 @@ use prometheus::{
 
 use super::metrics::register;
 
-/// Work queues by name, under the names and buckets of Go's (`k8s.io/component-base/metrics/prometheus/workqueue`
+/// Metrics of all work queues, with the names and buckets of Go's (`k8s.io/component-base/metrics/prometheus/workqueue`
 /// v0.37), and two of ours. Registered once per process.
 ///
-/// As upstream, `workqueue_depth` counts keys to be worked on, those included that were put in again while somebody owns
-/// them, and `workqueue_retries_total` what comes back after a failure; what waits for its time without one is in
-/// `ccm_workqueue_delayed`.
+/// As upstream, `workqueue_depth` counts queued keys, including those that were added again while a worker processes
+/// them, and `workqueue_retries_total` counts keys that are requeued after a failure. Keys that are deferred without a
+/// failure are only in `ccm_workqueue_delayed`.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics {
     adds: IntCounterVec,
@@ -30,35 +30,35 @@ pub struct QueueMetrics {
     now: QueueGauges,
 }
 
-/// The metrics of one queue that are counted as things happen.
+/// Counters and histograms of one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueSeries {
-    /// Keys put in line.
+    /// Keys that were added.
     pub(crate) adds: IntCounter,
-    /// Time from then until somebody owned them.
+    /// Time from adding a key until a worker took it.
     pub(crate) waiting: Histogram,
-    /// Time for which somebody owned them.
+    /// Time for which a worker processed a key.
     pub(crate) working: Histogram,
-    /// Failures.
+    /// Keys requeued after a failure.
     pub(crate) retries: IntCounter,
 }
 
-/// How a queue is at a moment.
+/// State of a queue when metrics are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct QueueSnapshot {
-    /// Keys to be worked on.
+    /// Number of queued keys.
     pub(crate) depth: usize,
-    /// Keys that wait for their time.
+    /// Number of deferred keys.
     pub(crate) delayed: usize,
-    /// How long the longest has waited among the keys to be worked on.
+    /// How long the oldest queued key has waited.
     pub(crate) oldest: Duration,
-    /// For how long all keys together are owned that somebody owns.
+    /// Sum of the processing times so far of all keys being processed.
     pub(crate) unfinished: Duration,
-    /// For how long the longest is.
+    /// Longest processing time so far of a key being processed.
     pub(crate) longest: Duration,
 }
 
-/// What can be asked how it is.
+/// A queue whose state can be read.
 pub(crate) trait QueueStats: Send + Sync {
     fn state(&self) -> QueueSnapshot;
 }
@@ -70,7 +70,7 @@ impl QueueMetrics {
     /// `ccm_workqueue_oldest_seconds`.
     ///
     /// # Errors
-    /// When a name is taken.
+    /// When a name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let counter = |name: &str, help: &str| register(registry, IntCounterVec::new(Opts::new(name, help), LABELS)?);
         let histogram = |name: &str, help: &str| {
@@ -86,7 +86,7 @@ impl QueueMetrics {
         })
     }
 
-    /// Shows a queue under this name, from now until it is gone.
+    /// Adds a queue to the metrics under this name, until it is dropped.
     pub(crate) fn register_queue(&self, name: &'static str, queue: Weak<dyn QueueStats>) -> QueueSeries {
         self.now.queues.lock().push((name, queue));
         QueueSeries {
@@ -100,7 +100,7 @@ impl QueueMetrics {
 
 const LABELS: &[&str] = &["name"];
 
-/// Gauges that are worked out when they are read.
+/// Gauges that are computed when they are read.
 #[derive(Clone, Debug)]
 struct QueueGauges {
     depth: GaugeVec,

@@ -21,7 +21,7 @@ struct Instance {
 
 #[async_trait]
 impl Instances for Meadow {
-    /// One listing answers for all nodes. It is complete, so what it does not hold is proved absent.
+    /// One listing answers for all nodes. It is complete, so an instance that it lacks is proven not to exist.
     async fn describe(
         &self,
         op: &Op,

@@ -35,7 +35,7 @@ impl Meadow {
         Ok(Self { api })
     }
 
-    /// Lists what has these labels: every page of `{"items": […], "next": "path"}`, or an error.
+    /// Lists the objects with these labels: all pages of `{"items": […], "next": "path"}`, or an error.
     async fn list<T: DeserializeOwned>(
         &self,
         op: &Op,
@@ -51,7 +51,7 @@ impl Meadow {
     }
 }
 
-/// Reads Meadow's own errors: `{"code": "not_found", "message": "there is no instance ins-7"}`.
+/// Parses the body of Meadow's errors: `{"code": "not_found", "message": "there is no instance ins-7"}`.
 fn fault(body: &[u8]) -> Option<ErrorResponse> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let kind = match body["code"].as_str()? {

@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use crate::{Meadow, instances::instance_id};
 
 const BALANCERS: &str = "v1/balancers";
-/// Annotation: how much the balancer can carry, `small` (default) or `large`.
+/// Annotation with the size of the load balancer: `small` (default) or `large`.
 const SIZE: &str = "meadow.example/size";
 
-/// What a Service asks for, as the API spells it.
+/// Desired settings of a load balancer, in the format of the API.
 #[derive(PartialEq, Hash, Serialize, Deserialize)]
 pub struct Settings {
     size: String,
     /// Port, node port and protocol, such as `80:30080/tcp`.
     listeners: BTreeSet<String>,
-    /// Clients that may connect.
+    /// Networks of clients that may connect.
     sources: BTreeSet<IpNet>,
-    /// Where instances say whether they are well; without it each node port is tried.
+    /// Port of the instances' health check; without it, each node port is checked.
     health_port: Option<NonZeroU16>,
 }
 

@@ -18,7 +18,7 @@ struct CloudRoute {
     cluster: String,
     destination: IpNet,
     instance: String,
-    /// Its instance is gone.
+    /// True if its instance was deleted.
     broken: bool,
 }
 
@@ -41,7 +41,7 @@ impl Routes for Meadow {
         Ok(self.own_routes(op).await?.into_iter().map(route).collect())
     }
 
-    /// One listing shows what is there already and what is not ours; then there is a request for each change.
+    /// Lists the cluster's routes once, to skip changes without effect, and then sends one request per change.
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         match self.own_routes(op).await {
             Ok(own) => {

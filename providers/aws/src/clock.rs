@@ -1,10 +1,10 @@
-//! Moments in the past.
+//! Points in time in the past.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Returns the moment so long ago; now, if the clock does not reach that far back.
+/// Returns the instant `age` ago, or the current one if the clock does not reach that far back.
 pub(crate) fn ago(age: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(age).unwrap_or(now)

@@ -1,4 +1,4 @@
-//! Which AWS objects belong to the cluster: the tags that say so.
+//! Which AWS objects belong to the cluster: the ownership tags.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ pub const CLUSTER_TAG_PREFIX: &str = "kubernetes.io/cluster/";
 pub const LEGACY_CLUSTER_TAG: &str = "KubernetesCluster";
 /// Key of the tag that names the Service of an object, as `namespace/name`.
 pub const SERVICE_TAG: &str = "kubernetes.io/service-name";
-/// Key of the tag by which the AWS load balancer controller knows its own; what carries it is never touched.
+/// Key of the tag that the AWS load balancer controller puts on its objects, which are never changed.
 pub const OTHER_CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
-/// Value of the cluster tag on what the cluster made.
+/// Value of the cluster tag on objects that the cluster created.
 pub const OWNED: &str = "owned";
 
-/// The cluster as its tags name it.
+/// The cluster ID and how it is written in ownership tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     id: Arc<str>,
@@ -23,8 +23,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Names the cluster. With `legacy` the tag `KubernetesCluster` is read and written as well. An empty ID stands for no
-    /// cluster at all (`--allow-untagged-cloud`): every object matches, and none is owned.
+    /// Creates the cluster identity. With `legacy`, the tag `KubernetesCluster` is written and used as filter as well.
+    /// An empty ID means no cluster at all (`--allow-untagged-cloud`): every object matches, and none is owned.
     pub fn new(id: impl Into<Arc<str>>, legacy: bool) -> Self {
         Self { id: id.into(), legacy }
     }
@@ -34,25 +34,25 @@ impl Cluster {
         &self.id
     }
 
-    /// Tells whether an object is of this cluster, owned or shared: it has the legacy tag with our ID, or the cluster tag
-    /// with any value. Without an ID everything is.
+    /// Returns whether an object belongs to this cluster, owned or shared: it has the legacy tag with our ID, or the
+    /// cluster tag with any value. Without an ID, every object does.
     pub fn has(&self, tags: &Tags) -> bool {
         self.id.is_empty() || self.legacy_tag(tags) || tags.contains_key(&*self.key())
     }
 
-    /// Tells whether an object was made by this cluster: the legacy tag with our ID, or the cluster tag with value `owned`.
-    /// Without an ID nothing is.
+    /// Returns whether this cluster created an object: it has the legacy tag with our ID, or the cluster tag with
+    /// value `owned`. Without an ID, no object does.
     pub fn owns(&self, tags: &Tags) -> bool {
         let owned = || tags.get(&*self.key()).is_some_and(|value| **value == *OWNED);
         !self.id.is_empty() && (self.legacy_tag(tags) || owned())
     }
 
-    /// Tells whether any cluster's tag is there.
+    /// Returns whether any cluster's tag is present.
     pub fn any(tags: &Tags) -> bool {
         tags.keys().any(|key| key.starts_with(CLUSTER_TAG_PREFIX))
     }
 
-    /// Returns the tags of what the cluster makes, without the Service's.
+    /// Returns the tags of objects that the cluster creates, without the Service's tag.
     pub fn tags(&self) -> Tags {
         let mut tags = Tags::new();
         if !self.id.is_empty() {

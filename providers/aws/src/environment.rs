@@ -1,5 +1,5 @@
-//! Where the process works and for which cluster: from the configuration, and where that says nothing, from the instance
-//! that it runs on. With region, VPC and cluster ID configured nothing is asked, so that it works outside EC2.
+//! Discovers region, VPC and cluster: from the configuration, or else from the instance on which the process runs. If
+//! region, VPC and cluster ID are configured, no request is sent, so the process can run outside EC2.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,84 +22,84 @@ const ZONE: &str = "placement/availability-zone";
 const INSTANCE_ID: &str = "instance-id";
 const MACS: &str = "network/interfaces/macs/";
 
-/// What the process has to know of itself.
+/// Where the process runs and for which cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsEnvironment {
     /// Region, such as `us-west-2`.
     pub region: Arc<str>,
     /// The cluster's VPC.
     pub vpc: VpcId,
-    /// `SubnetID`, or the subnet of the own instance where that had to be read.
+    /// `SubnetID`, or the subnet of the process' own instance if that was read.
     pub subnet: Option<SubnetId>,
-    /// The cluster; without an ID where there is none to be found.
+    /// The cluster; its ID is empty if none was found.
     pub cluster: Cluster,
 }
 
-/// What keeps the process from knowing itself.
+/// Why the environment could not be discovered.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// The metadata service did not answer.
     #[error("cannot ask the instance metadata service for the {what}; outside EC2 set {key} in the cloud config")]
     NoMetadata {
-        /// What it was asked for.
+        /// The value that was requested.
         what: &'static str,
-        /// The key that makes the question unnecessary.
+        /// Configuration key that makes the request unnecessary.
         key: &'static str,
-        /// The failure.
+        /// The error.
         source: AwsError,
     },
-    /// The metadata service knows no such thing.
+    /// The metadata service does not have the value.
     #[error("the instance metadata service knows no {what}; set {key} in the cloud config")]
     NotInMetadata {
-        /// What it was asked for.
+        /// The value that was requested.
         what: &'static str,
-        /// The key that makes the question unnecessary.
+        /// Configuration key that makes the request unnecessary.
         key: &'static str,
     },
     /// The region cannot be derived from the zone.
     #[error("{0}")]
     Zone(String),
-    /// The own instance cannot be described.
+    /// The process' own instance cannot be described.
     #[error(
         "error finding instance {id}, whose tags name the cluster; with KubernetesClusterID in the cloud config they are not needed"
     )]
     Describe {
-        /// The own instance.
+        /// ID of the process' own instance.
         id: InstanceId,
-        /// The failure.
+        /// The error.
         source: AwsError,
     },
-    /// The own instance is not in the answer.
+    /// The process' own instance is missing from the answer.
     #[error("error finding instance {0}, whose tags name the cluster: there is none in this region and account")]
     NoInstance(InstanceId),
     /// The tags contradict each other.
     #[error("tags of instance {id}: {why}")]
     Tags {
-        /// The own instance.
+        /// ID of the process' own instance.
         id: InstanceId,
-        /// How.
+        /// The contradiction.
         why: String,
     },
 }
 
 impl EnvironmentError {
-    /// Tells whether the same question may have an answer later: AWS is down or throttles. That the metadata service does
-    /// not answer is final, as it is outside EC2.
+    /// Returns whether a retry may succeed, because AWS is unavailable or throttles. A metadata service that does not
+    /// answer is final, because that is the normal case outside EC2.
     pub fn is_transient(&self) -> bool {
         let Self::Describe { source, .. } = self else { return false };
         match &source.cause {
             AwsErrorCause::NotSent(_) => false,
-            // Credentials that do not arrive have no answer either; they may, as those of a pod's identity do.
+            // Missing credentials count as no answer. They may arrive later, for example those of a pod identity.
             _ => matches!(CloudError::from(source.clone()).kind(), ErrorKind::Transient | ErrorKind::Throttled),
         }
     }
 }
 
-/// Finds out everything; reads the own instance only for the cluster ID.
+/// Discovers the environment; describes the process' own instance only if the cluster ID is not configured.
 ///
 /// # Errors
-/// Something is neither configured nor to be found. An instance without cluster tags is none: see
-/// [`Cluster::id`].
+/// Region, VPC or instance are neither configured nor found, or cluster tags contradict each other. An instance
+/// without cluster tags is not an error: see [`Cluster::id`].
 pub async fn discover(
     settings: &Settings,
     client: &Client,
@@ -123,10 +123,10 @@ pub async fn discover(
     Ok(AwsEnvironment { region, vpc, subnet: settings.subnet.clone().or(own_subnet), cluster })
 }
 
-/// Returns the region that is configured, or asks the metadata service for it.
+/// Returns the configured region, or else the one that the metadata service returns.
 ///
 /// # Errors
-/// It does not answer, or knows none.
+/// The metadata service does not answer, or has no region.
 pub async fn region(settings: &Settings, metadata: &dyn Metadata) -> Result<Arc<str>, EnvironmentError> {
     let (what, key) = ("region", "Region");
     if let Some(region) = &settings.region {
@@ -141,10 +141,10 @@ pub async fn region(settings: &Settings, metadata: &dyn Metadata) -> Result<Arc<
     }
 }
 
-/// Derives the region from the name of a zone, local and wavelength ones included.
+/// Derives the region from the name of a zone, which may be a Local Zone or Wavelength Zone.
 ///
 /// # Errors
-/// The name is not that of a zone.
+/// The name is not a zone's.
 pub fn region_of_zone(zone: &str) -> Result<Box<str>, String> {
     static REGION: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^([a-zA-Z]+-)+\d+").expect("a regular expression"));
     match REGION.find(zone) {
@@ -155,15 +155,15 @@ pub fn region_of_zone(zone: &str) -> Result<Box<str>, String> {
 
 fn configured_cluster(settings: &Settings) -> Option<Cluster> {
     let tag = settings.cluster_tag.as_deref();
-    // They are equal where both are there.
+    // If both are set, they are equal.
     let id = tag.or(settings.cluster_id.as_deref())?;
     Some(Cluster::new(id, tag.is_some()))
 }
 
-/// Reads the cluster from the tags of an instance; it has no ID when there are none.
+/// Reads the cluster from the tags of an instance; its ID is empty if there are none.
 ///
 /// # Errors
-/// They contradict each other.
+/// The tags contradict each other.
 fn cluster_of(tags: &Tags) -> Result<Cluster, String> {
     let mut ids = tags.keys().filter_map(|key| key.strip_prefix(CLUSTER_TAG_PREFIX)).filter(|id| !id.is_empty());
     let id = ids.next();
@@ -188,7 +188,7 @@ async fn own_instance(client: &Client, metadata: &dyn Metadata, op: &Op) -> Resu
     page.items.into_iter().find(|instance| instance.id == id).ok_or(EnvironmentError::NoInstance(id))
 }
 
-/// The first interface that has a VPC decides.
+/// Returns the VPC of the first interface that has one.
 async fn vpc_of_interfaces(metadata: &dyn Metadata) -> Result<VpcId, EnvironmentError> {
     let (what, key) = ("VPC", "VPC");
     let macs = get_metadata(metadata, MACS, what, key).await?.unwrap_or_default();
@@ -200,7 +200,7 @@ async fn vpc_of_interfaces(metadata: &dyn Metadata) -> Result<VpcId, Environment
     Err(EnvironmentError::NotInMetadata { what, key })
 }
 
-/// Asks the metadata service; an empty answer is none.
+/// Queries the metadata service; an empty answer counts as `None`.
 async fn get_metadata(
     metadata: &dyn Metadata,
     path: &str,

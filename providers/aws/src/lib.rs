@@ -2,7 +2,7 @@
 
 #![deny(missing_docs)]
 
-// So that what tests inside and outside share can name the crate alike.
+// Lets code that is shared by unit and integration tests use the same crate name.
 #[cfg(test)]
 extern crate self as ccm_aws;
 

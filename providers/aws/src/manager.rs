@@ -16,10 +16,10 @@ use crate::{
     tagging,
 };
 
-/// First and longest pause between attempts to find the own instance while AWS does not answer.
+/// First and longest delay between attempts to discover the environment while AWS does not answer.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Describes this binary to the framework.
+/// Describes this program to the framework.
 pub fn product() -> Product {
     let mut product = Product::new("ccm-aws", concat!("v", env!("CARGO_PKG_VERSION")), &[NAME]);
     product.controllers.push(tagging::info());
@@ -27,8 +27,8 @@ pub fn product() -> Product {
     product
 }
 
-/// Runs the manager with these arguments (without the program's name) to its end. `connect` makes the way to AWS from the
-/// checked cloud config.
+/// Runs the manager with these arguments (without the program's name) until it ends. `connect` creates the connection
+/// to AWS from the validated cloud config.
 pub async fn run<C, F>(args: impl IntoIterator<Item = OsString>, connect: C) -> ExitCode
 where
     C: FnOnce(Settings) -> F,
@@ -42,11 +42,11 @@ where
     .await
 }
 
-/// Makes the provider from the flags and the cloud config that they name. Waits while AWS is down.
+/// Creates the provider from the flags and the cloud config that they name. Retries while AWS is unavailable.
 ///
 /// # Errors
-/// Mistakes in the cloud config and in the flags of the tagging controller, all together; no connection; region, VPC or
-/// cluster cannot be found.
+/// All validation errors of the cloud config and the tagging controller's flags together; no connection; or region,
+/// VPC or cluster cannot be found.
 pub async fn build<C, F>(config: Config, connect: C) -> Result<AwsProvider, BoxError>
 where
     C: FnOnce(Settings) -> F,
@@ -65,14 +65,14 @@ where
         if !error.is_transient() {
             return Err(error.into());
         }
-        // An outage must not become a restart loop; a signal ends the wait.
+        // An outage must not cause a restart loop. A signal ends the wait.
         tracing::warn!(error = %chain(&error), ?pause, "AWS does not say which cluster this is; asking again");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);
     }
 }
 
-/// Reads the cloud config, and the flags of the tagging controller where that is selected.
+/// Reads the cloud config, and the tagging controller's flags if it is enabled.
 fn read(config: &Config) -> Result<(Settings, Option<tagging::Options>), BoxError> {
     let file = config.generic.cloud_config.as_deref();
     let settings = file.map_or_else(|| Ok(Settings::default()), config::load);

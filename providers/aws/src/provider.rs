@@ -1,4 +1,4 @@
-//! The provider: the parts of this crate, put together for one account, region, VPC and cluster.
+//! The provider: all parts of this crate, combined for one account, region, VPC and cluster.
 
 use std::{
     collections::BTreeSet,
@@ -32,10 +32,10 @@ use crate::{
     tagging,
 };
 
-/// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
+/// Name of the provider for `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "aws";
 
-/// Longest time that the start waits for a look at all instances, which saves requests later and nothing else.
+/// Maximum time that the start waits for the listing of all instances, which only saves requests later.
 const PRIME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The AWS provider.
@@ -46,22 +46,22 @@ pub struct AwsProvider {
     routes: Ec2Routes,
     load_balancers: NetworkLoadBalancers,
     tagging: Option<tagging::Options>,
-    /// Whether the metrics of requests are offered already: `start` may be called again.
+    /// Whether the request metrics are registered: `start` may be called again.
     registered: Mutex<bool>,
 }
 
 impl AwsProvider {
-    /// Makes a provider: finds out where it works and for which cluster, by the configuration alone if that says all of it.
+    /// Creates a provider and discovers its environment, from the configuration alone if that is complete.
     ///
     /// # Errors
-    /// Region, VPC or cluster are neither configured nor to be found.
+    /// Region, VPC or cluster are neither configured nor found.
     pub async fn connect(
         settings: Settings,
         transport: Arc<dyn Transport>,
         metadata: Arc<dyn Metadata>,
     ) -> Result<Self, EnvironmentError> {
         let client = Client::new(transport).with_limits(&settings.limits);
-        // Before leadership: it reads.
+        // Leadership is not needed: discovery only reads.
         let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
         let found = environment::discover(&settings, &client, &*metadata, &op).await?;
         let settings = Settings { region: Some((&*found.region).into()), subnet: found.subnet, ..settings };
@@ -77,7 +77,7 @@ impl AwsProvider {
         Ok(Self::new(scope))
     }
 
-    /// Makes a provider of known surroundings.
+    /// Creates a provider for a known scope.
     pub fn new(scope: Scope) -> Self {
         let instance_cache = InstanceCache::new(scope.clone());
         let instances = Ec2Instances::new(scope.clone(), instance_cache.clone());
@@ -86,19 +86,19 @@ impl AwsProvider {
         Self { scope, instance_cache, instances, routes, load_balancers, tagging: None, registered: Mutex::new(false) }
     }
 
-    /// Sets what the tagging controller is told; without it there is none.
+    /// Sets the options of the tagging controller; `None` means that there is no such controller.
     #[must_use]
     pub fn with_tagging(mut self, options: Option<tagging::Options>) -> Self {
         self.tagging = options;
         self
     }
 
-    /// Returns where it works.
+    /// Returns the provider's scope.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// Offers the metrics of requests, once.
+    /// Registers the request metrics, once.
     fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
         let mut registered = self.registered.lock();
         if !*registered {
@@ -110,8 +110,8 @@ impl AwsProvider {
         Ok(())
     }
 
-    /// Looks at all instances of the cluster at once, so that nodes need not be asked for in small groups. Without it
-    /// everything works as well.
+    /// Lists all instances of the cluster into the cache, so that nodes need not be queried in small groups. An
+    /// optimization: everything works without it.
     async fn prime_instance_cache(&self, op: &Op) {
         if let Err(error) = self.instance_cache.list_all(op).await {
             tracing::warn!(%error, "instances cannot be listed yet");
@@ -140,8 +140,8 @@ impl CloudProvider for AwsProvider {
         !self.scope.cluster.id().is_empty()
     }
 
-    /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is one
-    /// without any scheme, which is a bare instance ID.
+    /// The scheme of the provider ID decides. A malformed ID with our scheme is ours, so that it is reported. So is an
+    /// ID without a scheme, which is a bare instance ID.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         match node.provider_id.as_deref().and_then(|id| id.split_once("://")) {
             Some((scheme, _)) if scheme != NAME => NodeOwnership::Foreign,
@@ -158,12 +158,12 @@ impl CloudProvider for AwsProvider {
         &WRITES
     }
 
-    /// Every label, because annotations of Services name those that choose target nodes.
+    /// All labels, because annotations of Services can select target nodes by any label.
     fn node_fields(&self) -> NodeFields {
         NodeFields { all_labels: true, ..NodeFields::default() }
     }
 
-    /// Offers metrics and looks at all instances. AWS need not answer.
+    /// Registers metrics and lists all instances. Succeeds even if AWS does not answer.
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
         self.register_metrics(&cx.metrics)?;
         let op = Op::new(cx.cluster_name, cx.cancel, cx.write_gate).with_deadline(Instant::now() + PRIME_TIMEOUT);

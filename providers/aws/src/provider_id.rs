@@ -1,4 +1,4 @@
-//! `spec.providerID` of a Node: `aws:///<zone>/<instance>`, and every other form that was ever written there.
+//! `spec.providerID` of a Node: `aws:///<zone>/<instance>`, and every other form that was ever in use.
 
 use std::fmt;
 
@@ -9,33 +9,33 @@ use ccm_core::{
 
 use crate::api::InstanceId;
 
-/// What a provider ID begins with.
+/// Prefix of a provider ID.
 pub const SCHEME: &str = "aws://";
-/// Beginning of the ID of a Fargate node.
+/// Prefix of the ID of a Fargate node.
 const FARGATE: &str = "fargate-";
-/// Beginning of the ID of an instance.
+/// Prefix of the ID of an instance.
 const INSTANCE: &str = "i-";
-/// Most parts of a path: zone, something that Fargate writes, ID.
+/// Maximum number of parts of the path: zone, a part that only Fargate writes, ID.
 const MAX_PARTS: usize = 3;
 
-/// What a Node is in AWS.
+/// Parsed provider ID of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProviderId {
     /// An EC2 instance.
     Instance {
-        /// Zone as it is written there. Trusted for nothing: an instance's own answer says where it is.
+        /// Zone in the provider ID. Not relied on: the instance's own zone comes from AWS' answer.
         zone: Option<Box<str>>,
         /// ID.
         id: InstanceId,
     },
-    /// A Fargate node, which is a network interface and no instance.
+    /// A Fargate node, which is a network interface and not an instance.
     Fargate {
         /// The last part, such as `fargate-ip-10-0-55-27.us-west-2.compute.internal`.
         id: Box<str>,
     },
 }
 
-/// A provider ID that is of neither kind.
+/// The provider ID is neither an instance's nor a Fargate node's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Invalid format for AWS instance ({0})")]
 pub struct InvalidProviderId(pub Box<str>);
@@ -47,17 +47,18 @@ impl From<InvalidProviderId> for CloudError {
 }
 
 impl ProviderId {
-    /// Names an instance in its zone.
+    /// Creates the provider ID of an instance in a zone.
     pub fn instance(zone: &str, id: InstanceId) -> Self {
         Self::Instance { zone: (!zone.is_empty()).then(|| zone.into()), id }
     }
 
-    /// Reads a provider ID. Text without the scheme counts as a bare ID; an account in front of the path is ignored.
+    /// Parses a provider ID. Text without the scheme is a bare ID; an account before the path is ignored.
     ///
     /// # Errors
-    /// Its scheme is another, its last part is neither an instance's nor a Fargate node's, or there are too many parts.
+    /// The scheme is another one, the last part is neither an instance's nor a Fargate node's ID, or there are too
+    /// many parts.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
-        // Upstream reads the last part of whatever stands there, so that another cloud's `i-1` would be an instance.
+        // Upstream uses the last part whatever the scheme, so another cloud's `i-1` would be an instance there.
         let foreign = text.contains("://") && !text.starts_with(SCHEME);
         let parts: Vec<&str> = path(text).split('/').collect();
         let (Some(&id), true) = (parts.last(), !foreign && parts.len() <= MAX_PARTS) else {
@@ -72,7 +73,7 @@ impl ProviderId {
         Ok(Self::instance(if parts.len() > 1 { parts[0] } else { "" }, InstanceId::from(id)))
     }
 
-    /// Reads the provider ID of a Node; `None` when it has none yet.
+    /// Parses the provider ID of a Node; `None` if it has none yet.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -80,7 +81,7 @@ impl ProviderId {
         node.provider_id.as_deref().map(Self::parse).transpose()
     }
 
-    /// Returns the instance; `None` for Fargate.
+    /// Returns the instance ID; `None` for Fargate.
     pub fn instance_id(&self) -> Option<&InstanceId> {
         match self {
             Self::Instance { id, .. } => Some(id),
@@ -89,14 +90,15 @@ impl ProviderId {
     }
 }
 
-/// Returns the zone that a provider ID names, of an instance or of a Fargate node. Good for doubts alone.
+/// Returns the zone in the provider ID of an instance or a Fargate node. It is not reliable: only use it to reject an
+/// answer.
 pub fn zone_of(text: &str) -> Option<&str> {
     path(text).split_once('/').map(|(zone, _)| zone)
 }
 
 fn path(text: &str) -> &str {
     let path = match text.strip_prefix(SCHEME) {
-        // What stands before the first slash is the account.
+        // The part before the first slash is the account.
         Some(rest) => rest.split_once('/').map_or("", |(_, path)| path),
         None => text,
     };
@@ -113,13 +115,13 @@ impl fmt::Display for ProviderId {
     }
 }
 
-/// Returns the instance that a Node's provider ID names; `None` without one, for Fargate, and for another cloud's Node.
+/// Returns the instance in a Node's provider ID; `None` without one, for Fargate, and for another cloud's Node.
 pub fn instance_of(node: &NodeView) -> Option<InstanceId> {
     ProviderId::of(node).ok().flatten().and_then(|id| id.instance_id().cloned())
 }
 
-/// Returns the instances of those Nodes that have one, in their order. Others are left out: Fargate and Nodes without
-/// provider ID quietly, those whose provider ID cannot be read with a line in the log.
+/// Returns the instances of those Nodes that have one, in their order. Fargate nodes and Nodes without provider ID are
+/// skipped; Nodes with an invalid provider ID are skipped and logged.
 pub fn instance_ids<'a>(nodes: impl IntoIterator<Item = &'a NodeView>) -> Vec<InstanceId> {
     let mut ids = Vec::new();
     for node in nodes {

@@ -1,13 +1,13 @@
-//! What every part of the provider works in: one account, region, VPC and cluster.
+//! The scope that all parts of the provider share: one account, region, VPC and cluster.
 
 use std::sync::Arc;
 
 use crate::{api::VpcId, client::Client, cluster::Cluster, config::SharedSettings};
 
-/// Where the provider works. Cheap to clone.
+/// Client, cluster, region, VPC and settings of the provider. Cheap to clone.
 #[derive(Clone)]
 pub struct Scope {
-    /// The way to AWS.
+    /// Client for AWS.
     pub client: Client,
     /// The cluster.
     pub cluster: Cluster,

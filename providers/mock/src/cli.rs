@@ -1,4 +1,4 @@
-//! Commands of `ccm-mock` beside the cloud-controller-manager itself.
+//! Commands of `ccm-mock`, in addition to the cloud-controller-manager itself.
 
 use std::{ffi::OsString, io::Write, path::PathBuf, process::ExitCode};
 
@@ -36,11 +36,11 @@ pub struct CloudArgs {
     pub cloud_config: Option<PathBuf>,
 }
 
-/// Returns the names of the commands; any other first argument belongs to the cloud-controller-manager.
+/// Names of the commands; any other first argument belongs to the cloud-controller-manager.
 pub const COMMANDS: [&str; 2] = ["cloud", "demo"];
 
-/// Runs the binary: one of the commands if the first argument names one, otherwise the cloud-controller-manager, which has
-/// no commands and its own rules for flags.
+/// Runs the binary: a command if the first argument names one, otherwise the cloud-controller-manager, which parses its
+/// own flags.
 pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let is_command = args.get(1).is_some_and(|first| COMMANDS.iter().any(|command| first == command));
@@ -50,17 +50,17 @@ pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(Cli::parse_from(args)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing can be done about a closed error stream.
+            // A closed stderr is ignored.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command until it ends.
 ///
 /// # Errors
-/// What a person must know to make it work.
+/// When the configuration is invalid, or the command cannot start or fails.
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Cloud(args) => serve_cloud(args).await,
@@ -69,7 +69,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Serves the cloud until SIGTERM or SIGINT. Prints `admin http://<address>` as its first line when it listens.
+/// Serves the cloud until SIGTERM or SIGINT. Prints `admin http://<address>` as the first line once it listens.
 async fn serve_cloud(args: CloudArgs) -> anyhow::Result<()> {
     let config = match &args.cloud_config {
         Some(file) => CloudConfig::from_file(file)?,
@@ -79,7 +79,7 @@ async fn serve_cloud(args: CloudArgs) -> anyhow::Result<()> {
         anyhow::bail!("cloud config: endpoint names a cloud elsewhere, but this command serves one");
     }
     let cloud = MockCloud::new(&config)?;
-    // Signals are caught before anybody is told that the cloud is there.
+    // Install the signal handlers before announcing the address.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let address = config.admin_address.unwrap_or(HostPort { host: "127.0.0.1".to_owned(), port: 0 });
     let listener = bind_admin(&address).await.with_context(|| format!("cannot listen at adminAddress {address}"))?;

@@ -1,4 +1,4 @@
-//! `--cloud-config`: YAML, every key optional, unknown keys refused.
+//! The file of `--cloud-config`: YAML; all keys are optional, unknown keys are errors.
 
 mod limits;
 
@@ -16,16 +16,16 @@ use serde::{Deserialize, Deserializer, de};
 pub use self::limits::{Features, RateLimit, RateLimits};
 use crate::cloud::{Family, FieldError, InstanceSpec};
 
-/// Region when none is given.
+/// Default region.
 pub const DEFAULT_REGION: &str = "mock-region";
-/// Instance type when none is given.
+/// Default instance type.
 pub const DEFAULT_INSTANCE_TYPE: &str = "mock.standard";
-/// Addresses of load balancers when no pool is given: the range for benchmarks (RFC 2544), which nobody routes.
+/// Default address pool of load balancers: the range for benchmarks (RFC 2544), which is not routed on the Internet.
 const DEFAULT_POOL: Ipv4Net = match Ipv4Net::new(Ipv4Addr::new(198, 18, 0, 0), 15) {
     Ok(net) => net,
     Err(_) => unreachable!(),
 };
-/// The same for IPv6 (RFC 5180).
+/// Default IPv6 address pool of load balancers: the range for benchmarks (RFC 5180).
 const DEFAULT_POOL_V6: Ipv6Net = match Ipv6Net::new(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48) {
     Ok(net) => net,
     Err(_) => unreachable!(),
@@ -35,48 +35,50 @@ const DEFAULT_POOL_V6: Ipv6Net = match Ipv6Net::new(Ipv6Addr::new(0x2001, 2, 0, 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CloudConfig {
-    /// Region. Default [`DEFAULT_REGION`], or that of the cloud at `endpoint`.
+    /// Region. Default: [`DEFAULT_REGION`], or the region of the cloud at `endpoint`.
     pub region: Option<String>,
-    /// Zones, over which instances without one are spread. Default one, `<region>a`.
+    /// Zones, over which instances without a zone are spread. Default: one zone, `<region>a`.
     pub zones: Option<Vec<String>>,
-    /// Instance type of instances without one. Default [`DEFAULT_INSTANCE_TYPE`].
+    /// Instance type of instances that do not set one. Default: [`DEFAULT_INSTANCE_TYPE`].
     pub instance_type: Option<String>,
-    /// Whether every node name is an existing, running instance with stable made-up addresses. Default `false`.
+    /// Whether there is a running instance with stable generated addresses for every node name. Default: `false`.
     pub auto_provision: bool,
-    /// How long provider calls take. Default no time.
+    /// Latency of provider calls. Default: none.
     pub latency: Latency,
     /// Instances that exist from the start.
     pub instances: Vec<InstanceEntry>,
-    /// How often the provider may call. Default without limit.
+    /// Rate limits of provider calls. Default: no limits.
     pub rate_limits: RateLimits,
-    /// Network from which load balancers get their addresses. Default 198.18.0.0/15. Its family is that of balancers
-    /// for which none is asked.
+    /// Network from which load balancers get their addresses. Default: 198.18.0.0/15. Its IP family is the default for
+    /// load balancers that do not request a family.
     pub load_balancer_address_pool: Option<Cidr>,
-    /// Network from which load balancers get their IPv6 addresses. Default 2001:2::/48.
+    /// Network from which load balancers get their IPv6 addresses. Default: 2001:2::/48.
     #[serde(rename = "loadBalancerIPv6AddressPool")]
     pub load_balancer_ipv6_address_pool: Option<Cidr>,
-    /// From the creation of a load balancer until it is active. Default no time.
+    /// Time from the creation of a load balancer until it is active. Default: zero.
     #[serde(deserialize_with = "go_duration")]
     pub load_balancer_activation: Duration,
-    /// From the deletion of a load balancer until it is gone. Default no time.
+    /// Time from the delete request for a load balancer until it no longer exists. Default: zero.
     #[serde(deserialize_with = "go_duration")]
     pub load_balancer_deletion: Duration,
-    /// Most load balancers at a time. Default without limit.
+    /// Maximum number of load balancers. Default: no limit.
     pub load_balancer_quota: Option<usize>,
-    /// Values of `spec.loadBalancerClass` that the provider serves besides none. Default none.
+    /// Values of `spec.loadBalancerClass` that the provider serves, in addition to Services without a class. Default:
+    /// none.
     pub load_balancer_classes: Vec<String>,
-    /// What the provider says that it can do.
+    /// The features that the provider declares.
     pub features: Features,
-    /// Node labels, beside the framework's own, that node selectors of Services may name; `*` for all. Caches keep
-    /// them. Default none.
+    /// Node labels, in addition to the framework's own, that the node selectors of Services may use; `*` for all.
+    /// Caches keep these labels. Default: none.
     pub node_selector_labels: Vec<String>,
-    /// Where the admin API listens; no host means loopback, port 0 any free one. Default: nowhere.
+    /// Address at which the admin API listens; without a host the loopback address, with port 0 any free port. Default:
+    /// the admin API is off.
     pub admin_address: Option<HostPort>,
-    /// Address of the admin API of a mock cloud in another process, to be used instead of one inside this process.
+    /// Address of the admin API of a mock cloud in another process, to use instead of one in this process.
     pub endpoint: Option<HostPort>,
 }
 
-/// How long provider calls take, one sleep per call.
+/// Latency of provider calls: one sleep per call.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Latency {
@@ -91,7 +93,7 @@ pub struct Latency {
     pub load_balancers: Duration,
 }
 
-/// An entry of `instances`: `name` and the keys of the admin API's instance.
+/// An entry of `instances`: `name`, and the keys of [`InstanceSpec`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstanceEntry {
@@ -115,7 +117,7 @@ pub struct InstanceEntry {
 }
 
 impl InstanceEntry {
-    /// Returns what is said of the instance, without its name.
+    /// Returns the entry without its name.
     pub fn spec(&self) -> InstanceSpec {
         InstanceSpec {
             provider_id: self.provider_id.clone(),
@@ -146,9 +148,9 @@ pub enum ConfigError {
     Invalid {
         /// Path as given.
         file: String,
-        /// Line, counted from 1, where it is known.
+        /// Line, counted from 1, if known.
         line: Option<u64>,
-        /// Key at fault; empty when the document as a whole is.
+        /// Key that is wrong; empty if the document as a whole is wrong.
         key: String,
         /// What is wrong.
         message: String,
@@ -166,8 +168,8 @@ fn key_name(key: &str) -> String {
 impl CloudConfig {
     /// Reads and checks a file.
     ///
-    /// # Errors
-    /// Names the file and, where it is not YAML of this shape, line and key.
+    /// # Errors When the file cannot be read or its content is invalid. The error names the file and, for invalid
+    /// content, the line and the key.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let text =
@@ -175,12 +177,12 @@ impl CloudConfig {
         Self::parse(&file, &text)
     }
 
-    /// Parses and checks a text; `file` is only named in errors.
+    /// Parses and checks a text; `file` is only used in errors.
     ///
     /// # Errors
-    /// As [`from_file`](Self::from_file).
+    /// The same as for [`from_file`](Self::from_file).
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
-        // A file of nothing but comments is a configuration of defaults.
+        // A file without values, for example with comments only, means the defaults.
         let parsed: Result<Option<Self>, _> = serde_saphyr::from_str(text);
         let config = parsed.map_err(|error| invalid(file, text, &error))?.unwrap_or_default();
         config.check().map_err(|FieldError { field, message }| ConfigError::Invalid {
@@ -192,8 +194,9 @@ impl CloudConfig {
         Ok(config)
     }
 
-    /// Checks what concerns more than one value.
+    /// Checks the values beyond what their types ensure.
     fn check(&self) -> Result<(), FieldError> {
+        // First, check the addresses of the admin API, the region and the instance type.
         if self.endpoint.is_some() && self.admin_address.is_some() {
             let message = "cannot be combined with endpoint: the cloud that is served there has its own";
             return Err(FieldError::new("adminAddress", message));
@@ -206,6 +209,7 @@ impl CloudConfig {
         if self.region.as_deref().is_some_and(|region| region.contains(|c: char| c == '/' || c.is_whitespace())) {
             return Err(FieldError::new("region", "must not contain slashes or blanks: it is a part of provider IDs"));
         }
+        // Then check the address pools, the rate limits and the lists.
         let is_v6 = |cidr: &Option<Cidr>| cidr.map(|cidr| matches!(cidr.0, IpNet::V6(_)));
         match (is_v6(&self.load_balancer_address_pool), is_v6(&self.load_balancer_ipv6_address_pool)) {
             (_, Some(false)) => Err(FieldError::new("loadBalancerIPv6AddressPool", "is no IPv6 network")),
@@ -223,11 +227,11 @@ impl CloudConfig {
                 return Err(FieldError::new(key, "must not hold an empty text"));
             }
         }
-        // Builds the instances once to find mistakes in them.
+        // Finally, build the cloud once, which checks the instances.
         crate::cloud::MockCloud::new(self).map(drop)
     }
 
-    /// Returns the keys that are set and have no effect because the cloud runs elsewhere.
+    /// Returns the keys that are set but have no effect, because the cloud runs in another process.
     pub fn ignored_keys(&self) -> Vec<&'static str> {
         let keys = [
             ("zones", self.zones.is_some()),
@@ -258,7 +262,7 @@ impl CloudConfig {
         self.zones.clone().unwrap_or_else(|| vec![format!("{}a", self.region())])
     }
 
-    /// Returns the pools of IPv4 and IPv6 addresses, and the family of balancers for which none is asked.
+    /// Returns the IPv4 and IPv6 address pools, and the IP family of load balancers that do not request one.
     pub(crate) fn address_pools(&self) -> (IpNet, IpNet, Family) {
         let (v4, v6) = (IpNet::V4(DEFAULT_POOL), IpNet::V6(DEFAULT_POOL_V6));
         let second = self.load_balancer_ipv6_address_pool.map_or(v6, |cidr| cidr.0);
@@ -277,7 +281,7 @@ fn invalid(file: &str, text: &str, error: &serde_saphyr::Error) -> ConfigError {
     ConfigError::Invalid { file: file.to_owned(), line, key, message: bare_message(error) }
 }
 
-/// Returns the parser's words without its copy of the text and without the position, which stand elsewhere.
+/// Returns the parser's message without the quoted text and the position, which the error reports separately.
 fn bare_message(error: &serde_saphyr::Error) -> String {
     let words = error.without_snippet().to_string();
     let words = words.lines().next().unwrap_or_default();
@@ -285,7 +289,7 @@ fn bare_message(error: &serde_saphyr::Error) -> String {
     words[..end].trim_end_matches([',', ':', ' ']).trim_start_matches("error: ").to_owned()
 }
 
-/// Returns the key that stands at a position or, for a value, before it.
+/// Returns the key at a position or, if there is a value at the position, the key before it.
 fn key_at(text: &str, line: u64, column: u64) -> String {
     let index = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
     let lines: Vec<&str> = text.lines().take(index(line).saturating_add(1)).collect();
@@ -298,7 +302,7 @@ fn key_at(text: &str, line: u64, column: u64) -> String {
         return at;
     }
     let before: String = chars[..here].iter().collect();
-    // A value below its key is found by going up.
+    // The key of the value may be on an earlier line.
     std::iter::once(&*before).chain(lines.iter().rev().skip(1).copied()).find_map(last_key).unwrap_or_default()
 }
 
@@ -311,7 +315,7 @@ fn last_key(line: &str) -> Option<String> {
     (start < end).then(|| line[start..end].to_owned())
 }
 
-/// Tells whether a text begins with the colon after a key; one inside a value is followed by more of it.
+/// Tells whether a text starts with a colon that ends a key. A colon inside a value is followed directly by other text.
 fn is_colon(text: &str) -> bool {
     text.strip_prefix(':').is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
 }
@@ -320,7 +324,7 @@ fn is_key_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
-/// Finds the line of a top-level key, or of the last part of a path below it, in its own words.
+/// Returns the line of the top-level key of a field path.
 fn line_of(text: &str, field: &str) -> Option<u64> {
     let top = field.split(['.', '[']).next()?;
     let at =
@@ -335,7 +339,7 @@ fn go_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D
 }
 
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    // The parser multiplies without limits and takes signs between the parts, both of which can end in a panic.
+    // The parser multiplies without overflow checks and accepts signs between the parts; both can cause a panic.
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !unsigned.starts_with(digits) || !unsigned.chars().all(|c| digits(c) || c.is_alphabetic()) {
@@ -364,10 +368,10 @@ impl<'de> Deserialize<'de> for Cidr {
     }
 }
 
-/// An address to listen at or to connect to.
+/// Host and port, to listen at or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
-    /// Name or address, an IPv6 one without brackets.
+    /// Host name or IP address; IPv6 without brackets.
     pub host: String,
     /// Port.
     pub port: u16,
@@ -386,7 +390,7 @@ impl FromStr for HostPort {
         let bare = text.strip_prefix("http://").unwrap_or(text);
         let bare = bare.strip_suffix('/').unwrap_or(bare);
         let (host, port) = bare.rsplit_once(':').ok_or_else(invalid)?;
-        // Digits only: the number parser would also take a sign.
+        // Digits only: the number parser would also accept a sign.
         if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
             return Err(invalid());
         }

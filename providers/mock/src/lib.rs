@@ -1,9 +1,9 @@
-//! A mock cloud and its provider: the framework's controllers against nothing but memory.
+//! An in-memory mock cloud and its provider, for running the framework's controllers without a real cloud.
 //!
 //! - [`cloud`]: the cloud, a state machine of instances, load balancers and routes;
-//! - [`config`][]: `--cloud-config`;
-//! - [`admin`]: the HTTP API that scripts the cloud from any language;
-//! - [`client`]: the same from another process, as [`AdminClient`] for tests and as [`RemoteCloud`] for the provider;
+//! - [`config`][]: the file of `--cloud-config`;
+//! - [`admin`]: the HTTP API for scripting the cloud from any language;
+//! - [`client`]: clients for another process, [`AdminClient`] for tests and [`RemoteCloud`] for the provider;
 //! - [`provider`]: the provider that the framework runs;
 //! - [`cli`]: the commands of `ccm-mock`.
 

@@ -22,9 +22,9 @@ pub fn product() -> Product {
     Product::new("ccm-mock", concat!("v", env!("CARGO_PKG_VERSION")), &[PROVIDER])
 }
 
-/// Runs the manager with these arguments (without the program's name) to its end.
+/// Runs the manager with these arguments (without the program's name) until it ends.
 ///
-/// The admin API, if `adminAddress` asks for it, listens from the start, on a standby too; if it fails the process ends.
+/// If `adminAddress` is set, the admin API listens from the start, also on a standby; if it fails, the process ends.
 pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let stop = CancellationToken::new();
     let (sender, receiver) = oneshot::channel();
@@ -32,7 +32,7 @@ pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let admin = async {
         match receiver.await {
             Ok(server) => server.await,
-            // There is none; the manager alone decides when to end.
+            // There is no admin API; only the manager decides when to end.
             Err(_) => std::future::pending().await,
         }
     };
@@ -63,7 +63,7 @@ async fn build(
     if let (Some(address), Some(cloud)) = (&cloud_config.admin_address, provider.cloud()) {
         let listener =
             bind_admin(address).await.map_err(|error| format!("cannot listen at adminAddress {address}: {error}"))?;
-        // Without a receiver the process is ending already.
+        // Without a receiver, the process is already ending.
         let _ = server.send(serve_admin(cloud.clone(), listener, stop).boxed());
     }
     Ok(Arc::new(provider))

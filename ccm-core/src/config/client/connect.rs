@@ -1,4 +1,4 @@
-//! Connections to the API server: through a proxy where one is configured, and noticed soon when they are dead.
+//! Connections to the API server: through a proxy where one is configured, and with fast detection of dead peers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,25 +24,26 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, util::BoxCloneSe
 use super::files::{ClientConfig, RELOAD_INTERVAL};
 use crate::error::chain;
 
-/// A peer that says nothing for so long is asked whether it is still there.
+/// A connection that is idle for this long is probed with TCP keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Pause between two such questions, and how many of them may stay without an answer.
+/// Interval between keepalive probes, and how many of them may stay unanswered.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// What was sent has to be acknowledged within that time. With the above, a peer that is gone without a word (a firewall that
-/// forgot the connection, a machine that lost its power) is noticed within 25 s, idle or not.
+/// How long sent data may stay unacknowledged. Together with the keepalive, a peer that disappeared without closing the
+/// connection (a firewall that dropped its state, a machine that lost power) is detected within 25 s, whether the
+/// connection is idle or not.
 const USER_TIMEOUT: Duration = Duration::from_secs(25);
-/// Longest time that a connection may take to be made; kube's default.
+/// Timeout of connecting; kube's default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Sends requests with certain credentials, over connections of its own.
+/// Sends requests with fixed credentials, over connections of its own.
 type Connections = BoxCloneService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// Makes a client as [`kube::Client::try_from`] does, with proxies, with limits for dead connections, and with credentials
-/// that follow their files.
+/// Makes a client as [`kube::Client::try_from`] does, with proxies, with detection of dead connections, and with
+/// credentials that are reloaded from their files.
 ///
-/// When a file has changed, the next request goes over new connections, made with what the files hold now. What is under way
-/// on old connections is finished there, watches among them; nothing else uses those, and idle ones are closed.
+/// After a file has changed, the next request uses new connections with the new contents. Requests in flight on old
+/// connections, including watches, are finished there; no other request uses these, and idle ones are closed.
 ///
 /// # Errors
 /// Certificates or credentials that cannot be used, or a proxy of another kind.
@@ -57,7 +58,7 @@ pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
         if !Arc::ptr_eq(&current, &used) && Instant::now() >= not_before {
             match connect(&config.filled(&current)) {
                 Ok(new) => (used, connections) = (current, new),
-                // The files were tried out: a plug-in, for example.
+                // The files themselves were already checked, so the cause is something else: a plug-in, for example.
                 Err(error) => {
                     not_before = Instant::now() + RELOAD_INTERVAL;
                     let (kubeconfig, error) = (config.source(), chain(&error));
@@ -70,7 +71,7 @@ pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
     Ok(kube::Client::new(tower::service_fn(send), namespace))
 }
 
-/// Makes ready to connect, with everything that a configuration has in-line.
+/// Prepares connections from a configuration in which all credentials are in-line.
 ///
 /// [`kube::Config::proxy_url`] names the proxy: `http`, `https` or `socks5`, with a user and a password if it needs them.
 fn connect(config: &kube::Config) -> kube::Result<Connections> {
@@ -90,7 +91,7 @@ fn connect(config: &kube::Config) -> kube::Result<Connections> {
     let address = proxy.uri().clone();
     match address.scheme_str() {
         Some("http") => over(tunnel(tcp, &proxy), config),
-        // The proxy's certificate is verified by the same authorities as the API server's.
+        // The proxy's certificate is verified with the same CA bundle as the API server's.
         Some("https") => over(tunnel(config.rustls_https_connector_with_connector(tcp)?, &proxy), config),
         Some("socks5" | "socks5h") => {
             let socks = SocksV5::new(address, tcp);
@@ -103,7 +104,7 @@ fn connect(config: &kube::Config) -> kube::Result<Connections> {
     }
 }
 
-/// Whether a proxy can be used; its address may have credentials.
+/// Returns whether a proxy can be used. Its address may contain credentials.
 pub(crate) fn is_proxy(url: &Uri) -> bool {
     let any = Uri::from_static("https://kubernetes.default.svc");
     let schemes = ["http", "https", "socks5", "socks5h"];
@@ -127,7 +128,7 @@ fn tunnel<C>(inner: C, proxy: &Intercept) -> Tunnel<C> {
     }
 }
 
-/// Puts TLS, the address, credentials and headers of a configuration over a way to connect.
+/// Builds the service with TLS, base address, credentials and headers of a configuration over a connector.
 fn over<C>(connector: C, config: &kube::Config) -> kube::Result<Connections>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! CA bundle, client certificate, client key and token that a kubeconfig, or a pod's service account, keeps in files. They
-//! are read again while the process runs.
+//! CA bundle, client certificate, client key and token from files that a kubeconfig or a pod's ServiceAccount names.
+//! They are reloaded at runtime.
 
 use std::{fmt, fs, path::PathBuf, str, sync::Arc, time::Duration};
 
@@ -13,27 +13,27 @@ use rustls::{
 };
 use tokio::time::Instant;
 
-/// The files are read no more often than that, when a request is sent. client-go looks at certificates every five minutes,
-/// at tokens every minute.
+/// Minimum interval between two reads of the files, which happen when a request is sent. client-go reads certificates
+/// every five minutes and tokens every minute.
 pub(super) const RELOAD_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How to reach an API server. Clones share what the files held when they were last read.
+/// Configuration of an API client. Clones share the last read contents of the files.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// The configuration, in which files are still named and not yet read.
+    /// The configuration, which still names files instead of containing their contents.
     pub kube: kube::Config,
     files: Arc<CredentialFiles>,
 }
 
-/// Where a configuration comes from, as errors and logs name it.
+/// Source of a configuration, as errors and logs name it.
 pub(super) struct Origin {
-    /// The flag with its value, or the service account.
+    /// The flag with its value, or the ServiceAccount.
     pub(super) source: String,
     pub(super) cluster: String,
     pub(super) user: String,
 }
 
-/// Why a file cannot be used. Holds nothing of its content.
+/// Why a file cannot be used. Contains nothing of its contents.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {path} of {owner} {reason}")]
 pub(super) struct UnusableFile {
@@ -43,7 +43,7 @@ pub(super) struct UnusableFile {
     reason: String,
 }
 
-/// What a file is for.
+/// Purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     CaBundle,
@@ -56,14 +56,15 @@ enum Role {
 struct File {
     role: Role,
     path: PathBuf,
-    /// The cluster or user that names it.
+    /// The cluster or user of the kubeconfig that names the file.
     owner: String,
 }
 
 struct CredentialFiles {
     source: String,
     files: Vec<File>,
-    /// What the files are tried with, since a part may be in-line: a key without its certificate, for example.
+    /// Configuration for testing the files' contents, since one part may be in-line: a key without its certificate, for
+    /// example.
     base: kube::Config,
     state: Mutex<State>,
 }
@@ -72,11 +73,11 @@ struct State {
     last_good: Arc<Credentials>,
     /// When the files were last read.
     checked: Instant,
-    /// What was last logged, so that it is logged once.
+    /// What was last logged, so that the same problem is logged only once.
     problem: Option<UnusableFile>,
 }
 
-/// What the files held, in the form of the in-line fields of a configuration.
+/// Contents of the files, in the form of the in-line fields of a configuration.
 #[derive(Default)]
 pub(super) struct Credentials {
     contents: Vec<Vec<u8>>,
@@ -87,8 +88,8 @@ pub(super) struct Credentials {
 }
 
 impl ClientConfig {
-    /// Reads the files that a configuration names. As in client-go, a token file wins over an in-line token, which stands in
-    /// for a file that cannot be read now.
+    /// Reads the files that a configuration names. As in client-go, a token file takes precedence over an in-line
+    /// token, which is used only if the file cannot be read now.
     ///
     /// # Errors
     /// A file that cannot be used.
@@ -100,9 +101,9 @@ impl ClientConfig {
             kube.auth_info.token_file = None;
         }
         let mut base = kube.clone();
-        // A plug-in has nothing to do with files.
+        // A credential plug-in does not depend on these files.
         (base.auth_info.exec, base.auth_info.auth_provider) = (None, None);
-        // kube would read it again by itself, as long as there is no TLS session to resume.
+        // kube would read the file again by itself whenever there is no TLS session to resume.
         let ca_bundle = kube.root_cert_file.take();
         let files = files(ca_bundle, &kube.auth_info, &cluster, &user);
         let mut files = CredentialFiles::unread(source, files, base);
@@ -111,30 +112,31 @@ impl ClientConfig {
         Ok(Self { kube, files: Arc::new(files) })
     }
 
-    /// Makes one that names no files.
+    /// Makes a configuration that names no files.
     pub(super) fn without_files(kube: kube::Config) -> Self {
         let files = CredentialFiles::unread(String::new(), Vec::new(), kube.clone());
         Self { kube, files: Arc::new(files) }
     }
 
-    /// Returns what the files hold; reads them again if that is due. It is the same `Arc` as long as they hold the same.
+    /// Returns the contents of the files; reads them again if that is due. Returns the same `Arc` as long as the
+    /// contents are unchanged.
     pub(super) fn credentials(&self) -> Arc<Credentials> {
         self.files.current()
     }
 
-    /// Returns the configuration with these credentials in place of files. Files that it does not name any more, because
-    /// somebody took the credentials out, are left out.
+    /// Returns the configuration with these credentials in place of files. Credentials whose file the configuration no
+    /// longer names are left out.
     pub(super) fn filled(&self, credentials: &Credentials) -> kube::Config {
         fill(self.kube.clone(), credentials)
     }
 
-    /// Returns the flag with its value, or the service account.
+    /// Returns the flag with its value, or the ServiceAccount.
     pub(super) fn source(&self) -> &str {
         &self.files.source
     }
 }
 
-/// The files that count: what is in-line as well is static.
+/// Returns the files to watch. A file whose contents are also in-line is ignored.
 fn files(ca_bundle: Option<PathBuf>, user: &AuthInfo, cluster_name: &str, user_name: &str) -> Vec<File> {
     let of_user = |role, path: &Option<String>, is_in_line: bool| {
         let path = path.as_ref().filter(|_| !is_in_line)?.into();
@@ -166,7 +168,7 @@ fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
 }
 
 impl CredentialFiles {
-    /// Makes files of which none was read yet.
+    /// Makes the files before they are read for the first time.
     fn unread(source: String, files: Vec<File>, base: kube::Config) -> Self {
         let state = State { last_good: Arc::default(), checked: Instant::now(), problem: None };
         Self { source, files, base, state: Mutex::new(state) }
@@ -217,14 +219,14 @@ impl CredentialFiles {
         self.files.iter().map(read).collect()
     }
 
-    /// Tells whether a client could be made from this.
+    /// Checks that a client can be made from these contents.
     fn try_out(&self, contents: Vec<Vec<u8>>) -> Result<Credentials, UnusableFile> {
         let mut credentials = Credentials::default();
         for (file, content) in self.files.iter().zip(&contents) {
             credentials.take(file.role, content).map_err(|reason| file.unusable(reason))?;
         }
         let of_pair = |file: &&File| matches!(file.role, Role::ClientCertificate | Role::ClientKey);
-        // What kube says about it may repeat what is in the file.
+        // kube's error message may repeat contents of the file.
         if let Some(file) = self.files.iter().rfind(of_pair)
             && fill(self.base.clone(), &credentials).rustls_client_config().is_err()
         {
@@ -290,7 +292,7 @@ impl Role {
     }
 }
 
-/// Without what the files hold.
+/// Does not show the contents of the files.
 impl fmt::Debug for CredentialFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CredentialFiles")

@@ -191,7 +191,7 @@ pub(super) static GENERIC: &[Flag] = &[
     ),
 ];
 
-/// Cloud objects that nobody asks for.
+/// The search for orphans.
 pub(super) static ORPHANS: &[Flag] = &[
     Flag::new(
         "orphan-report-period",
@@ -216,7 +216,7 @@ pub(super) static ORPHANS: &[Flag] = &[
     ),
 ];
 
-/// Comparing instead of working.
+/// Shadow mode.
 pub(super) static SHADOW: &[Flag] = &[
     Flag::new(
         "shadow",

@@ -1,6 +1,6 @@
-//! The one table of flags. Parsing, help, the reference page, the warnings and the test of defaults are made from it.
+//! The table of all flags. Parsing, help, the reference page, the warnings and the test of defaults are made from it.
 //!
-//! After a change the reference page follows by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`.
+//! After a change, update the reference page with `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`.
 
 mod framework;
 mod process;
@@ -11,7 +11,7 @@ use std::fmt;
 use super::Product;
 use super::value::FlagTarget;
 
-/// A flag: its name, where its value goes, and what people need to know.
+/// A flag: its name, where its value is stored, and its description.
 #[derive(Clone, Copy)]
 pub struct Flag {
     pub(super) name: &'static str,
@@ -41,26 +41,26 @@ impl Flag {
         Self { name, short: None, group, target, default, help, support: FlagSupport::Supported, deprecated: None }
     }
 
-    /// A flag of a provider's own with a value. Its text is found in [`Config::extra`](super::Config::extra).
+    /// Makes a provider's own flag with a value. Its text is in [`Config::extra`](super::Config::extra).
     #[must_use]
     pub const fn provider(name: &'static str, default: &'static str, help: &'static str) -> Self {
         Self::new(name, Group::Provider, FlagTarget::Extra { switch: false }, default, help)
     }
 
-    /// A flag of a provider's own that is on or off, off by default: `true` or `false` in
+    /// Makes a provider's own flag that is on or off, off by default: `true` or `false` in
     /// [`Config::extra`](super::Config::extra).
     #[must_use]
     pub const fn provider_switch(name: &'static str, help: &'static str) -> Self {
         Self::new(name, Group::Provider, FlagTarget::Extra { switch: true }, "false", help)
     }
 
-    /// As [`provider_switch`](Self::provider_switch), but on by default.
+    /// Like [`provider_switch`](Self::provider_switch), but on by default.
     #[must_use]
     pub const fn provider_switch_on(name: &'static str, help: &'static str) -> Self {
         Self::new(name, Group::Provider, FlagTarget::Extra { switch: true }, "true", help)
     }
 
-    /// A flag of a provider's own that may be given several times, each time with one value. Its texts are found in
+    /// Makes a provider's own flag that may be repeated, each time with one value. Its texts are in
     /// [`Config::extra_lists`](super::Config::extra_lists).
     #[must_use]
     pub const fn provider_list(name: &'static str, help: &'static str) -> Self {
@@ -72,7 +72,7 @@ impl Flag {
         self
     }
 
-    /// It never will do anything, and why.
+    /// Marks the flag as permanently without effect, and says why.
     const fn without_effect(mut self, why: &'static str) -> Self {
         self.support = FlagSupport::NoEffect(why);
         self
@@ -83,18 +83,18 @@ impl Flag {
         self
     }
 
-    /// Name without dashes in front.
+    /// Returns the name without leading dashes.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 }
 
-/// Whether setting a flag changes anything.
+/// Whether setting a flag has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlagSupport {
-    /// Yes.
+    /// It has an effect.
     Supported,
-    /// Never, and why.
+    /// It never has an effect, for this reason.
     NoEffect(&'static str),
 }
 
@@ -164,7 +164,7 @@ impl Group {
     }
 }
 
-/// Every flag of a product: the framework's, then the provider's own.
+/// Returns all flags of a product: the framework's, then the provider's own.
 pub(super) fn all<'a>(product: &'a Product) -> impl Iterator<Item = &'a Flag> + Clone + 'a {
     framework()
         .map(|flag| -> &'a Flag { flag })

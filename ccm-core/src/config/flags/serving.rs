@@ -1,4 +1,4 @@
-//! Flags of the HTTPS server, of its callers' rights, and of the webhook server.
+//! Flags of the HTTPS server, of its authentication and authorization, and of the webhook server.
 
 use super::Flag;
 use super::Group::{Authentication, Authorization, SecureServing, Webhook, WebhookServing};
@@ -22,7 +22,7 @@ const fn webhook(name: &'static str, slot: FlagTarget, default: &'static str, he
     Flag::new(name, WebhookServing, slot, default, help).without_effect(NO_WEBHOOKS)
 }
 
-/// The server of health, metrics and configuration.
+/// The HTTPS server for health checks, metrics and configuration.
 pub(super) static SECURE_SERVING: &[Flag] = &[
     secure(
         "bind-address",
@@ -89,7 +89,7 @@ pub(super) static SECURE_SERVING: &[Flag] = &[
     ),
 ];
 
-/// Who calls, and what they may do.
+/// Authentication and authorization of users.
 pub(super) static DELEGATED_AUTH: &[Flag] = &[
     authn(
         "authentication-kubeconfig",

@@ -1,5 +1,5 @@
-//! Flags of the node-IPAM controller. They are checked only when it is started: manifests carry them, with values for
-//! other allocators, while kube-controller-manager does its work.
+//! Flags of the node-IPAM controller. They are checked only if it runs: manifests set them, with values for other
+//! allocators, while kube-controller-manager allocates.
 
 use ipnet::IpNet;
 
@@ -32,7 +32,7 @@ pub(super) fn check(config: &mut Config, errors: &mut Vec<ConfigError>) {
     config.node_ipam.pools = Some(NodeIpamOptions { networks, services });
 }
 
-/// The networks of services.
+/// Returns the networks of Services.
 fn services(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) -> Vec<IpNet> {
     let value = &config.raw.service_cluster_ip_range;
     let mut reject = |reason: &str| errors.push(rejected("service-cluster-ip-range", value, reason));
@@ -52,12 +52,13 @@ fn services(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
     services
 }
 
-/// The cluster's networks with the masks of the nodes' parts.
+/// Returns the cluster's networks with the mask size of each node's part.
 fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) -> Vec<PodNetwork> {
     let raw = &config.raw;
     let (mut both, ipv4, ipv6) = (raw.node_cidr_mask_size, raw.node_cidr_mask_size_ipv4, raw.node_cidr_mask_size_ipv6);
     let has = |is_ipv4| clusters.iter().any(|cluster| cluster.addr().is_ipv4() == is_ipv4);
     let mut reject = |flag, value: i32, reason: &str| errors.push(rejected(flag, &value, reason));
+    // First, check that each mask flag fits the address families of the cluster.
     let misplaced = if clusters.len() > 1 {
         Some("not in a dual-stack cluster; use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
     } else if ipv4 != 0 || ipv6 != 0 {
@@ -75,6 +76,7 @@ fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
     if ipv6 != 0 && !clusters.is_empty() && !has(false) {
         reject(MASK_IPV6, ipv6, "not in a cluster without an IPv6 network");
     }
+    // Then choose the mask of each network and check it.
     let mut networks = Vec::new();
     for &cluster in clusters {
         let (flag, own, default) = if cluster.addr().is_ipv4() { (MASK_IPV4, ipv4, 24) } else { (MASK_IPV6, ipv6, 64) };

@@ -1,4 +1,4 @@
-//! Names in the TLS flags of the HTTPS server.
+//! Checks names in the TLS flags of the HTTPS server.
 
 use super::rejected;
 use crate::config::{Config, ConfigError, cipher_suites};
@@ -14,7 +14,7 @@ pub(super) fn check(config: &Config, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// What Go would serve and this program does not.
+/// Returns warnings about suites and groups that Go would offer and this program does not.
 pub(in crate::config) fn warnings(config: &Config) -> Vec<String> {
     let serving = &config.serving;
     let suites =

@@ -1,4 +1,5 @@
-//! Writes what was planned: at most one status patch and one JSON Patch per initialisation.
+//! Applies the plans of the cloud-node controller: at most one status patch and one JSON Patch per attempt to
+//! initialise a node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,34 +14,34 @@ use crate::{
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, Patched, Subresource, escape_pointer},
 };
 
-/// Attempts at a node that keeps changing under our hands, as upstream.
+/// Attempts at a node that other clients keep changing, as upstream.
 const ATTEMPTS: usize = 20;
-/// Pause between attempts; up to as much again is added at random.
+/// Delay between attempts; up to the same amount is added at random.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// How an initialisation ended.
 #[derive(Debug)]
 pub(crate) enum InitializeOutcome {
-    /// By us; the labels of the cloud that were left out.
+    /// Initialised by us; with the cloud's labels that were not written.
     Done(Vec<labels::DroppedLabel>),
-    /// By somebody else, or the node is gone.
+    /// Nothing to do: another process has initialised the node, or it was deleted or replaced.
     NotNeeded,
 }
 
-/// Why an initialisation failed after the cloud had answered.
+/// Why an initialisation failed after the cloud answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeWriteError {
     #[error(transparent)]
     Plan(#[from] InitializationError),
-    /// What the cloud answered may be about another instance.
+    /// The provider ID changed, so the cloud's answer may be about another instance.
     #[error("the node's provider ID changed meanwhile")]
     NodeReplaced,
     #[error(transparent)]
     Api(#[from] ApiError),
 }
 
-/// Initialises a node: addresses first, so that no pod is scheduled to a node without one, then everything else and
-/// with it the taint.
+/// Initialises a node. The addresses are written first, so that no pod is scheduled to a node without an address; then
+/// everything else, together with the removal of the taint.
 pub(crate) async fn initialize(
     api: &ApiClient,
     fields: &NodeFields,
@@ -51,6 +52,7 @@ pub(crate) async fn initialize(
 ) -> Result<InitializeOutcome, NodeWriteError> {
     let mut node = node.clone();
     for attempt in 1.. {
+        // Write, and retry only if the node changed meanwhile.
         let result = {
             let _permit = writes.acquire().await;
             initialize_once(api, network, &node, meta).await
@@ -63,6 +65,7 @@ pub(crate) async fn initialize(
         if !retry || attempt == ATTEMPTS {
             return result.map(InitializeOutcome::Done);
         }
+        // Then read the node again, and go on only if it is the same node and still needs initialisation.
         tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
             Ok(fresh) if fresh.uid == node.uid && fresh.is_uninitialized() && !fresh.deleting => {
@@ -92,7 +95,7 @@ async fn initialize_once(
         base.addresses = addresses.into();
         update_from_patch(&mut base, patched);
         if plan.change.requires_unchanged_node {
-            // The answer shows the labels as they are now: decide again what may be added.
+            // The response contains the current labels: plan again which labels may be added.
             let InitializationPlan { change, dropped, .. } = plan_initialization(&base, meta)?;
             plan.change = change;
             plan.dropped = dropped;
@@ -102,14 +105,15 @@ async fn initialize_once(
     Ok(plan.dropped)
 }
 
-/// Takes over what the answer to a patch says about the object.
+/// Updates `node` with the resource version and labels from the response to a patch.
 fn update_from_patch(node: &mut NodeView, patched: Patched) {
     node.resource_version = patched.resource_version.into();
     node.has_labels = !patched.labels.is_empty();
     node.labels = patched.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
 }
 
-/// Replaces the addresses of a node, and writes what `network` says about its routes along with them.
+/// Replaces the addresses of a node, and in the same patch writes the condition `NetworkUnavailable` that `network` has
+/// for it, if any.
 pub(crate) async fn patch_addresses(
     api: &ApiClient,
     network: Option<&NetworkConditions>,
@@ -125,11 +129,11 @@ pub(crate) async fn patch_addresses(
     Ok(patched)
 }
 
-/// Makes the patch. The list of addresses replaces the other, whatever it is on the server: merged by type it would lose
-/// the second address of a type (W6). Conditions on the other hand are merged by type, so that those of others stay.
+/// Builds the status patch. The address list replaces the server's list as a whole: merged by type, it would lose the
+/// second address of a type (W6). Conditions are merged by type, so that conditions of other writers stay.
 pub(crate) fn address_patch(node: &NodeView, addresses: &[NodeAddress], condition: Option<Value>) -> Patch {
     let list = addresses.iter().map(|a| json!({ "type": a.kind.as_str(), "address": &*a.address }));
-    // The UID makes the server refuse the patch for a namesake that was registered meanwhile.
+    // The UID makes the server reject the patch if another node was registered under this name meanwhile.
     let metadata = json!({ "uid": &*node.uid });
     let Some(condition) = condition else {
         let list: Vec<Value> = list.collect();
@@ -147,7 +151,7 @@ pub(crate) async fn patch_node(api: &ApiClient, node: &NodeView, change: &NodeCh
     api.patch_node(&node.name, Subresource::None, &Patch::Json(operations(node, change))).await.map(drop)
 }
 
-/// Makes stable labels copies of their beta twins, provided that those are still what was seen.
+/// Sets stable labels to the values of their beta labels, provided that the beta labels still have those values.
 pub(crate) async fn patch_label_copies(
     api: &ApiClient,
     node: &NodeView,
@@ -163,8 +167,8 @@ pub(crate) async fn patch_label_copies(
     api.patch_node(&node.name, Subresource::None, &Patch::Json(operations)).await.map(drop)
 }
 
-/// Translates a change to JSON Patch. Every removal is guarded by a test of what is removed, because taints are
-/// addressed by position.
+/// Translates a change to JSON Patch operations. A test operation precedes every removal of a taint, because JSON Patch
+/// addresses taints by position.
 pub(crate) fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
     let mut operations = vec![PatchOp::test("/metadata/uid", &node.uid)];
     if change.requires_unchanged_node {
@@ -182,7 +186,7 @@ pub(crate) fn operations(node: &NodeView, change: &NodeChange) -> Vec<PatchOp> {
     for (key, value) in &change.labels {
         operations.push(PatchOp::Add { path: label_path(key), value: Value::from(value.as_str()) });
     }
-    // From the back, so that the positions in front stay what they are.
+    // Remove from the end, so that earlier positions stay valid.
     for (position, _) in change.remove_taints.iter().rev() {
         operations.push(PatchOp::Remove { path: format!("/spec/taints/{position}") });
     }

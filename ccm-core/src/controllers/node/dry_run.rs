@@ -1,4 +1,4 @@
-//! What the cloud-node controller would write.
+//! Dry run of the cloud-node controller: finds what it would write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,15 +17,16 @@ use crate::{
     runtime::shadow::{CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
 };
 
-/// The controller as a shadow.
+/// The controller in shadow mode.
 struct NodeDryRun {
     controller: NodeController,
-    /// Nodes as they were when they were compared.
+    /// The nodes as they were when last compared, and when each is due again.
     schedule: CompareSchedule<Arc<NodeView>>,
 }
 
 impl NodeController {
-    /// Makes a controller that only says what it would write; what differs is looked at again after `settle`.
+    /// Turns the controller into one that only reports what it would write. Nodes with differences are compared again
+    /// after `settle`.
     pub(crate) fn dry_run(self, settle: Duration) -> Box<dyn DryRun> {
         let paced = CompareSchedule::new(settle, self.config.status_update_period);
         Box::new(NodeDryRun { controller: self, schedule: paced })
@@ -35,22 +36,25 @@ impl NodeController {
 #[async_trait]
 impl DryRun for NodeDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
+        // First, choose the nodes that are due for a comparison.
         let controller = &self.controller;
         let mut nodes = controller.cx.nodes.list();
         nodes.retain(|node| controller.is_ours(node));
         self.schedule.retain(|name| controller.cx.nodes.get(name).is_some_and(|node| controller.is_ours(&node)));
         nodes.retain(|node| self.schedule.is_due(&node.name, now, |old| !may_change_plan(old, node)));
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        // Then read their instances, uncached.
         let refresh = controller.config.refresh_additional_labels;
         let query = |node: &Arc<NodeView>| {
             let need = if node.is_uninitialized() || refresh { MetadataScope::All } else { MetadataScope::Addresses };
             InstanceQuery { node: node.clone(), scope: need, max_age: Duration::ZERO }
         };
         let answers = controller.instances.describe_many(nodes.iter().map(query).collect()).await;
+        // Finally, record for each node what a sync would write.
         for (node, answer) in nodes.into_iter().zip(answers) {
             let name = node.name.clone();
             let meta = match answer {
-                // Of what the cloud does not show nothing is written; a deletion is another controller's.
+                // No instance: nothing of the cloud's would be written. Deletion is the node-lifecycle controller's.
                 Ok(InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. }) => {
                     None
                 }
@@ -67,7 +71,7 @@ impl DryRun for NodeDryRun {
                     let why = not_compared(&name, format!("addresses cannot be chosen: {}", chain(&error)));
                     self.schedule.partially_compared(&name, node, now, found, why);
                 }
-                // Nothing would be written; whether that is as it should be, nobody can tell.
+                // The controller would write nothing, but whether the node is up to date is unknown.
                 Err(error) => self.schedule.failed(&name, node, now, not_compared(&name, chain(&error)), None),
             }
         }
@@ -75,7 +79,7 @@ impl DryRun for NodeDryRun {
     }
 }
 
-/// Tells whether a node changed in a way that may change what would be written.
+/// Tells whether an update of the node may change what would be written.
 fn may_change_plan(old: &NodeView, new: &NodeView) -> bool {
     super::needs_sync_after(old, new) || old.addresses != new.addresses || old.taints != new.taints
 }
@@ -84,7 +88,7 @@ fn not_compared(node: &str, why: String) -> NotCompared {
     NotCompared { kind: ObjectKind::Node, object: node.to_owned(), controller: CLOUD_NODE, why }
 }
 
-/// Says what would be written to a node with this instance, and why its addresses could not be compared.
+/// Returns what would be written to a node with this instance, and the reason if its addresses could not be compared.
 fn differences(
     node: &NodeView,
     meta: &InstanceMetadata,
@@ -97,7 +101,7 @@ fn differences(
         return Ok((found, None));
     }
     let mut found = label_copies(node);
-    // Addresses that cannot be chosen are left as they are.
+    // If the addresses cannot be chosen, they stay as they are.
     let (addresses, trouble) = match plan::plan_addresses(node, &meta.addresses) {
         Ok(addresses) => (addresses, None),
         Err(error) => (None, Some(error)),

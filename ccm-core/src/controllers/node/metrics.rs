@@ -18,7 +18,7 @@ pub(crate) struct NodeMetrics {
     outcomes: IntCounterVec,
 }
 
-/// What was attempted on a node.
+/// Label `work` of `ccm_node_syncs_total`: what was attempted on a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeOperation {
     Initialize,
@@ -26,7 +26,7 @@ pub(crate) enum NodeOperation {
     Labels,
 }
 
-/// How it ended.
+/// Label `outcome` of `ccm_node_syncs_total`: how the attempt ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NodeOutcome {
     Changed,

@@ -1,8 +1,8 @@
-//! Initialises nodes, keeps their addresses and labels (upstream's `cloud-node-controller`).
+//! Initialises nodes and keeps their addresses and labels up to date (upstream's `cloud-node-controller`).
 //!
-//! A node with the uninitialized taint is looked up in the cloud, gets its addresses, then its provider ID and labels,
-//! and loses the taint. Later its addresses are compared with the cloud's once per period. Nodes that the provider does
-//! not claim are left alone.
+//! For a node with the uninitialized taint, the controller reads the instance from the cloud, writes the addresses,
+//! then the provider ID and the labels, and removes the taint. After that it compares the node's addresses with the
+//! cloud's once per period. Nodes that the provider does not claim are never changed.
 
 pub(crate) mod apply;
 mod dry_run;
@@ -38,35 +38,37 @@ use crate::{
     telemetry::controllers::{ReconcileOutcome as Reconciled, record_reason},
 };
 
-/// Nodes worked on at a time: enough that a thousand that appear together fill the cloud's batches.
+/// Nodes synced concurrently: enough to fill the cloud's batches when a thousand nodes appear together.
 const MAX_NODES_AT_ONCE: usize = 512;
-/// API writes in flight at least, whatever `--concurrent-node-syncs` says: upstream's default of one would make the
-/// start of a large cluster wait for single round trips.
+/// Lower bound of the limit of API writes in flight, whatever `--concurrent-node-syncs` says: with upstream's default
+/// of one, the start of a large cluster would write one node per round trip.
 const MIN_WRITES_AT_ONCE: usize = 16;
-/// Back-off of a node that cannot be initialised yet. Upstream's grows to 1,000 s, during which a node whose instance
-/// became visible a second later waits (W8).
+/// Back-off of a node that cannot be initialised yet. Upstream's grows to 1,000 s; a node whose instance becomes
+/// visible a second later waits for the rest of that time (W8).
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
-/// Back-off of a mistake that only a person can mend. A change of the node is looked at at once all the same.
+/// Back-off after an error that only a person can fix (invalid input, exceeded quota). A change of the node still
+/// triggers a sync at once.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
 
-/// Failures in a row before a trouble that may pass by itself (an outage, throttling) becomes an event of the node.
+/// Consecutive failures after which a transient error (an outage, throttling) is reported as an event of the node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
 
 /// Settings of the cloud-node controller.
 #[derive(Clone, Debug)]
 pub struct NodeControllerConfig {
-    /// `--concurrent-node-syncs`: API writes in flight, if more than 16.
+    /// `--concurrent-node-syncs`: limit of API writes in flight; values below 16 count as 16.
     pub concurrent_syncs: usize,
-    /// `--concurrent-node-status-updates`: API writes of the periodic update in flight, if more than 16.
+    /// `--concurrent-node-status-updates`: limit of API writes in flight for the periodic update; values below 16 count
+    /// as 16.
     pub concurrent_status_updates: usize,
-    /// `--node-status-update-frequency`: time between two comparisons of a node's addresses.
+    /// `--node-status-update-frequency`: interval between two comparisons of a node's addresses with the cloud's.
     pub status_update_period: Duration,
-    /// Gate `CloudNodeAdditionalLabelsReconciliation`: refresh additional labels with the addresses. Needs
+    /// Feature gate `CloudNodeAdditionalLabelsReconciliation`: refresh additional labels with the addresses. Needs
     /// [`NodeFields::all_labels`](crate::k8s::NodeFields::all_labels).
     pub refresh_additional_labels: bool,
 }
 
-/// The cloud-node controller. Built before its caches start, so that it sees every change.
+/// The cloud-node controller. Create it before its caches start, so that it sees every change.
 pub struct NodeController {
     cx: ControllerContext,
     config: NodeControllerConfig,
@@ -92,6 +94,7 @@ impl NodeController {
     ) -> prometheus::Result<Self> {
         let metrics = NodeMetrics::register(&cx.metrics)?;
         let queue = WorkQueue::named("Nodes", &cx.controller_metrics.queues);
+        // Queue the provider's nodes that may need a write, whenever they appear or change.
         let (sender, provider) = (queue.clone(), cx.provider.clone());
         cx.nodes.on_change(move |change: &Change<NodeView>| match change {
             Change::Added(node) if needs_work(node) && provider.node_ownership(node) == NodeOwnership::Ours => {
@@ -104,10 +107,11 @@ impl NodeController {
             {
                 sender.add(new.name.clone());
             }
-            // Comes by once more, to be forgotten.
+            // One last sync clears the node's back-off and event state.
             Change::Deleted(node) => sender.add(node.name.clone()),
             Change::Added(_) | Change::Updated { .. } => {}
         });
+        // Limit the writes in flight, separately for syncs and for the periodic update.
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
         let status_writes = Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
         let reports = EventDeduplicator::default();
@@ -126,23 +130,23 @@ impl NodeController {
         })
     }
 
-    /// Has condition `NetworkUnavailable` written along with addresses, where the route controller of this process has
-    /// decided it by then.
+    /// Writes condition `NetworkUnavailable` in the same patch as the addresses, if the route controller of this
+    /// process has decided its value by then.
     #[must_use]
     pub fn with_network_conditions(mut self, network: NetworkConditions) -> Self {
         self.network_conditions = Some(network);
         self
     }
 
-    /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
+    /// Runs until `cancel`; then starts nothing new and returns when the work in flight has ended.
     pub async fn run(self, cancel: CancellationToken) {
         tokio::join!(self.work(&cancel), self.update_periodically(&cancel));
     }
 
-    /// Works on keys, many at a time, in one task: the work is waiting, not computing.
+    /// Processes the queue, many nodes concurrently in one task: the work is waiting for responses, not computing.
     async fn work(&self, cancel: &CancellationToken) {
-        // As upstream: not before the cache is complete. Nodes that are there at the start then fill batches, however slowly
-        // the list arrived.
+        // As upstream, wait until the cache is complete. The nodes that exist at the start then fill batches, however
+        // slowly the list arrived.
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut working = FuturesUnordered::new();
         let mut taking = true;
@@ -152,7 +156,8 @@ impl NodeController {
                 Some(()) = working.next(), if !working.is_empty() => {}
                 name = self.queue.get(), if taking => working.push(self.process(name)),
             }
-            // Once full, taken again in bulk: one node for each that is done would make a cloud call of each.
+            // Once full, accept new nodes only when half of the slots are free, so that they share cloud calls.
+            // Replacing each finished node by one new node would mean one cloud call per node.
             taking = working.len() <= MAX_NODES_AT_ONCE / 2 || (taking && working.len() < MAX_NODES_AT_ONCE);
         }
         while working.next().await.is_some() {}
@@ -171,7 +176,7 @@ impl NodeController {
                 self.queue.forget(&name);
                 self.event_dedup.clear(&name);
             }
-            // Also when the process seems to be stopping: if it is not after all, the node is not forgotten.
+            // Requeue also when the process seems to be stopping: if it goes on after all, the node must not be lost.
             Err(error) => {
                 let failures = self.queue.failed(&name);
                 if let Some(node) = node {
@@ -183,8 +188,9 @@ impl NodeController {
         self.queue.done(&name);
     }
 
-    /// Nodes that wait for the cloud come back together, because they are asked about together: chance would make one
-    /// cloud call of each. Writes are one request each whenever they come, so they are spread.
+    /// Returns the delay before the next attempt. Nodes that wait for the cloud are retried at the same moments, so
+    /// that they share a batch; random delays would mean one cloud call per node. A write is one request per node in
+    /// any case, so retries of writes are spread at random.
     fn backoff(&self, error: &NodeSyncError, failures: u32) -> Duration {
         match error {
             NodeSyncError::Unknown | NodeSyncError::Cloud(_) => {
@@ -211,7 +217,7 @@ impl NodeController {
         (outcome, result)
     }
 
-    /// Does the work of one node. A panic in it, of the provider's code or ours, is this node's failure alone.
+    /// Syncs one node. A panic, in the provider's code or ours, fails only this node.
     async fn sync(&self, node: &Arc<NodeView>) -> Result<(), NodeSyncError> {
         let work = async {
             if node.is_uninitialized() { self.initialize(node).await } else { self.reconcile_labels(node).await }
@@ -263,21 +269,21 @@ impl NodeController {
         match apply::patch_label_copies(&self.cx.api, node, copies).await {
             Ok(()) => self.metrics.count(NodeOperation::Labels, NodeOutcome::Changed),
             Err(error) if error.is_not_found() => {}
-            // Somebody changed the node; by the next attempt the watch has brought it.
+            // Another client changed the node; the watch delivers the change before the next attempt.
             Err(error) if error.is_conflict() => return Err(NodeSyncError::Race),
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Logs a failure, and records an event when its reason is another than before.
+    /// Logs and counts a failure, and emits an event if the reason differs from that of the last event.
     fn report_failure(&self, node: &NodeView, error: &NodeSyncError, failures: u32) {
         let Some(reason) = error.event_reason() else { return };
         let work = if node.is_uninitialized() { NodeOperation::Initialize } else { NodeOperation::Labels };
         self.metrics.count(work, NodeOutcome::Failed);
         let note = error.event_note(node);
         tracing::warn!(node = %node.name, reason, error = note, failures, ?work, "node not synced");
-        // What often passes by itself concerns every node at once: not each of them is told about it at once.
+        // A transient error usually affects every node at once: do not emit one event per node right away.
         if error.is_transient() && failures < FAILURES_BEFORE_EVENT {
             return;
         }
@@ -285,13 +291,13 @@ impl NodeController {
     }
 }
 
-/// Tells whether there may be anything to do for the node.
+/// Tells whether a sync may have anything to do for the node.
 fn needs_work(node: &NodeView) -> bool {
     !node.deleting && (node.is_uninitialized() || !plan::labels::reconciled_labels(node).is_empty())
 }
 
-/// Tells whether an update changes what the controller would do. Heartbeats and our own writes do not, so they do not
-/// shorten a back-off either (W8).
+/// Tells whether an update changes what the controller would do. Heartbeats and our own writes do not, so they also do
+/// not cut a back-off short (W8).
 fn needs_sync_after(old: &NodeView, new: &NodeView) -> bool {
     old.uid != new.uid
         || old.is_uninitialized() != new.is_uninitialized()
@@ -301,7 +307,7 @@ fn needs_sync_after(old: &NodeView, new: &NodeView) -> bool {
         || old.system_uuid != new.system_uuid
 }
 
-/// Why a node is to be tried again.
+/// Why a node must be retried.
 #[derive(Debug, thiserror::Error)]
 enum NodeSyncError {
     #[error("the process is stopping")]
@@ -335,7 +341,7 @@ impl From<ApiError> for NodeSyncError {
 }
 
 impl NodeSyncError {
-    /// Returns the delay that the error itself asks for.
+    /// Returns the retry delay that the error itself prescribes.
     fn delay(&self) -> Option<Duration> {
         match self {
             Self::Cloud(error) => error.retry_after().or(match error.kind() {
@@ -347,7 +353,7 @@ impl NodeSyncError {
         }
     }
 
-    /// Returns the event reason, or `None` for what is nobody's business.
+    /// Returns the event reason, or `None` for an error that is neither logged nor reported.
     fn event_reason(&self) -> Option<&'static str> {
         match self {
             Self::Stopping | Self::Race | Self::Apply(NodeWriteError::NodeReplaced) => None,
@@ -378,7 +384,7 @@ impl NodeSyncError {
         }
     }
 
-    /// Tells whether the trouble is likely not the node's own and may be over soon.
+    /// Tells whether the cause is probably not the node itself, and may go away soon.
     fn is_transient(&self) -> bool {
         match self {
             Self::Cloud(error) => {

@@ -1,4 +1,4 @@
-//! Compares the addresses of every node with the cloud's, once per period.
+//! Periodic update: compares the addresses of every initialised node with the cloud's, once per period.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     telemetry::controllers::SkippedWrite,
 };
 
-/// A snapshot of the provider may be this part of the period old.
+/// A cached answer of the provider may be this fraction of the period old: 1/10.
 const MAX_AGE_FRACTION: u32 = 10;
 
 impl NodeController {
@@ -29,14 +29,14 @@ impl NodeController {
         while !cancel.is_cancelled() {
             let start = Instant::now();
             self.update_all(period, cancel).await;
-            // A pass that took long, because the cloud is slow, is not followed by the next at once.
+            // After a long pass (a slow cloud), wait at least half a period.
             let next = (start + period).max(Instant::now() + period / 2);
             cancel.run_until_cancelled(tokio::time::sleep_until(next)).await;
         }
     }
 
-    /// Asks about all nodes, in slices of the provider's own batch that are spread over the first half of the period,
-    /// where upstream asks about all at once (W2).
+    /// Updates all nodes in slices of the provider's batch size, spread over the first half of the period. Upstream
+    /// queries all nodes at once (W2).
     async fn update_all(&self, period: Duration, cancel: &CancellationToken) {
         let mut nodes = self.cx.nodes.list();
         nodes.retain(|node| !node.is_uninitialized() && self.is_ours(node));
@@ -62,8 +62,8 @@ impl NodeController {
         stream::iter(nodes.iter().zip(answers))
             .for_each_concurrent(None, |(node, answer)| async move {
                 match answer {
-                    // Whether it is really gone is for the node-lifecycle controller to prove; what a terminated instance
-                    // still shows are no addresses of a node.
+                    // The node-lifecycle controller proves whether the instance is really gone. The addresses that a
+                    // terminated instance still shows are not the node's.
                     Ok(
                         InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. },
                     ) => {
@@ -80,7 +80,7 @@ impl NodeController {
     }
 
     async fn update_node(&self, asked: &NodeView, meta: &InstanceMetadata) {
-        // The answer took its time: decide on what the node is now.
+        // The node may have changed since the query: plan with the node as it is now.
         let Some(node) = self.cx.nodes.get(&asked.name).filter(|n| n.uid == asked.uid && !n.is_uninitialized()) else {
             return;
         };
@@ -131,7 +131,7 @@ impl NodeController {
                 self.metrics.count(work, NodeOutcome::Changed);
                 tracing::info!(node = %node.name, ?work, "node updated");
             }
-            // Gone, or changed under our hands: the next pass sees it as it is then.
+            // Deleted or changed meanwhile: the next pass plans again.
             Err(error) if error.is_not_found() || error.is_conflict() => {}
             Err(error) => {
                 self.metrics.count(work, NodeOutcome::Failed);

@@ -1,4 +1,4 @@
-//! Writes and reads of nodes, and what their outcomes say about the request.
+//! Writes pod CIDRs to nodes, and classifies the errors of such requests.
 
 use ipnet::IpNet;
 use serde_json::Value;
@@ -8,23 +8,23 @@ use crate::{
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
 
-/// How a write ended that did not succeed.
+/// What the error of a write says about the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchFailure {
-    /// The node is gone.
+    /// The node does not exist any more.
     Gone,
-    /// The node was not as expected, which a look at it will explain. It did not get anything by this request.
+    /// The node was not as expected; read it again to see why. The request did not change it.
     Changed,
-    /// It may have got it, or may yet.
+    /// The node may have got the pod CIDRs, or may still get them.
     Unknown,
-    /// It did not get it, and trying again at once will not help.
+    /// The request did not change the node, and an immediate retry will not help.
     Refused,
 }
 
-/// Gives the node its pod CIDRs, provided that it is still in the version that was seen without any.
+/// Writes the node's pod CIDRs, provided that its resource version is still the one that was read without pod CIDRs.
 ///
-/// JSON Patch has no portable way to say "absent", so the patch insists on the resource version. That also makes a request
-/// harmless that is delayed until after somebody else's.
+/// JSON Patch has no portable test for "absent", so the patch tests the resource version. This also makes a request
+/// harmless that arrives after another writer's.
 pub(crate) async fn set_pod_cidrs(api: &ApiClient, node: &NodeView, cidrs: &[IpNet]) -> Result<(), ApiError> {
     api.patch_node(&node.name, Subresource::None, &Patch::Json(operations(node, cidrs))).await.map(drop)
 }
@@ -35,21 +35,21 @@ pub(crate) fn operations(node: &NodeView, cidrs: &[IpNet]) -> Vec<PatchOp> {
         PatchOp::test("/metadata/uid", &node.uid),
         PatchOp::test("/metadata/resourceVersion", &node.resource_version),
     ];
-    // The server wants the older field to be the first of the newer one.
+    // The API server requires `podCIDR` to equal the first entry of `podCIDRs`.
     operations
         .extend(cidrs.first().map(|first| PatchOp::Add { path: "/spec/podCIDR".to_owned(), value: first.clone() }));
     operations.push(PatchOp::Add { path: "/spec/podCIDRs".to_owned(), value: Value::from(cidrs) });
     operations
 }
 
-/// Tells what became of a request that failed.
+/// Classifies the error of a failed write.
 pub(crate) fn classify_failure(error: &ApiError) -> PatchFailure {
     match error.kind() {
         ApiErrorKind::NotFound => PatchFailure::Gone,
-        // Validation refuses a second set of pod CIDRs.
+        // Validation rejects a change of pod CIDRs that are already set.
         ApiErrorKind::Conflict | ApiErrorKind::TestFailed | ApiErrorKind::Invalid(_) => PatchFailure::Changed,
         ApiErrorKind::Timeout | ApiErrorKind::Unavailable => PatchFailure::Unknown,
-        // An answer that could not be read may have been a success.
+        // A response that could not be read may have been a success.
         ApiErrorKind::Other if error.code().is_none() => PatchFailure::Unknown,
         ApiErrorKind::Forbidden
         | ApiErrorKind::Unauthorized

@@ -1,4 +1,5 @@
-//! Who holds which blocks of one cluster CIDR. Several may hold the same one: what others wrote is not always right.
+//! The holders of the blocks of one cluster CIDR. A block can have several holders, because other writers may have
+//! given overlapping pod CIDRs to nodes.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -7,32 +8,32 @@ use ipnet::IpNet;
 use super::cidr_set::CidrSet;
 use crate::config::InvalidBlocks;
 
-/// One cluster CIDR: its blocks and their holders. A block is taken as long as anybody holds it.
+/// One cluster CIDR: its blocks and their holders. A block is taken while it has at least one holder.
 #[derive(Debug)]
 pub(crate) struct CidrPool {
     set: CidrSet,
-    /// Networks of services, held for good.
+    /// Service CIDRs and the blocks that they overlap, which are never released.
     services: Vec<(IpNet, Range<u64>)>,
     /// Holders of single blocks.
     single_block_holders: BTreeMap<u64, Vec<Arc<str>>>,
-    /// Holders of more than one block in one piece: nodes with networks of another size than ours.
+    /// Holders of ranges of more than one block: nodes whose pod CIDRs are larger than our blocks.
     range_holders: Vec<(Range<u64>, Arc<str>)>,
     changed: PoolChanges,
 }
 
-/// What happened to a pool since it was last asked.
+/// Changes of a pool since the last [`CidrPool::take_changes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolChanges {
-    /// Blocks that were free and are taken.
+    /// Number of blocks that became taken.
     pub(crate) taken: u64,
-    /// Blocks that were taken and are free.
+    /// Number of blocks that became free.
     pub(crate) freed: u64,
-    /// For each search for a free block, how many taken ones it passed.
+    /// For each search for a free block, the number of taken blocks that it skipped.
     pub(crate) skipped: Vec<u64>,
 }
 
 impl CidrPool {
-    /// Makes a pool whose free blocks are those that no network of services touches.
+    /// Makes a pool in which all blocks are free that do not overlap with a service CIDR.
     pub(crate) fn new(cluster: IpNet, mask: u8, services: &[IpNet]) -> Result<Self, InvalidBlocks> {
         let mut set = CidrSet::new(cluster, mask)?;
         let mut changed = PoolChanges::default();
@@ -47,14 +48,14 @@ impl CidrPool {
         &self.set
     }
 
-    /// Finds the next free block, which the caller then [holds](Self::hold).
+    /// Finds the next free block. The caller must then [allocate](Self::allocate_blocks) it.
     pub(crate) fn free_block(&mut self) -> Option<Range<u64>> {
         let found = self.set.take_next_free()?;
         self.changed.skipped.push(found.skipped);
         Some(found.index..found.index + 1)
     }
 
-    /// Makes `holder` one of those who hold these blocks. Each pair of holder and blocks only once.
+    /// Adds a holder of these blocks. Call it only once for each pair of holder and blocks.
     pub(crate) fn allocate_blocks(&mut self, blocks: &Range<u64>, holder: &Arc<str>) {
         self.changed.taken += self.set.occupy(blocks.clone());
         if is_single(blocks) {
@@ -64,7 +65,7 @@ impl CidrPool {
         }
     }
 
-    /// Undoes [`hold`](Self::hold). What somebody else holds stays taken.
+    /// Undoes [`allocate_blocks`](Self::allocate_blocks). Blocks with another holder stay taken.
     pub(crate) fn release_blocks(&mut self, blocks: &Range<u64>, holder: &str) {
         if is_single(blocks) {
             if let Some(holders) = self.single_block_holders.get_mut(&blocks.start) {
@@ -89,7 +90,7 @@ impl CidrPool {
         self.changed.freed += freed - still;
     }
 
-    /// Returns who else holds any of these blocks; with one block in the hands of many, the first few are enough.
+    /// Returns the other holders of any of these blocks, lazily: if there are many, callers often need only the first.
     pub(crate) fn other_holders<'a>(
         &'a self,
         blocks: &Range<u64>,
@@ -101,12 +102,12 @@ impl CidrPool {
         single.chain(wide).filter(move |other| &***other != holder)
     }
 
-    /// Returns the network of services that touches these blocks.
+    /// Returns the first service CIDR that overlaps with these blocks.
     pub(crate) fn overlapping_service_cidr(&self, blocks: &Range<u64>) -> Option<IpNet> {
         self.services.iter().find(|(_, held)| overlap(held, blocks)).map(|(net, _)| *net)
     }
 
-    /// Returns what happened since the last call.
+    /// Returns the changes since the last call.
     pub(crate) fn take_changes(&mut self) -> PoolChanges {
         std::mem::take(&mut self.changed)
     }

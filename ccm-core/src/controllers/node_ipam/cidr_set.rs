@@ -1,6 +1,6 @@
-//! The blocks of one cluster CIDR: a bitmap with a cursor that goes round.
+//! The blocks of one cluster CIDR: a bitmap with a cursor that wraps around.
 //!
-//! Pure: what an operation changed is its result, so that whoever owns the set can count it.
+//! No metrics here: each operation returns what it changed, so that the owner of the set can count it.
 
 use std::{net::IpAddr, ops::Range};
 
@@ -15,7 +15,7 @@ const WORD: u64 = u64::BITS as u64;
 pub(crate) struct FreeBlock {
     /// Position in the set.
     pub(crate) index: u64,
-    /// Taken blocks that were passed on the way.
+    /// Number of taken blocks that the search skipped.
     pub(crate) skipped: u64,
 }
 
@@ -26,13 +26,13 @@ pub(crate) struct CidrSet {
     mask: u8,
     len: u64,
     taken: u64,
-    /// Where the search for a free block begins.
+    /// Position at which the next search for a free block starts.
     cursor: u64,
     words: Vec<u64>,
 }
 
 impl CidrSet {
-    /// Cuts `cluster` into blocks with prefixes of `mask` bits, all free.
+    /// Divides `cluster` into blocks with prefixes of `mask` bits, all free.
     pub(crate) fn new(cluster: IpNet, mask: u8) -> Result<Self, InvalidBlocks> {
         let cluster = cluster.trunc();
         let len = PodNetwork { cluster, node_mask: mask }.block_count()?;
@@ -40,7 +40,7 @@ impl CidrSet {
         Ok(Self { cluster, mask, len, taken: 0, cursor: 0, words: vec![0; words] })
     }
 
-    /// Returns the network that is cut.
+    /// Returns the cluster CIDR.
     pub(crate) fn cluster(&self) -> IpNet {
         self.cluster
     }
@@ -50,18 +50,18 @@ impl CidrSet {
         self.len
     }
 
-    /// Returns how many are taken.
+    /// Returns the number of taken blocks.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Tells whether none is free.
+    /// Tells whether no block is free.
     pub(crate) fn is_full(&self) -> bool {
         self.taken == self.len
     }
 
-    /// Returns the blocks that a network touches: one for a network inside a block, all for one around the cluster's.
-    /// `None` when it lies outside, or is of the other family.
+    /// Returns the blocks that overlap with a network: one for a network inside a block, all for a network that
+    /// contains the cluster CIDR. `None` if there is no overlap, or the network is of the other IP family.
     pub(crate) fn blocks_of(&self, net: &IpNet) -> Option<Range<u64>> {
         if self.cluster.addr().is_ipv4() != net.addr().is_ipv4() {
             return None;
@@ -75,7 +75,7 @@ impl CidrSet {
         Some(self.index_of(net.network())..self.index_of(net.broadcast()) + 1)
     }
 
-    /// Returns the block at a position; those past the end come round again.
+    /// Returns the block at a position; positions past the end wrap around.
     pub(crate) fn block(&self, index: u64) -> IpNet {
         let offset = u128::from(index % self.len).checked_shl(self.host_bits()).unwrap_or(0);
         match self.cluster {
@@ -92,22 +92,22 @@ impl CidrSet {
         }
     }
 
-    /// Takes blocks; returns how many of them were free.
+    /// Marks blocks as taken; returns how many of them were free.
     pub(crate) fn occupy(&mut self, blocks: Range<u64>) -> u64 {
         let flipped = self.set_bits(blocks, |word, bits| (word | bits, bits & !word));
         self.taken += flipped;
         flipped
     }
 
-    /// Frees blocks; returns how many of them were taken.
+    /// Marks blocks as free; returns how many of them were taken.
     pub(crate) fn release(&mut self, blocks: Range<u64>) -> u64 {
         let flipped = self.set_bits(blocks, |word, bits| (word & !bits, bits & word));
         self.taken -= flipped;
         flipped
     }
 
-    /// Finds the first free block at or after the cursor, going round, and moves the cursor behind it; `None` when all are
-    /// taken. The block stays free until it is [occupied](Self::occupy).
+    /// Finds the first free block at or after the cursor, wrapping around, and moves the cursor past it; `None` if all
+    /// blocks are taken. The block stays free until [`occupy`](Self::occupy) marks it as taken.
     pub(crate) fn take_next_free(&mut self) -> Option<FreeBlock> {
         let index = self.first_free(self.cursor..self.len).or_else(|| self.first_free(0..self.cursor))?;
         let skipped = if index >= self.cursor { index - self.cursor } else { self.len - self.cursor + index };
@@ -119,13 +119,14 @@ impl CidrSet {
         u32::from(self.cluster.max_prefix_len() - self.mask)
     }
 
-    /// Position of the block with this address, which is inside the cluster's network.
+    /// Returns the position of the block with this address, which must be inside the cluster CIDR.
     fn index_of(&self, address: IpAddr) -> u64 {
         let offset = bits(address) ^ bits(self.cluster.network());
         u64::try_from(offset.checked_shr(self.host_bits()).unwrap_or(0)).map_or(0, |index| index.min(self.len - 1))
     }
 
-    /// Changes the bits of `blocks`, word by word; `change` returns the new word and the bits that it flipped.
+    /// Changes the bits of `blocks`, word by word. `change` gets a word and the bits to change, and returns the new
+    /// word and the bits that it flipped. Returns the number of flipped bits.
     fn set_bits(&mut self, blocks: Range<u64>, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
         let (mut at, end, mut flipped) = (blocks.start, blocks.end.min(self.len), 0);
         while at < end {

@@ -1,4 +1,4 @@
-//! Which pod networks the node-IPAM controller would give.
+//! Dry run of the node-IPAM controller: finds which pod CIDRs it would allocate.
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -9,11 +9,11 @@ use crate::{
     runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, ObjectKind},
 };
 
-/// The controller as a shadow. Which blocks are free it knows from the cache alone.
+/// The controller in shadow mode. It knows only from the cache which blocks are free.
 struct NodeIpamDryRun(NodeIpamController);
 
 impl NodeIpamController {
-    /// Makes a controller that only says what it would write.
+    /// Turns the controller into one that only reports what it would write.
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
         Box::new(NodeIpamDryRun(self))
     }
@@ -27,7 +27,7 @@ impl DryRun for NodeIpamDryRun {
         let compared = vec![("nodes", nodes.len())];
         nodes.retain(|node| node.pod_cidrs.is_empty() && !node.deleting && controller.behind(&node.name).is_none());
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        // Offers stand, so that each node is shown blocks of its own, and the same ones every time.
+        // Proposals are not cancelled, so that each node is shown different blocks, and the same ones every time.
         let offers =
             nodes.iter().map(|node| (node, controller.shared.with_allocator(|l| l.decide(&node.name, &node.uid))));
         let difference = |(node, offer): (&std::sync::Arc<crate::k8s::NodeView>, AllocationDecision)| match offer {

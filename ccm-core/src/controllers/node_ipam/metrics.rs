@@ -1,4 +1,4 @@
-//! Metrics of the node-IPAM controller: upstream's five, its misspelling included.
+//! Metrics of the node-IPAM controller: upstream's five, including the misspelt `cirdset_max_cidrs`.
 
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
@@ -47,7 +47,7 @@ impl NodeIpamMetrics {
         })
     }
 
-    /// Shows a cluster CIDR.
+    /// Exports the metrics of a cluster CIDR.
     #[cfg(test)]
     pub(crate) fn init(&self, cluster: &str) {
         for family in [&self.allocations, &self.releases] {
@@ -58,7 +58,7 @@ impl NodeIpamMetrics {
         self.tries.with_label_values(&[cluster]);
     }
 
-    /// Counts what happened to a cluster CIDR and shows how it is now.
+    /// Counts the changes of a cluster CIDR and exports its current state.
     pub(crate) fn record(&self, set: &CidrSet, changed: &PoolChanges) {
         let cluster = set.cluster().to_string();
         let label = &[cluster.as_str()];

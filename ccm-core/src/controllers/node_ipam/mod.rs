@@ -1,9 +1,10 @@
-//! Gives each node of the cluster networks for its pods (upstream's `node-ipam-controller` with its `RangeAllocator`).
+//! Allocates pod CIDRs to the nodes of the cluster (upstream's `node-ipam-controller` with its `RangeAllocator`).
 //!
-//! Nodes that no provider claims get theirs too, as upstream: a pod network is the cluster's, not the cloud's.
+//! Nodes that the provider does not claim get pod CIDRs too, as upstream: pod CIDRs belong to the cluster, not to the
+//! cloud.
 //!
-//! What is whose is written in the `plan` module. Its ledger follows the node cache change by change, in the cache's own
-//! order, so that no decision is made on older knowledge than the cache's.
+//! The allocations are kept by the `CidrAllocator` of the `plan` module. It processes every change of the node cache,
+//! in the order of the cache, so that no decision is based on an older state than the cache's.
 
 pub(crate) mod apply;
 mod cidr_pool;
@@ -42,23 +43,24 @@ use crate::{
     telemetry::controllers::{ReconcileOutcome, record_reason},
 };
 
-/// Nodes worked on at a time, hence writes in flight; upstream's number of workers.
+/// Nodes processed concurrently, hence the limit of writes in flight; upstream's number of workers.
 const NODES_AT_ONCE: usize = 30;
-/// Tries at a node before it has to wait, as upstream.
+/// Attempts at a node before it is requeued with a back-off, as upstream.
 const MAX_ATTEMPTS: usize = 3;
-/// Pause between two tries; up to as much again is added at random. Upstream makes none (W32).
+/// Delay between two attempts; up to the same amount is added at random. Upstream has no delay (W32).
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Back-off of a node that got nothing. Upstream's grows to 1,000 s.
+/// Back-off of a node that got no pod CIDRs. Upstream's grows to 1,000 s.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
-/// Failures in a row before a trouble that is not the node's own becomes an event of it.
+/// Consecutive failures after which throttling by the API server is reported as an event of the node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
-/// How long the last request of an earlier allocator may still take effect: the API server ends writes after 34 s.
+/// How long the last request of a previous leader's allocator may still take effect: the API server ends writes after
+/// 34 s.
 const LATE_REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
-/// Why the controller cannot be made.
+/// Why the controller cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeIpamError {
-    /// A network cannot be cut as asked. The flags are checked for it.
+    /// A cluster CIDR cannot be divided into blocks of the given size. The check of the flags rejects such values.
     #[error(transparent)]
     Networks(#[from] InvalidBlocks),
     /// A metric is registered already.
@@ -66,14 +68,14 @@ pub enum NodeIpamError {
     Metrics(#[from] prometheus::Error),
 }
 
-/// The node-IPAM controller. Built before its caches start, so that it sees every change.
+/// The node-IPAM controller. Create it before its caches start, so that it sees every change.
 pub struct NodeIpamController {
     cx: ControllerContext,
     shared: Arc<SharedAllocator>,
     reports: EventDeduplicator,
 }
 
-/// What the cache's handler and the workers share.
+/// State shared by the change handler of the cache and the workers.
 struct SharedAllocator {
     allocator: Mutex<CidrAllocator>,
     metrics: NodeIpamMetrics,
@@ -83,7 +85,7 @@ struct SharedAllocator {
 }
 
 impl SharedAllocator {
-    /// Does something with the ledger, counts what it did to the blocks, and wakes the nodes that it frees some for.
+    /// Calls `act` with the allocator, updates the metrics, and queues waiting nodes for which blocks became free.
     fn with_allocator<R>(&self, act: impl FnOnce(&mut CidrAllocator) -> R) -> R {
         let mut ledger = self.allocator.lock();
         let result = act(&mut ledger);
@@ -96,14 +98,15 @@ impl SharedAllocator {
         result
     }
 
-    /// Takes a difference of the cache. Heartbeats end here.
+    /// Handles a change of the node cache. Heartbeats and other changes that do not matter here do not queue the node.
     fn on_node_change(&self, change: &Change<NodeView>) {
         let (name, others) = match change {
             Change::Added(node) => (&node.name, self.with_allocator(|ledger| ledger.observe_node(node))),
             Change::Updated { old, new } if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting => {
                 return self.wait_for_initial_nodes(&new.name);
             }
-            // What it has is taken before it counts as settled: that may be what others wait for to be given blocks.
+            // Record the node's blocks before it counts as confirmed: the confirmation may let the controller start to
+            // allocate blocks.
             Change::Updated { new, .. } => {
                 let others = self.with_allocator(|ledger| ledger.observe_node(new));
                 self.wait_for_initial_nodes(&new.name);
@@ -136,7 +139,7 @@ impl NodeIpamController {
     /// Makes the controller and attaches it to the node cache.
     ///
     /// # Errors
-    /// When the networks cannot be cut as asked, or its metrics are registered already.
+    /// When a cluster CIDR cannot be divided into blocks of the given size, or its metrics are registered already.
     pub fn new(cx: ControllerContext, config: &NodeIpamOptions) -> Result<Self, NodeIpamError> {
         let shared = Arc::new(SharedAllocator {
             allocator: Mutex::new(CidrAllocator::new(&config.networks, &config.services)?),
@@ -145,14 +148,14 @@ impl NodeIpamController {
             initial_nodes_confirmed: Notify::new(),
             began: Instant::now(),
         });
-        // The metrics show the cluster CIDRs from the start.
+        // Export the metrics of all cluster CIDRs from the start.
         shared.with_allocator(|_| ());
         let follower = shared.clone();
         cx.nodes.on_change(move |change| follower.on_node_change(change));
         Ok(Self { cx, shared, reports: EventDeduplicator::default() })
     }
 
-    /// Runs until `cancel`; then begins nothing new and ends when what was begun has ended.
+    /// Runs until `cancel`; then starts nothing new and returns when the work in flight has ended.
     pub async fn run(self, cancel: CancellationToken) {
         cancel.run_until_cancelled(self.settle()).await;
         let mut working = FuturesUnordered::new();
@@ -166,12 +169,14 @@ impl NodeIpamController {
         while working.next().await.is_some() {}
     }
 
-    /// Waits for the complete list of nodes, and until no request of an earlier allocator can change it any more: after a
-    /// fail-over its last one may be on its way, with a block that looks free here.
+    /// Waits for the complete list of nodes, and until no request of a previous leader's allocator can change it any
+    /// more: after a failover, its last request may be in flight and write a block that looks free here.
     async fn settle(&self) {
+        // First, record which nodes have no blocks in the complete list.
         self.cx.nodes.synced().await;
         let nodes = self.cx.nodes.list();
         self.shared.allocator.lock().record_initial_nodes(&nodes);
+        // Then wait until the watch shows a change of each of them, for as long as such a request may take effect.
         let settled = async {
             while !self.shared.allocator.lock().initial_nodes_confirmed() {
                 self.shared.initial_nodes_confirmed.notified().await;
@@ -180,6 +185,7 @@ impl NodeIpamController {
         if tokio::time::timeout(LATE_REQUEST_LIMIT, settled).await.is_ok() {
             return;
         }
+        // Finally, read the rest from the API server, until every read has succeeded.
         for failures in 1.. {
             let unsettled = self.shared.allocator.lock().unconfirmed_nodes();
             stream::iter(unsettled).for_each_concurrent(NODES_AT_ONCE, |name| self.recheck_node(name)).await;
@@ -190,7 +196,7 @@ impl NodeIpamController {
         }
     }
 
-    /// Reads a node that was not seen to change since the start: the watch may not show yet what reached it.
+    /// Reads a node that has not changed in the cache since the start: the watch may not have delivered a write yet.
     async fn recheck_node(&self, name: Arc<str>) {
         match self.cx.api.get_node(&name, &self.cx.node_fields).await {
             Ok(fresh) => self.shared.with_allocator(|ledger| ledger.confirm_initial_node(&name, Some(&fresh))),
@@ -206,13 +212,15 @@ impl NodeIpamController {
     async fn process(&self, name: Arc<str>) {
         let queue = &self.shared.queue;
         let node = self.cx.nodes.get(&name);
+        // First, check the node's pod CIDRs, or allocate some if it has none.
         let result = match &node {
             Some(node) if !node.pod_cidrs.is_empty() => {
                 self.report_problems(node);
                 Ok(())
             }
             Some(_) if self.behind(&name).is_some() => Ok(()),
-            // One that is being deleted gets nothing, but what became of an earlier request is still to be found out.
+            // A node that is being deleted gets no blocks, but the outcome of an earlier request must still be found
+            // out.
             Some(node) if !node.deleting || self.is_unanswered(node) => {
                 let allocation = async {
                     record_reason(if node.deleting {
@@ -224,7 +232,7 @@ impl NodeIpamController {
                     (if result.is_ok() { ReconcileOutcome::Done } else { ReconcileOutcome::Failed }, result)
                 };
                 let result = self.cx.controller_metrics.reconcile(names::NODE_IPAM, &name, allocation).await;
-                // Free again unless a request may have reached the node.
+                // The proposed blocks are free again, except those that a request in flight may still write.
                 self.shared.with_allocator(|ledger| ledger.cancel(&name, &node.uid));
                 result
             }
@@ -234,6 +242,7 @@ impl NodeIpamController {
                 Ok(())
             }
         };
+        // Then requeue the node: after a failure, or if the cache does not show its pod CIDRs yet.
         match (result, node) {
             (Err(error), Some(node)) => {
                 let failures = queue.failed(&name);
@@ -250,16 +259,16 @@ impl NodeIpamController {
         queue.done(&name);
     }
 
-    /// Tells how long it is to be waited until the cache shows the pod CIDRs that the node is known to have; `None` when
-    /// there are none to wait for.
+    /// Returns how long to wait for the cache to show the pod CIDRs that the node is known to have; `None` if the cache
+    /// is not behind.
     fn behind(&self, name: &str) -> Option<Duration> {
         let (mut ledger, now) = (self.shared.allocator.lock(), self.shared.began.elapsed());
-        // Asked under the lock: what the cache shows later the ledger is told later.
+        // Read the cache under the lock: the allocator processes any later change of the cache after this.
         let node = self.cx.nodes.get(name).filter(|node| node.pod_cidrs.is_empty() && !node.deleting)?;
         ledger.missing(name, &node.uid, now)
     }
 
-    /// Tells of what is wrong with the pod CIDRs that a node has. They cannot be changed; their blocks stay taken.
+    /// Logs and reports problems with the pod CIDRs of a node. They cannot be changed; their blocks stay taken.
     fn report_problems(&self, node: &NodeView) {
         let problems = self.shared.allocator.lock().problems(&node.name);
         if problems.is_empty() {
@@ -277,6 +286,7 @@ impl NodeIpamController {
         let mut tries = 0;
         let mut look = self.is_unanswered(&node);
         loop {
+            // Read the node first if an earlier request may have changed it.
             if look {
                 tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
                 match self.read(&node).await? {
@@ -328,7 +338,7 @@ impl NodeIpamController {
         }
     }
 
-    /// Reads a node from the server; `None` when there is nothing to do for it any more.
+    /// Reads a node from the API server; `None` if it needs no pod CIDRs any more.
     async fn read(&self, node: &NodeView) -> Result<Option<Arc<NodeView>>, ApiError> {
         match self.cx.api.get_node(&node.name, &self.cx.node_fields).await {
             Ok(fresh) => {
@@ -352,7 +362,7 @@ impl NodeIpamController {
     }
 }
 
-/// How one try ended.
+/// How one attempt ended.
 enum PatchOutcome {
     Applied,
     NotNeeded,
@@ -360,7 +370,7 @@ enum PatchOutcome {
     Refused(ApiError),
 }
 
-/// Why a node is to be tried again.
+/// Why a node must be retried.
 #[derive(Debug, thiserror::Error)]
 enum AllocationError {
     #[error("a cluster CIDR has no free block")]
@@ -370,20 +380,20 @@ enum AllocationError {
 }
 
 impl AllocationError {
-    /// Returns the event reason, or `None` for what is nobody's business.
+    /// Returns the event reason, or `None` for an error that is neither logged nor reported.
     fn reason(&self, failures: u32) -> Option<&'static str> {
         match self {
             Self::Full => Some("CIDRNotAvailable"),
             Self::Api(error) => match error.kind() {
                 ApiErrorKind::NotLeader | ApiErrorKind::Canceled => None,
-                // Concerns every node at once and often passes by itself.
+                // Usually affects every node at once and goes away by itself.
                 ApiErrorKind::Throttled if failures < FAILURES_BEFORE_EVENT => None,
                 _ => Some("CIDRAssignmentFailed"),
             },
         }
     }
 
-    /// Returns the delay that the error itself asks for.
+    /// Returns the retry delay that the error itself prescribes.
     fn delay(&self) -> Option<Duration> {
         match self {
             Self::Full => None,

@@ -1,13 +1,13 @@
-//! Decides which node gets which blocks. The [`CidrAllocator`] is the only owner of the pools, and every decision is one call
-//! of it; what it knows of the cluster it is told.
+//! Decides which node gets which blocks. The [`CidrAllocator`] is the only owner of the pools, and every decision is
+//! one call of it. It reads nothing itself: callers report the state of the cluster to it.
 //!
-//! What holds after every call:
+//! Invariants after every call:
 //!
-//! - A block that any node has, also one that is being deleted, is not offered to another one.
-//! - A block that was offered stays taken until the node has it, or the request surely cannot land any more: the node
-//!   has another one, is gone, or was read in a later version than the request insists on.
-//! - What a node had before etcd was restored from a backup that knows nothing of it stays taken, and is what the node is
-//!   offered again.
+//! - A block that any node has, including a node that is being deleted, is not proposed to another node.
+//! - A proposed block stays taken until the node has it, or the request certainly cannot take effect any more: the node
+//!   has another block, is deleted, or was read in a later resource version than the one that the request tests.
+//! - If etcd is restored from a backup that does not have a node's blocks, they stay taken and are proposed to the node
+//!   again.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -25,49 +25,52 @@ use crate::{
     k8s::NodeView,
 };
 
-/// How long the cache may show a node without the pod CIDRs that it is known to have. After that the cache is believed: etcd
-/// may have been restored from a backup. Longer than any request of before can take.
+/// How long the cache may show a node without the pod CIDRs that it is known to have. After that the cache counts as
+/// right: etcd may have been restored from a backup. Longer than any earlier request can take.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Who holds which blocks, and who waits for some.
+/// The blocks of all cluster CIDRs, which nodes hold them, and which nodes wait for free blocks.
 #[derive(Debug)]
 pub(crate) struct CidrAllocator {
     pools: Vec<CidrPool>,
     nodes: HashMap<Arc<str>, NodeAllocation>,
-    /// Nodes that found no free block, longest first. An entry counts only while the node says that it waits.
+    /// Nodes that found no free block, longest waiting first. An entry counts only while the node's `is_waiting` is
+    /// true.
     waiting: VecDeque<Arc<str>>,
-    /// Nodes without blocks at the start, each of which an earlier allocator's last request may still reach.
+    /// Nodes without blocks at the start, each of which the last request of a previous leader's allocator may still
+    /// change.
     unconfirmed: BTreeSet<Arc<str>>,
-    /// Before the start: nodes that changed since the first list, which are none of those.
+    /// Until [`record_initial_nodes`](Self::record_initial_nodes): nodes that changed since the first list, which are
+    /// not added to `unconfirmed`. `None` afterwards.
     changed_before_start: Option<BTreeSet<Arc<str>>>,
 }
 
-/// What is known of a node.
+/// The allocation state of a node.
 #[derive(Debug, Default)]
 struct NodeAllocation {
     uid: Box<str>,
-    /// The node's own `spec.podCIDRs`.
+    /// The node's `spec.podCIDRs`.
     cidrs: Box<[Arc<str>]>,
-    /// Since when the cache is known to show it without those.
+    /// Since when the cache shows the node without `cidrs`.
     missing_since: Option<Duration>,
-    /// What those are in blocks, or what it had before a backup was restored.
+    /// The blocks that `cidrs` cover, or those that the node had before etcd was restored from a backup.
     allocated: Vec<BlockRange>,
-    /// What it is to get: one block of each pool, or nothing.
+    /// The blocks to write next: one of each pool, or none.
     proposed: Vec<BlockRange>,
     unanswered: Option<InFlightPatch>,
     is_waiting: bool,
 }
 
-/// Requests without an answer.
+/// Requests for one node that have no response.
 #[derive(Debug)]
 struct InFlightPatch {
-    /// Version of the node on which they insist: once it has another one they cannot land.
+    /// Resource version of the node that they test: once the node has another one, they cannot take effect.
     version: Box<str>,
-    /// What they would give it.
+    /// The blocks that they would write.
     ranges: Vec<BlockRange>,
 }
 
-/// Blocks of one pool.
+/// A range of blocks of one pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct BlockRange {
     pool: usize,
@@ -77,26 +80,26 @@ struct BlockRange {
 /// What to do for a node without pod CIDRs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllocationDecision {
-    /// Write these, one of each cluster CIDR in their order. They are taken until the outcome is told.
+    /// Write these, one of each cluster CIDR in their order. They stay taken until the outcome is reported.
     Write(Vec<IpNet>),
-    /// A cluster CIDR has no free block. The node is told by [`CidrAllocator::freed`] when there is one.
+    /// A cluster CIDR has no free block. [`CidrAllocator::take_changes`] returns the node when there may be one.
     Full,
-    /// Nothing: it has some, is gone, or is another one by now.
+    /// Write nothing: the node has pod CIDRs, is deleted, or was replaced by another node of its name.
     Nothing,
 }
 
-/// What is wrong with a pod CIDR that a node has.
+/// A problem with a pod CIDR of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PodCidrProblem {
     /// Not a network.
     NotACidr(Arc<str>),
-    /// Outside the cluster CIDR of its position.
+    /// Not inside the cluster CIDR of the same position.
     Outside(Arc<str>, IpNet),
-    /// There are fewer cluster CIDRs.
+    /// The node has more pod CIDRs than there are cluster CIDRs.
     TooManyCidrs(Arc<str>),
-    /// It overlaps with that of another node.
+    /// It overlaps with a pod CIDR of another node.
     Shared(Arc<str>, Arc<str>),
-    /// It overlaps with a network of services.
+    /// It overlaps with a service CIDR.
     Service(Arc<str>, IpNet),
 }
 
@@ -113,10 +116,10 @@ impl fmt::Display for PodCidrProblem {
 }
 
 impl CidrAllocator {
-    /// Makes a ledger without nodes.
+    /// Makes an allocator without nodes.
     ///
     /// # Errors
-    /// When a network cannot be cut as asked.
+    /// When a cluster CIDR cannot be divided into blocks of the given size.
     pub(crate) fn new(networks: &[PodNetwork], services: &[IpNet]) -> Result<Self, InvalidBlocks> {
         let pool = |network: &PodNetwork| CidrPool::new(network.cluster, network.node_mask, services);
         let pools = networks.iter().map(pool).collect::<Result<_, _>>()?;
@@ -129,14 +132,14 @@ impl CidrAllocator {
         })
     }
 
-    /// Takes a state of a node. Returns the nodes, others than this one, whose blocks overlap with what is new.
+    /// Records the state of a node. Returns the other nodes whose blocks overlap with pod CIDRs that are new.
     pub(crate) fn observe_node(&mut self, node: &NodeView) -> Vec<Arc<str>> {
         if self.nodes.get(&node.name).is_some_and(|known| known.uid != node.uid) {
             self.remove_node(&node.name);
         }
         let new = || NodeAllocation { uid: node.uid.clone(), ..NodeAllocation::default() };
         let entry = self.nodes.entry(node.name.clone()).or_insert_with(new);
-        // Once set they never change, so what was read before the watch showed it is not taken back here.
+        // Pod CIDRs never change once set: the cache may only be behind, so keep the known ones.
         if node.pod_cidrs.is_empty() {
             return Vec::new();
         }
@@ -154,36 +157,36 @@ impl CidrAllocator {
         others.into_iter().collect()
     }
 
-    /// Takes that the cache shows the node without pod CIDRs at `now`. Returns how long it is known to have some all the
-    /// same; `None` when it has none.
+    /// Records that the cache shows the node without pod CIDRs at `now`. If the node is known to have some, returns how
+    /// much longer to wait for the cache to show them; `None` if it has none, or the cache counts as right by now.
     pub(crate) fn missing(&mut self, name: &str, uid: &str, now: Duration) -> Option<Duration> {
         let entry = self.nodes.get_mut(name).filter(|entry| &*entry.uid == uid && !entry.cidrs.is_empty())?;
         let left = (*entry.missing_since.get_or_insert(now) + ECHO_TIMEOUT).saturating_sub(now);
         if !left.is_zero() {
             return Some(left);
         }
-        // Its blocks stay taken, for it.
+        // Its blocks stay taken, to be proposed to it again.
         (entry.cidrs, entry.missing_since) = (Box::default(), None);
         None
     }
 
-    /// Takes that the node is not there any more. A namesake that came after it stays.
+    /// Records that the node was deleted. A new node of the same name is kept.
     pub(crate) fn node_deleted(&mut self, node: &NodeView) {
         if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
             self.remove_node(&node.name);
         }
     }
 
-    /// Notes the nodes without blocks of the first complete list: until each of them was seen to change, a request that
-    /// an earlier allocator sent in its last moment may give it a block that looks free.
+    /// Records the nodes without blocks in the first complete list. Until such a node has changed, a request that a
+    /// previous leader's allocator sent last may give it a block that looks free.
     pub(crate) fn record_initial_nodes(&mut self, nodes: &[Arc<NodeView>]) {
         let early = self.changed_before_start.take().unwrap_or_default();
         let without = nodes.iter().filter(|node| node.pod_cidrs.is_empty() && !early.contains(&node.name));
         self.unconfirmed = without.map(|node| node.name.clone()).collect();
     }
 
-    /// Takes that a node of the first list changed or is gone: no request that insists on its old version can land.
-    /// Returns whether it was the last one.
+    /// Records that a node of the first list changed or was deleted, so that no request that tests its old resource
+    /// version can take effect. Returns whether it was the last unconfirmed node.
     pub(crate) fn node_changed_since_start(&mut self, node: &str) -> bool {
         if let Some(early) = &mut self.changed_before_start {
             early.insert(Arc::from(node));
@@ -192,13 +195,13 @@ impl CidrAllocator {
         self.unconfirmed.remove(node) && self.unconfirmed.is_empty()
     }
 
-    /// Returns the nodes of the first list of which that is not known yet.
+    /// Returns the nodes of the first list that are not confirmed yet.
     pub(crate) fn unconfirmed_nodes(&self) -> Vec<Arc<str>> {
         self.unconfirmed.iter().cloned().collect()
     }
 
-    /// Takes the state of such a node, `None` when it is gone, that was read after every earlier allocator's request has
-    /// ended.
+    /// Records the state of an unconfirmed node (`None` if it was deleted) that was read after every request of a
+    /// previous leader's allocator had ended.
     pub(crate) fn confirm_initial_node(&mut self, name: &str, fresh: Option<&NodeView>) {
         self.unconfirmed.remove(name);
         if let Some(fresh) = fresh.filter(|fresh| self.allocation(name, &fresh.uid).is_some()) {
@@ -206,24 +209,25 @@ impl CidrAllocator {
         }
     }
 
-    /// Tells whether no earlier allocator's request can land any more.
+    /// Tells whether no request of a previous leader's allocator can take effect any more.
     pub(crate) fn initial_nodes_confirmed(&self) -> bool {
         self.unconfirmed.is_empty()
     }
 
-    /// Tells whether a request about the node was not answered, so that it must be read before the next one.
+    /// Tells whether a request for the node got no response, so that the node must be read before the next request.
     pub(crate) fn has_in_flight_patch(&self, name: &str, uid: &str) -> bool {
         self.allocation(name, uid).is_some_and(|entry| entry.unanswered.is_some())
     }
 
-    /// Decides what the node gets, which is what it was offered before if that is still good.
+    /// Decides which blocks the node gets. Earlier proposals are repeated if they are still valid.
     pub(crate) fn decide(&mut self, name: &Arc<str>, uid: &str) -> AllocationDecision {
         let Some(entry) = self.allocation(name, uid).filter(|entry| entry.cidrs.is_empty()) else {
             return AllocationDecision::Nothing;
         };
+        // First, keep what was proposed before, except blocks that another allocator gave to another node meanwhile.
         let mut offer = entry.proposed.clone();
-        // Another allocator may have given it to another node meanwhile.
         offer.retain(|hold| self.pools[hold.pool].other_holders(&hold.blocks, name).next().is_none());
+        // Then prefer the blocks that the node had before a backup was restored.
         let has = |offer: &[BlockRange], pool| offer.iter().any(|hold| hold.pool == pool);
         for pool in 0..self.pools.len() {
             if !has(&offer, pool) {
@@ -231,7 +235,8 @@ impl CidrAllocator {
             }
         }
         let missing: Vec<usize> = (0..self.pools.len()).filter(|pool| !has(&offer, *pool)).collect();
-        // Looked at before anything is taken: nothing leaks when only the second cluster CIDR is full.
+        // If any cluster CIDR is full, let the node wait. Check all before taking a block, so that nothing leaks if
+        // only the second one is full.
         if missing.iter().any(|pool| self.pools[*pool].set().is_full()) {
             if !entry.is_waiting {
                 self.waiting.push_back(name.clone());
@@ -241,6 +246,7 @@ impl CidrAllocator {
             });
             return AllocationDecision::Full;
         }
+        // Finally, take a free block of every other pool.
         for pool in missing {
             let block = self.pools[pool].free_block();
             offer.extend(block.map(|blocks| BlockRange { pool, blocks }));
@@ -251,7 +257,7 @@ impl CidrAllocator {
         AllocationDecision::Write(cidrs)
     }
 
-    /// Takes that the node has what it was offered.
+    /// Records that the node has the proposed blocks.
     pub(crate) fn patch_applied(&mut self, name: &str, uid: &str) {
         let Some(entry) = self.allocation(name, uid).filter(|entry| !entry.proposed.is_empty()) else { return };
         let text = |hold: &BlockRange| Arc::from(self.pools[hold.pool].set().block(hold.blocks.start).to_string());
@@ -262,7 +268,8 @@ impl CidrAllocator {
         });
     }
 
-    /// Takes that a request which insists on this version of the node may have reached it, or may yet.
+    /// Records that a request with the proposed blocks, which tests this resource version of the node, got no response:
+    /// it may have taken effect, or may still do so.
     pub(crate) fn patch_unanswered(&mut self, name: &str, uid: &str, version: &str) {
         if self.allocation(name, uid).is_none() {
             return;
@@ -275,11 +282,11 @@ impl CidrAllocator {
         });
     }
 
-    /// Takes the state of a node that was read from the server after the last request about it. Returns as
-    /// [`observe_node`](Self::seen) does.
+    /// Records the state of a node that was read from the API server after the last request for it. Returns the same as
+    /// [`observe_node`](Self::observe_node).
     pub(crate) fn node_read(&mut self, name: &str, uid: &str, fresh: &NodeView) -> Vec<Arc<str>> {
         if &*fresh.uid != uid {
-            // The watch brings the namesake.
+            // The watch reports the new node of this name.
             self.node_not_found(name, uid);
             return Vec::new();
         }
@@ -290,21 +297,22 @@ impl CidrAllocator {
         self.observe_node(fresh)
     }
 
-    /// Takes that the server does not have this node any more.
+    /// Records that the API server does not have this node any more.
     pub(crate) fn node_not_found(&mut self, name: &str, uid: &str) {
         if self.allocation(name, uid).is_some() {
             self.update(name, |entry| (entry.proposed, entry.unanswered) = (Vec::new(), None));
         }
     }
 
-    /// Takes that nothing more is tried for now. What surely did not reach the node is free again.
+    /// Records that there is no further attempt for now. Proposed blocks that certainly did not reach the node are free
+    /// again.
     pub(crate) fn cancel(&mut self, name: &str, uid: &str) {
         if self.allocation(name, uid).is_some() {
             self.update(name, |entry| entry.proposed = Vec::new());
         }
     }
 
-    /// Returns what is wrong with the pod CIDRs that the node has.
+    /// Returns the problems with the pod CIDRs of the node.
     pub(crate) fn problems(&self, name: &str) -> Vec<PodCidrProblem> {
         let Some(entry) = self.nodes.get(name) else { return Vec::new() };
         let mut problems = Vec::new();
@@ -333,8 +341,8 @@ impl CidrAllocator {
         problems
     }
 
-    /// Returns what happened to each cluster CIDR since the last call, and for how many waiting nodes there may be
-    /// something now: those nodes.
+    /// Returns the changes of each cluster CIDR since the last call, and the waiting nodes to retry: as many as there
+    /// are blocks that became free, longest waiting first.
     pub(crate) fn take_changes(&mut self) -> (Vec<PoolChanges>, Vec<Arc<str>>) {
         let changes: Vec<PoolChanges> = self.pools.iter_mut().map(CidrPool::take_changes).collect();
         let freed: u64 = changes.iter().map(|changed| changed.freed).sum();
@@ -350,7 +358,7 @@ impl CidrAllocator {
         (changes, woken)
     }
 
-    /// Returns the cluster CIDRs.
+    /// Returns the pools, one per cluster CIDR.
     pub(crate) fn pools(&self) -> &[CidrPool] {
         &self.pools
     }
@@ -366,7 +374,7 @@ impl CidrAllocator {
         }
     }
 
-    /// Returns a block that the node had before a backup was restored and that nobody else has.
+    /// Returns a block that the node had before a backup was restored and that no other node or service CIDR overlaps.
     fn held_before(&self, entry: &NodeAllocation, pool: usize, name: &str) -> Option<BlockRange> {
         let held = entry.allocated.iter().filter(|hold| hold.pool == pool);
         let mut blocks = held.flat_map(|hold| hold.blocks.clone()).map(|block| block..block + 1);
@@ -377,7 +385,7 @@ impl CidrAllocator {
         blocks.find(is_free).map(|blocks| BlockRange { pool, blocks })
     }
 
-    /// Changes what a node has, is offered or may get, and the pools with it.
+    /// Changes the allocation of a node, and takes and releases blocks of the pools to match.
     fn update(&mut self, name: &str, change: impl FnOnce(&mut NodeAllocation)) {
         let Some((name, _)) = self.nodes.get_key_value(name) else { return };
         let name = name.clone();
@@ -395,7 +403,7 @@ impl CidrAllocator {
 }
 
 impl NodeAllocation {
-    /// Returns what it has, is to get or may get, each once.
+    /// Returns the blocks that the node has, is proposed, or may get by a request in flight, without duplicates.
     fn all_blocks(&self) -> Vec<BlockRange> {
         let maybe = self.unanswered.iter().flat_map(|unanswered| &unanswered.ranges);
         let mut all: Vec<BlockRange> = Vec::with_capacity(self.allocated.len());
@@ -408,7 +416,7 @@ impl NodeAllocation {
     }
 }
 
-/// Returns the blocks of every cluster CIDR that these networks touch, whatever their order.
+/// Returns the blocks of all cluster CIDRs that overlap with these networks, whatever their order.
 fn blocks_of_cidrs(pools: &[CidrPool], cidrs: &[Arc<str>]) -> Vec<BlockRange> {
     let nets = cidrs.iter().filter_map(|cidr| cidr.parse::<IpNet>().ok());
     let blocks = |net: IpNet| {

@@ -1,4 +1,4 @@
-//! Writes of the node-lifecycle controller: the shutdown taint, and the deletion.
+//! Writes of the node-lifecycle controller: the shutdown taint and the deletion of Nodes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,8 @@ use crate::{
     runtime::api::{ApiClient, ApiError, ApiErrorKind, Patch, PatchOp, Subresource},
 };
 
-/// Attempts at a node that keeps changing, and the pause between them (plus as much again at random), as upstream.
+/// Attempts at a node that keeps changing, and the delay between them (up to the same amount is added at random), as
+/// upstream.
 const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -36,7 +37,7 @@ pub(super) async fn set_shutdown_taint(
         tokio::time::sleep(PAUSE.mul_f64(rand::random_range(1.0..2.0))).await;
         match api.get_node(&node.name, fields).await {
             Ok(fresh) if fresh.uid == node.uid && fresh.is_ready() != wanted => node = fresh,
-            // Another node, or its state is no reason any more.
+            // Another node, or its state is no longer a reason for the change.
             Ok(_) => return Ok(false),
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
@@ -45,8 +46,8 @@ pub(super) async fn set_shutdown_taint(
     Ok(false)
 }
 
-/// The taint is added only to the node as it was read: JSON Patch cannot append to a list that may not be there
-/// without replacing one that appeared meanwhile.
+/// Returns a patch that adds the shutdown taint, only if the node is unchanged since it was read: JSON Patch cannot
+/// create a missing list without replacing one that another writer created meanwhile.
 pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     let taint = json!({ "key": wk::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
     let add = match node.taints.is_empty() {
@@ -77,13 +78,13 @@ pub(crate) fn remove_taints(node: &NodeView) -> Vec<PatchOp> {
 /// How a deletion ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DeleteOutcome {
-    /// We deleted it.
+    /// This controller deleted it.
     Yes,
-    /// It is not what was proved absent any more; why.
+    /// Not deleted, because the proof of absence does not apply to the Node as it is now; with the reason.
     Aborted(&'static str),
 }
 
-/// Deletes a Node whose instance is proved gone, after reading it once more from the API server.
+/// Deletes a Node whose instance is proved to be gone, after reading it once more from the API server.
 pub(super) async fn delete(
     api: &ApiClient,
     provider: &Arc<dyn CloudProvider>,
@@ -98,13 +99,14 @@ pub(super) async fn delete(
     if let Some(why) = reason_not_to_delete(provider.as_ref(), node, &fresh) {
         return Ok(DeleteOutcome::Aborted(why));
     }
-    // The resource version closes the window between reading and deleting: a node that turned Ready in it is kept.
+    // The precondition on the resource version covers the time between read and delete: a node that became Ready
+    // meanwhile is kept.
     match api.delete_node(&fresh.name, &fresh.uid, &fresh.resource_version).await {
         Ok(()) => Ok(DeleteOutcome::Yes),
         Err(error) => match error.kind() {
             ApiErrorKind::NotFound => Ok(DeleteOutcome::Aborted("gone already")),
             ApiErrorKind::Conflict => Ok(DeleteOutcome::Aborted("changed meanwhile")),
-            // The answer was lost, not necessarily the request.
+            // The response was lost, but the request may have succeeded.
             ApiErrorKind::Unavailable | ApiErrorKind::Timeout if is_gone(api, fields, &fresh).await => {
                 Ok(DeleteOutcome::Yes)
             }
@@ -113,7 +115,7 @@ pub(super) async fn delete(
     }
 }
 
-/// Tells whether the Node is known to be gone; an error is no knowledge.
+/// Tells whether the Node is known to be deleted; false after an error.
 async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool {
     match api.get_node(&node.name, fields).await {
         Ok(now) => now.uid != node.uid,
@@ -121,7 +123,8 @@ async fn is_gone(api: &ApiClient, fields: &NodeFields, node: &NodeView) -> bool 
     }
 }
 
-/// Says why the Node as it is now must not be deleted for what was proved about the Node as it was.
+/// Returns why the Node as it is now must not be deleted because of a proof about the Node as it was, or `None` if it
+/// may be deleted.
 fn reason_not_to_delete(provider: &dyn CloudProvider, asked: &NodeView, now: &NodeView) -> Option<&'static str> {
     if now.uid != asked.uid {
         Some("registered again meanwhile")

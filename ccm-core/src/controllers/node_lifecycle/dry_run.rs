@@ -1,4 +1,4 @@
-//! Which nodes the node-lifecycle controller would taint or delete.
+//! Dry run of the node-lifecycle controller: finds which nodes it would taint or delete.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,23 +19,23 @@ use crate::{
     runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
 };
 
-/// The controller as a shadow: it asks and proves as ever.
+/// The controller in shadow mode. Its queries and proofs are the same as those of the real controller.
 struct LifecycleDryRun {
     controller: NodeLifecycleController,
     tracker: NotReadyTracker,
     started_at: Instant,
     pass_number: usize,
     next: Instant,
-    /// Nodes that were looked at in the last pass.
+    /// Number of nodes in the last pass.
     nodes: usize,
-    /// What the last answer about each node led to, if anything, and when it came.
+    /// The difference that followed from the last answer about each node, if any, and when the answer came.
     current_findings: HashMap<Arc<str>, (Difference, Instant)>,
-    /// Nodes about which the last question was not answered.
+    /// Nodes whose last query failed, and the error.
     failed_queries: BTreeMap<Arc<str>, String>,
 }
 
 impl NodeLifecycleController {
-    /// Makes a controller that only says what it would do.
+    /// Turns the controller into one that only reports what it would do.
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
         let (tracker, now) = (NotReadyTracker::new(self.config.period, self.safety()), Instant::now());
         let (standing, unanswered) = (HashMap::new(), BTreeMap::new());
@@ -102,7 +102,8 @@ impl LifecycleDryRun {
         self.current_findings.extend(actions.iter().filter_map(difference).map(|(node, found)| (node, (found, now))));
     }
 
-    /// Forgets what was said of nodes that are not any more what it was said of.
+    /// Removes findings and errors that no longer apply: of nodes that are deleted, being deleted or Ready again, and
+    /// of nodes that have the taint by now.
     fn drop_outdated(&mut self, ours: &[Arc<NodeView>]) {
         let nodes: HashMap<&str, &Arc<NodeView>> = ours.iter().map(|node| (&*node.name, node)).collect();
         let is_suspect = |name: &str| nodes.get(name).is_some_and(|node| !node.is_ready() && !node.deleting);
@@ -113,7 +114,7 @@ impl LifecycleDryRun {
         });
     }
 
-    /// What was said before is outdated by an answer, whatever it is.
+    /// Records errors. An answer, whatever it is, removes the node's earlier finding and error.
     fn record_answers(&mut self, answered: &[(Arc<NodeView>, Result<InstanceStatus, CloudError>)]) {
         for (node, answer) in answered {
             match answer {
@@ -127,7 +128,7 @@ impl LifecycleDryRun {
     }
 }
 
-/// The part of a Node that is the Node.
+/// Value of [`Difference::part`] for the deletion of the whole Node.
 const DELETION: &str = "the object";
 
 fn difference(action: &Action) -> Option<(Arc<str>, Difference)> {
@@ -136,7 +137,7 @@ fn difference(action: &Action) -> Option<(Arc<str>, Difference)> {
         Action::Taint(node) => (node, taint(), NONE, "set", "its instance is shut down"),
         Action::Untaint(node) => (node, taint(), "set", NONE, "it is Ready"),
         Action::Delete(node) => (node, DELETION.to_owned(), "there", "deleted", "its instance is gone"),
-        // Told, and nothing written.
+        // Only reported; nothing is written.
         Action::RefuseDeletion { .. } => return None,
     };
     let difference = Difference {

@@ -1,4 +1,4 @@
-//! Metrics of the node-lifecycle controller: upstream's two of 1.37, and one of ours.
+//! Metrics of the node-lifecycle controller: the two of upstream 1.37, and one of ours.
 
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, Registry, exponential_buckets};
 
@@ -22,11 +22,11 @@ pub(crate) struct LifecycleMetrics {
 pub(crate) enum DeletionOutcome {
     /// The Node was deleted.
     Deleted,
-    /// The cloud's answer was not believed.
+    /// The evidence did not support the cloud's answer.
     Refused(DeletionRefusal),
-    /// The Node was Ready, another, or gone when it was read again.
+    /// When read again, the Node was Ready, changed, replaced or deleted.
     Aborted,
-    /// The API server refused, or did not answer.
+    /// The API server rejected the request, or did not answer.
     Failed,
 }
 
@@ -71,7 +71,7 @@ impl LifecycleMetrics {
     /// Counts the answer about one node as upstream counts its two calls.
     pub(crate) fn record_answer(&self, answer: &Result<InstanceStatus, CloudError>) {
         let result = match answer {
-            // What this controller takes for absent is counted so.
+            // This controller treats a terminated instance as absent, so it counts as such.
             Ok(InstanceStatus::NotFound | InstanceStatus::Found { power_state: PowerState::Terminated, .. }) => {
                 "instance_not_found"
             }

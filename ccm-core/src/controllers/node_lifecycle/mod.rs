@@ -1,7 +1,7 @@
-//! Taints nodes that are shut down and deletes those whose instance is gone (upstream's
+//! Taints nodes whose instance is shut down, and deletes nodes whose instance no longer exists (upstream's
 //! `cloud-node-lifecycle-controller`).
 //!
-//! What a deletion needs is written in the `plan` module. Errors never delete.
+//! The `plan` module describes what proof a deletion needs. An error never leads to a deletion.
 
 pub(crate) mod apply;
 mod dry_run;
@@ -32,22 +32,22 @@ use crate::{
     telemetry::controllers::ReconcileOutcome,
 };
 
-/// Deletions per pass, spread evenly: a mistake that passes every guard is noticed before it is complete, and each
-/// later Node is proved absent again in its own pass.
+/// Deletions per pass at most: if wrong deletions pass every check, somebody notices before all Nodes are deleted, and
+/// each later Node must be proved absent again in its own pass.
 const MAX_DELETIONS_PER_PASS: usize = 50;
-/// Pause between two deletions: at most ten a second.
+/// Delay between two deletions: at most ten per second.
 const MIN_DELETION_INTERVAL: Duration = Duration::from_millis(100);
-/// Taint writes in flight at least, whatever `--concurrent-node-lifecycle-syncs` says.
+/// Lower bound of the limit of taint writes in flight, whatever `--concurrent-node-lifecycle-syncs` says.
 const MIN_TAINTS_AT_ONCE: usize = 8;
 
 /// Settings of the node-lifecycle controller.
 #[derive(Clone, Debug)]
 pub struct NodeLifecycleOptions {
-    /// `--node-monitor-period`: pause between two passes.
+    /// `--node-monitor-period`: delay between two passes.
     pub period: Duration,
-    /// `--node-deletion-safety=upstream`: one negative answer deletes, as in Go's framework.
+    /// `--node-deletion-safety=upstream`: one "not found" is enough to delete a Node, as in the Go framework.
     pub upstream_deletion: bool,
-    /// `--concurrent-node-lifecycle-syncs`: taint writes in flight, if more than 8.
+    /// `--concurrent-node-lifecycle-syncs`: limit of taint writes in flight; values below 8 count as 8.
     pub concurrent_syncs: usize,
 }
 
@@ -74,7 +74,7 @@ impl NodeLifecycleController {
         Ok(Self { cx, config, instances, metrics, reports: EventDeduplicator::default() })
     }
 
-    /// Runs until `cancel`; a write that was begun is finished.
+    /// Runs until `cancel`; a write in flight is finished.
     pub async fn run(self, cancel: CancellationToken) {
         let mut tracker = NotReadyTracker::new(self.config.period, self.safety());
         let begin = Instant::now();
@@ -94,8 +94,8 @@ impl NodeLifecycleController {
         if self.config.upstream_deletion { DeletionSafety::Upstream } else { DeletionSafety::Strict }
     }
 
-    /// One pass over all nodes. What a batch of answers leads to is done before the next batch is asked about, so that no
-    /// proof is old when it is used.
+    /// Runs one pass over all nodes. The actions that follow from one batch of answers are applied before the next
+    /// batch is queried, so that every proof is recent when it is used.
     async fn pass(
         &self,
         tracker: &mut NotReadyTracker,
@@ -103,6 +103,7 @@ impl NodeLifecycleController {
         turn: usize,
         cancel: &CancellationToken,
     ) -> ReconcileOutcome {
+        // First, query the nodes that are not Ready and not suspected of being gone, and apply what follows.
         let mut ours = self.cx.nodes.list();
         ours.retain(|node| self.cx.provider.node_ownership(node) == NodeOwnership::Ours);
         let (questions, mut actions) = tracker.plan_queries(&ours, begin.elapsed());
@@ -113,8 +114,9 @@ impl NodeLifecycleController {
         }
         let mut deletions_left = MAX_DELETIONS_PER_PASS;
         self.apply(actions, &mut deletions_left, cancel).await;
+        // Then confirm the absence of suspects, batch by batch.
         for suspects in questions.confirmations.chunks(self.confirm_size()) {
-            // With no deletion left, their proofs wait for the next pass.
+            // When no more deletions are allowed, the other suspects wait for the next pass.
             if deletions_left == 0 {
                 break;
             }
@@ -130,19 +132,21 @@ impl NodeLifecycleController {
             }
             self.apply(actions, &mut deletions_left, cancel).await;
         }
+        // Finally, forget nodes and instances that no longer exist.
         self.instances.records().prune(&ours);
         self.reports.retain(|name| self.cx.nodes.get(name).is_some());
         if in_vain { ReconcileOutcome::Failed } else { ReconcileOutcome::Done }
     }
 
-    /// Returns how many suspects go into one batch beside the controls.
+    /// Returns how many suspects fit into one batch together with the controls.
     fn confirm_size(&self) -> usize {
         let batch = self.instances.limits().max_batch;
         NonZeroUsize::new(batch.get().saturating_sub(MAX_CONTROLS)).unwrap_or(NonZeroUsize::MIN).get()
     }
 
     async fn query_cloud(&self, nodes: &[Arc<NodeView>]) -> Vec<Result<InstanceStatus, CloudError>> {
-        // Upstream's one answer deletes, so it has to be fresh; otherwise it only begins a proof.
+        // With upstream's safety, one answer is enough to delete, so it must not be cached. Otherwise it only starts a
+        // proof.
         let max_age = if self.config.upstream_deletion { Duration::ZERO } else { self.config.period };
         let queries = nodes
             .iter()
@@ -153,8 +157,8 @@ impl NodeLifecycleController {
         answers
     }
 
-    /// Asks fresh about suspects and controls in one batch, so that whatever is wrong with the question shows on both.
-    /// Returns what was answered about each suspect, and the evidence; and the answers themselves.
+    /// Queries suspects and controls in one batch, without cached answers, so that an error in the query affects both.
+    /// Returns for each suspect the observation and the evidence, and then the suspects' answers themselves.
     async fn query_with_controls(
         &self,
         ours: &[Arc<NodeView>],
@@ -174,7 +178,7 @@ impl NodeLifecycleController {
         let of_controls = answers.split_off(suspects.len());
         self.record_answers(suspects, &answers);
 
-        // The records hold the new answers by now.
+        // The records already contain the new answers; `before` has the earlier ones.
         let tally = ControlResults::from_answers(of_controls.iter().map(InstanceObservation::of).zip(before));
         let (cluster, denied) = (ClusterCount::of(ours, records), Denied::of(ours, records));
         let judged = suspects.iter().zip(&answers).map(|(node, answer)| {

@@ -1,10 +1,16 @@
-//! When a node is tainted, untainted or deleted: pure state and decisions.
+//! Decides when a node is tainted, untainted or deleted. State and decisions only, no I/O.
 //!
-//! Deleting a Node whose machine lives is the worst thing this software can do, so a deletion needs proof: the cloud
-//! answered "not found" twice, at least one monitor period apart, the second time asked fresh and in one batch with other
-//! nodes, the controls. And it needs evidence that the question is right (credentials, region, project): this process has
-//! seen the cloud find the same instance before, or the cloud finds a control now. If it does not find a control that it
-//! found before, or most of the cluster looks gone at once, nothing is deleted.
+//! Deleting a Node whose machine still runs is the worst thing this software can do. A deletion therefore needs two
+//! things:
+//!
+//! - Proof: the cloud answered "not found" twice, at least one monitor period apart. The second query is not served
+//!   from a cache, and is sent in one batch with queries for other nodes, the controls.
+//! - Evidence that the query itself is right (credentials, region, project): this process has seen the cloud find the
+//!   same instance before (with fewer than three nodes, this counts only after [`LONG_CONFIRMATION`]), or the cloud
+//!   finds a control now. "Terminated" counts as "not found", and needs no evidence.
+//!
+//! If the cloud does not find a control that it found before, or most of the cluster looks gone at once, nothing is
+//! deleted.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,30 +29,31 @@ use crate::{
     },
 };
 
-/// Most control nodes asked about together with suspects.
+/// Maximum number of control nodes in a batch with suspects.
 pub(crate) const MAX_CONTROLS: usize = 5;
-/// How old a node that was never initialised must be, and how long the cloud must have answered that it is not there: a
-/// cloud may take minutes to show a new instance.
+/// Minimum age of a node that was never initialised, and the minimum time for which the cloud must have answered "not
+/// found", before the node is deleted: a cloud may take minutes to show a new instance.
 pub(crate) const LONG_CONFIRMATION: Duration = Duration::from_secs(300);
-/// How many of the controls are Ready nodes that were not found last time.
+/// Number of controls that are Ready nodes whose instance was not found at the last query.
 const LOST_CONTROLS: usize = 2;
-/// How long a Ready node whose instance is not found any more speaks against the cloud's answers.
+/// How long a Ready node whose instance is not found any more counts as evidence against the cloud's answers.
 const DENIAL_COUNTS: Duration = Duration::from_secs(3600);
-/// A cluster of so many nodes does not lose most of them at once.
+/// Minimum number of nodes for the mass-loss check: a cluster of this size does not lose most of its nodes at once.
 const MIN_NODES_FOR_MASS_LOSS: usize = 3;
-/// A node that stays as it is, is asked about less and less often, up to every so many periods.
+/// A node whose state does not change is queried less and less often; this is the maximum number of periods between two
+/// queries.
 const MAX_PERIODS_BETWEEN_QUERIES: u32 = 6;
 
 /// How much proof a deletion needs (`--node-deletion-safety`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionSafety {
-    /// Confirmed and controlled, as described at the top.
+    /// Proof and evidence, as the module documentation describes.
     Strict,
-    /// One negative answer is enough, as in Go's framework.
+    /// One "not found" is enough, as in the Go framework.
     Upstream,
 }
 
-/// What is known about nodes that are not Ready. Time is counted from the start of the controller.
+/// State of the nodes that are not Ready. Times are durations since the start of the controller.
 #[derive(Debug)]
 pub(crate) struct NotReadyTracker {
     period: Duration,
@@ -59,24 +66,24 @@ struct TrackedNode {
     uid: Box<str>,
     /// When this controller first saw the node not Ready.
     since: Duration,
-    /// The machine that the node reported then.
+    /// The machine that the node reported then, or when a confirmation found its instance after all.
     machine: Option<MachineId>,
-    /// How far the proof of absence has come; `None` while the instance is there.
+    /// Progress of the proof of absence; `None` while the instance is not suspected to be absent.
     absence: Option<AbsenceConfirmation>,
-    /// When to ask next.
+    /// Time of the next query.
     next_query: Duration,
-    /// Periods between the last question and the next.
+    /// Number of periods between the last query and the next.
     periods_between_queries: u32,
     /// Why the last deletion was refused, if it was.
     last_refusal: Option<DeletionRefusal>,
 }
 
-/// A proof of absence. Only answers count: while the cloud answers with errors it stands still.
+/// A proof of absence in progress. Times with errors do not count.
 #[derive(Clone, Copy, Debug)]
 struct AbsenceConfirmation {
-    /// For how long the cloud has answered "not found".
+    /// How long the cloud has answered "not found", without the times of errors.
     duration: Duration,
-    /// When the last "not found" came; `None` after an error.
+    /// Time of the last "not found"; `None` after an error.
     last_answer: Option<Duration>,
 }
 
@@ -97,21 +104,22 @@ impl AbsenceConfirmation {
     }
 }
 
-/// Why a Node is not deleted although the cloud answers that its instance is not there.
+/// Why a Node is not deleted although the cloud answers that its instance does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionRefusal {
     /// Instances of other nodes that the cloud found before are not found either: the answers are wrong.
     Contradicted,
-    /// Nothing shows that the cloud is asked rightly: it has found neither this instance before nor another one now.
+    /// Nothing shows that the query is right: the cloud has neither found this instance before nor another one now.
     NoEvidence,
-    /// Most of the cluster looks gone.
+    /// Most instances of the cluster are not found.
     MostGone {
-        /// Nodes whose instances the cloud does not find.
+        /// Number of nodes whose instances the cloud does not find.
         gone: usize,
-        /// All nodes of ours that have a provider ID.
+        /// Number of the provider's nodes that have a provider ID.
         all: usize,
     },
-    /// Another machine has taken the node's name since the cloud last found the instance: the provider ID is stale.
+    /// Another machine has registered under the node's name since the cloud last found the instance: the provider ID is
+    /// stale.
     OtherMachine,
 }
 
@@ -142,18 +150,18 @@ impl fmt::Display for DeletionRefusal {
 }
 
 impl DeletionRefusal {
-    /// Whether two refusals are for the same reason, whatever their numbers.
+    /// Tells whether two refusals have the same reason, whatever their numbers.
     fn same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
-/// Questions of one pass.
+/// The nodes to query in one pass.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct PlannedQueries {
-    /// Nodes to ask about for the first time, or again.
+    /// Nodes without a proof of absence in progress.
     pub(crate) routine: Vec<Arc<NodeView>>,
-    /// Nodes whose absence is to be confirmed.
+    /// Nodes whose absence needs confirmation (suspects).
     pub(crate) confirmations: Vec<Arc<NodeView>>,
 }
 
@@ -166,28 +174,29 @@ pub(crate) enum Action {
     Untaint(Arc<NodeView>),
     /// Delete the Node object.
     Delete(Arc<NodeView>),
-    /// A deletion was refused.
+    /// Report that a deletion was refused.
     RefuseDeletion {
         /// The node.
         node: Arc<NodeView>,
         /// Why.
         reason: DeletionRefusal,
-        /// Whether it is the first refusal in a row for this reason, worth an event.
+        /// True for the first of consecutive refusals with this reason; only this one emits an event.
         first: bool,
     },
 }
 
-/// What the cloud said about a node, as far as this controller cares.
+/// The cloud's answer about a node, reduced to what this controller needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InstanceObservation {
     NotFound,
-    /// It has ended for good, and the cloud still says so: as good as absent, and proof that the question is right.
+    /// The cloud still lists the terminated instance: it counts as absent, and the answer shows that the query is
+    /// right.
     Terminated,
     ShutDown,
     Running,
-    /// Between states or unknown: nothing is done, but it is there.
+    /// In transition or in an unknown state: the instance exists, but nothing is done.
     OtherState,
-    /// An error: nothing is learnt.
+    /// The query failed: no information.
     Error,
 }
 
@@ -211,7 +220,8 @@ impl NotReadyTracker {
         Self { period, safety, tracked: HashMap::new() }
     }
 
-    /// Begins a pass over all nodes of ours: forgets nodes that are Ready or gone, and says whom to ask about.
+    /// Starts a pass over all of the provider's nodes: forgets nodes that are Ready, being deleted or deleted, and
+    /// returns the nodes to query and the shutdown taints to remove.
     pub(crate) fn plan_queries(&mut self, ours: &[Arc<NodeView>], now: Duration) -> (PlannedQueries, Vec<Action>) {
         let mut actions = Vec::new();
         let mut questions = PlannedQueries::default();
@@ -240,7 +250,7 @@ impl NotReadyTracker {
         (questions, actions)
     }
 
-    /// Returns the nodes whose absence is being proved. One for which that was refused is none of them.
+    /// Returns the nodes with a proof of absence in progress, except those whose deletion was refused.
     pub(crate) fn suspected_gone(&self) -> impl Iterator<Item = &Arc<str>> {
         self.tracked
             .iter()
@@ -260,13 +270,13 @@ impl NotReadyTracker {
         };
         let track = self.tracked.entry(node.name.clone()).or_insert_with(fresh);
         if track.uid != node.uid {
-            // Deleted and registered again: what was known is about another machine.
+            // The Node was deleted and registered again: the old state is about another machine.
             *track = fresh();
         }
         track
     }
 
-    /// Takes an answer to an ordinary question.
+    /// Records the answer to a routine query. Returns what to do about the node.
     pub(crate) fn record_routine(
         &mut self,
         node: &Arc<NodeView>,
@@ -280,7 +290,8 @@ impl NotReadyTracker {
                 track.next_query = now;
                 return Some(Action::Delete(node.clone()));
             }
-            // Neither ID nor taint: no cloud-controller-manager has ever claimed it, so it is not ours to delete.
+            // Neither provider ID nor taint: no cloud-controller-manager has ever claimed the node, so do not delete
+            // it.
             InstanceObservation::NotFound | InstanceObservation::Terminated
                 if node.provider_id.is_none() && !node.is_uninitialized() =>
             {
@@ -290,7 +301,7 @@ impl NotReadyTracker {
                 track.absence = Some(AbsenceConfirmation::start(now));
                 track.periods_between_queries = 1;
             }
-            // Learning nothing keeps the pace: the next answer may matter.
+            // After an error, query again in the next period: the next answer may matter.
             InstanceObservation::Error => track.periods_between_queries = 1,
             InstanceObservation::ShutDown | InstanceObservation::Running | InstanceObservation::OtherState => {
                 track.periods_between_queries = (track.periods_between_queries * 2).min(MAX_PERIODS_BETWEEN_QUERIES);
@@ -300,7 +311,8 @@ impl NotReadyTracker {
         (seen == InstanceObservation::ShutDown && !node.has_shutdown_taint()).then(|| Action::Taint(node.clone()))
     }
 
-    /// Takes an answer to a confirming question, asked fresh and together with controls.
+    /// Records the answer to a confirmation, which was queried uncached and together with controls. Returns what to do
+    /// about the node.
     pub(crate) fn record_confirmation(
         &mut self,
         node: &Arc<NodeView>,
@@ -309,6 +321,7 @@ impl NotReadyTracker {
         now: Duration,
         wall: Timestamp,
     ) -> Option<Action> {
+        // First, continue, suspend or drop the proof of absence.
         let period = self.period;
         let track = self.track(node, now);
         track.next_query = now + period;
@@ -324,7 +337,7 @@ impl NotReadyTracker {
                 return None;
             }
             InstanceObservation::ShutDown | InstanceObservation::Running | InstanceObservation::OtherState => {
-                // The first answer was wrong, or the instance came back: everything starts over.
+                // The first answer was wrong, or the instance exists again: drop the proof.
                 track.absence = None;
                 track.last_refusal = None;
                 track.machine = node.machine;
@@ -332,14 +345,16 @@ impl NotReadyTracker {
                 return taint.then(|| Action::Taint(node.clone()));
             }
         };
+        // Then wait until the proof has lasted long enough.
         if proof.duration < period || is_too_new(node, proof, now.saturating_sub(track.since), wall) {
             return None;
         }
+        // Finally, delete if the evidence supports the proof.
         let Some(why) = evidence.refusal(node, seen, proof, track.machine) else {
             return Some(Action::Delete(node.clone()));
         };
         if why == DeletionRefusal::Contradicted {
-            // What was "proved" was the wrong question; the proof starts over.
+            // The query itself is wrong, so the proof is worthless; start over.
             track.absence = Some(AbsenceConfirmation::start(now));
         }
         let first = track.last_refusal.replace(why).is_none_or(|before| !before.same_kind(why));
@@ -347,8 +362,9 @@ impl NotReadyTracker {
     }
 }
 
-/// A node that was never initialised may belong to an instance that the cloud does not show yet. Its age must hold by the
-/// wall clock and by what this controller has itself watched, because the wall clock may be wrong.
+/// Tells whether the cloud may not show the node's instance yet, because the node was never initialised and is too new.
+/// The age must be sufficient both by the wall clock and by the time that this controller has observed the node,
+/// because the wall clock may be wrong.
 fn is_too_new(node: &NodeView, proof: AbsenceConfirmation, watched: Duration, wall: Timestamp) -> bool {
     let age = wall.duration_since(node.created);
     let limit = SignedDuration::try_from(LONG_CONFIRMATION).unwrap_or(SignedDuration::MAX);
@@ -356,22 +372,23 @@ fn is_too_new(node: &NodeView, proof: AbsenceConfirmation, watched: Duration, wa
     never_initialised && (age < limit || watched < LONG_CONFIRMATION || proof.duration < LONG_CONFIRMATION)
 }
 
-/// What speaks for and against a deletion, beside the answers about the instance itself.
+/// Evidence for and against a deletion, apart from the answers about the instance itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeletionEvidence {
     /// Answers about the controls of the same batch.
     pub(crate) controls: ControlResults,
-    /// How much of the cluster is gone.
+    /// How many instances of the cluster are not found.
     pub(crate) cluster: ClusterCount,
-    /// Ready nodes near this one whose instances the cloud found until lately and does not find any more.
+    /// Number of Ready nodes in this node's zone whose instances the cloud found until recently and does not find any
+    /// more.
     pub(crate) denied: usize,
-    /// What the cloud has answered about the instance since this process started.
+    /// The cloud's answers about the instance since this process started.
     pub(crate) record: Option<InstanceRecord>,
 }
 
 impl DeletionEvidence {
-    /// Returns why a node must not be deleted whose instance is not found. `machine`: the one that it reported when its
-    /// proof began.
+    /// Returns why a node whose instance is not found must not be deleted, or `None` if it may be deleted. `machine` is
+    /// [`TrackedNode::machine`].
     fn refusal(
         &self,
         node: &NodeView,
@@ -380,16 +397,16 @@ impl DeletionEvidence {
         machine: Option<MachineId>,
     ) -> Option<DeletionRefusal> {
         let record = self.record.unwrap_or_default();
-        // First the machine: whatever the cloud answers about an ID, it is about another machine than the node's.
+        // First, compare the machine: if it has changed, the cloud's answers are about another machine than the node's.
         let reported = record.machine.or(machine);
         if reported.is_some() && node.machine.is_some() && reported != node.machine {
             return Some(DeletionRefusal::OtherMachine);
         }
-        // The cloud knows the instance and says that it has ended: nothing else has to be asked.
+        // The cloud knows the instance and reports it as terminated: no other evidence is needed.
         if seen == InstanceObservation::Terminated {
             return None;
         }
-        // Next what shows that the answers are wrong.
+        // Next, check for evidence that the answers are wrong.
         let ClusterCount { gone, all } = self.cluster;
         if self.cluster.is_mass_loss() {
             return Some(DeletionRefusal::MostGone { gone, all });
@@ -398,26 +415,26 @@ impl DeletionEvidence {
         if lost > 0 || self.denied > 0 || (found == 0 && still_lost > 0) {
             return Some(DeletionRefusal::Contradicted);
         }
-        // Last what shows that they are right.
+        // Last, require evidence that they are right.
         let seen_before = record.was_found && (all >= MIN_NODES_FOR_MASS_LOSS || proof.duration >= LONG_CONFIRMATION);
         (found == 0 && !seen_before).then_some(DeletionRefusal::NoEvidence)
     }
 }
 
-/// Answers about the controls of one batch. An error about one says nothing, nor does it that one is not found that never
-/// was: this cloud may not have it.
+/// Counts of the answers about the controls of one batch. Errors do not count. A control that is not found and never
+/// was does not count either: its instance may not be in this cloud.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ControlResults {
-    /// Those that the cloud finds.
+    /// Controls that the cloud finds.
     pub(crate) found: usize,
-    /// Those that the cloud found when it was last asked, and does not find now.
+    /// Controls that the cloud found at the last query, and does not find now.
     pub(crate) lost: usize,
-    /// Those that the cloud once found, and has not found since it was last asked.
+    /// Controls that the cloud once found, but found neither at the last query nor now.
     pub(crate) still_lost: usize,
 }
 
 impl ControlResults {
-    /// Counts answers: what the cloud says of each control, and what was known of it before.
+    /// Counts the answers: for each control the new observation, and the record from before.
     pub(crate) fn from_answers(
         answers: impl IntoIterator<Item = (InstanceObservation, Option<InstanceRecord>)>,
     ) -> Self {
@@ -438,12 +455,12 @@ impl ControlResults {
     }
 }
 
-/// How many of our nodes have an instance, as the cloud last answered.
+/// How many of the provider's nodes have no instance, by the cloud's last answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClusterCount {
     /// Nodes whose instance the cloud does not find.
     pub(crate) gone: usize,
-    /// All nodes that have a provider ID.
+    /// All counted nodes that have a provider ID.
     pub(crate) all: usize,
 }
 
@@ -452,8 +469,8 @@ impl ClusterCount {
         self.all >= MIN_NODES_FOR_MASS_LOSS && self.gone * 2 > self.all
     }
 
-    /// Counts `ours`. A Ready node that was never found is left out: this cloud may not have it, as it does not have virtual
-    /// kubelets.
+    /// Counts the nodes in `ours` that have a provider ID. A Ready node that was never found is left out: this cloud
+    /// may not have it, as with virtual kubelets.
     pub(crate) fn of(ours: &[Arc<NodeView>], records: &InstanceRecords) -> Self {
         let mut count = Self::default();
         for node in ours.iter().filter(|node| node.provider_id.is_some()) {
@@ -470,8 +487,8 @@ impl ClusterCount {
     }
 }
 
-/// Ready nodes that the cloud found until lately and does not find any more, by their zones: as long as their kubelets report,
-/// its answers about what is near them are not believed.
+/// Counts per zone of Ready nodes whose instance the cloud found until recently and does not find any more. While their
+/// kubelets report, "not found" answers for nodes in the same zone are not trusted.
 #[derive(Debug, Default)]
 pub(crate) struct Denied<'a> {
     by_zone: HashMap<Option<&'a str>, usize>,
@@ -479,11 +496,11 @@ pub(crate) struct Denied<'a> {
 }
 
 impl<'a> Denied<'a> {
-    /// Finds them among `ours`.
+    /// Counts these nodes among `ours`.
     pub(crate) fn of(ours: &'a [Arc<NodeView>], records: &InstanceRecords) -> Self {
         let mut denied = Self::default();
         for node in ours.iter().filter(|node| node.is_ready()) {
-            // One whose kubelet outlives its instance must not keep dead nodes for ever.
+            // The time limit is for a kubelet that outlives its instance: it must not block deletions indefinitely.
             if records.lost_for(node).is_some_and(|time| time < DENIAL_COUNTS) {
                 *denied.by_zone.entry(zone(node)).or_default() += 1;
                 denied.all += 1;
@@ -492,7 +509,7 @@ impl<'a> Denied<'a> {
         denied
     }
 
-    /// How many are in the zone of a node, or may be.
+    /// Returns how many of them are in the zone of a node, or may be because a zone is unknown.
     pub(crate) fn near(&self, node: &NodeView) -> usize {
         match zone(node) {
             None => self.all,
@@ -501,18 +518,20 @@ impl<'a> Denied<'a> {
     }
 }
 
-/// Chooses up to [`MAX_CONTROLS`] initialised nodes of ours to ask about together with suspects: nodes with a provider ID
-/// that are Ready, or were found when the cloud was last asked.
+/// Chooses up to [`MAX_CONTROLS`] of the provider's initialised nodes to query together with suspects: nodes with a
+/// provider ID that are Ready, or whose instance was found at the last query.
 ///
-/// Those that share a zone with a suspect come first, because a zone or cell may fail alone, Ready ones before others, and
-/// others than in the last pass where there are enough. Of Ready ones that were not found last time, two have a place, and all
-/// places when most of the cluster looks gone: only they can show that they are there.
+/// Nodes in the zone of a suspect come first, because a zone or cell may fail alone; within that, Ready nodes come
+/// before others. If there are enough nodes, each pass (`turn`) chooses other ones. Ready nodes whose instance was not
+/// found at the last query get two places (all places when most of the cluster looks gone), because a new answer can
+/// show that they exist; they also fill places that are left over.
 pub(crate) fn choose_controls(
     ours: &[Arc<NodeView>],
     suspects: &[Arc<NodeView>],
     records: &InstanceRecords,
     turn: usize,
 ) -> Vec<Arc<NodeView>> {
+    // First, rank the usable nodes by zone and readiness; Ready nodes that were not found are separate.
     let zones: HashSet<_> = suspects.iter().filter_map(|node| zone(node)).collect();
     let names: HashSet<_> = suspects.iter().map(|node| &node.name).collect();
     let mut by_rank: [Vec<&Arc<NodeView>>; 4] = Default::default();
@@ -531,11 +550,13 @@ pub(crate) fn choose_controls(
             by_rank[usize::from(is_far) * 2 + usize::from(!node.is_ready())].push(node);
         }
     }
+    // Then rotate each rank, so that every pass starts with other nodes.
     for nodes in by_rank.iter_mut().chain([&mut lost]) {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         let start = turn.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
         nodes.rotate_left(start);
     }
+    // Finally, fill the places in order.
     let first = if ClusterCount::of(ours, records).is_mass_loss() { MAX_CONTROLS } else { LOST_CONTROLS };
     let others = lost.split_off(lost.len().min(first));
     let chosen = lost.into_iter().chain(by_rank.into_iter().flatten()).chain(others);

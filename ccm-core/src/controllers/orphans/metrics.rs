@@ -12,7 +12,7 @@ pub(crate) struct OrphanMetrics {
     collected: IntCounterVec,
 }
 
-/// What became of an orphan that was old enough to be deleted.
+/// Result for an orphan that was old enough to be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CollectResult {
     Deleted,
@@ -52,7 +52,7 @@ impl OrphanMetrics {
         self.scans.with_label_values(&["failed"]).inc();
     }
 
-    /// Shows how many a look found.
+    /// Records a successful scan and how many orphans it found.
     pub(crate) fn set_orphans(&self, orphans: usize) {
         self.scans.with_label_values(&["success"]).inc();
         self.orphans.set(i64::try_from(orphans).unwrap_or(i64::MAX));

@@ -1,10 +1,10 @@
-//! Looks for cloud objects of this cluster that no Service or Node asks for: what a crash, a lost write or a cluster that
-//! was taken apart left behind.
+//! Finds orphans: cloud objects of this cluster without a Service or Node, left behind by a crash, a lost write or a
+//! cluster that was dismantled.
 //!
-//! Upstream has nothing of the kind. What is found is told by a log line and an event when it is new, and by a metric;
-//! nothing is deleted unless the operator asked for it (`--collect-orphans`), and then only what is old enough, what the
-//! API server itself says nobody asks for, and only while the cluster looks like itself. The same look is made once by the
-//! subcommand `orphans`.
+//! Upstream has no such controller. Each new orphan is reported by a log line and an event, and their number by a
+//! metric. Nothing is deleted unless the operator requests it (`--collect-orphans`). Even then, an orphan must be old
+//! enough and confirmed by the API server, and nothing is deleted while a large part of the cluster seems to be
+//! missing. The subcommand `orphans` runs the same scan once.
 
 pub(crate) mod metrics;
 mod plan;
@@ -36,17 +36,17 @@ use crate::{
     runtime::events::WallClock,
 };
 
-/// When the first look is made, unless the period is shorter: what the last leader began is ended by then.
+/// Delay before the first scan, unless the period is shorter: whatever the last leader started has ended by then.
 const FIRST_SCAN_DELAY: Duration = Duration::from_secs(600);
-/// Pause after a look that failed, unless the period is shorter.
+/// Delay after a failed scan, unless the period is shorter.
 const RETRY_INTERVAL: Duration = Duration::from_secs(600);
-/// How long the cloud is given to delete one object; what takes longer is looked at again next time.
+/// Timeout of the deletion of one object. One that takes longer is checked again at the next scan.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// An object by kind and ID.
 type Key = (Arc<str>, Box<str>);
 
-/// Looks for orphans once per period.
+/// Scans for orphans once per period.
 pub(crate) struct OrphanController {
     scanner: OrphanScanner,
     config: OrphansConfig,
@@ -54,15 +54,15 @@ pub(crate) struct OrphanController {
     clock: WallClock,
 }
 
-/// What is remembered between two looks.
+/// What is remembered between two scans.
 #[derive(Default)]
 struct OrphanHistory {
-    /// Since when each orphan has been seen.
+    /// When each orphan was first seen.
     first_seen: HashMap<Key, Instant>,
 }
 
 impl OrphanController {
-    /// Makes it.
+    /// Creates the controller and registers its metrics.
     ///
     /// # Errors
     /// When its metrics are registered already.
@@ -75,7 +75,7 @@ impl OrphanController {
         Ok(Self { scanner: survey, config: settings, metrics: OrphanMetrics::register(registry)?, clock })
     }
 
-    /// Runs until `cancel`; then ends when the changes that were requested have their answers.
+    /// Runs until `cancel`. Then returns when the changes that were requested have been answered.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let synced = async {
             self.scanner.services.synced().await;
@@ -90,7 +90,7 @@ impl OrphanController {
         }
     }
 
-    /// Looks once, and deletes if that is asked for. Returns whether the look succeeded.
+    /// Scans once, and deletes orphans if that is enabled. Returns whether the scan succeeded.
     async fn scan_and_collect(&self, memory: &mut OrphanHistory) -> bool {
         let look = match self.scanner.scan().await {
             Ok(look) => look,
@@ -107,7 +107,7 @@ impl OrphanController {
         true
     }
 
-    /// Tells what is new.
+    /// Reports orphans that are new.
     fn report_new(&self, memory: &mut OrphanHistory, look: &OrphanScan) {
         self.metrics.set_orphans(look.orphans.len());
         let now = Instant::now();
@@ -132,7 +132,7 @@ impl OrphanController {
         }
     }
 
-    /// Deletes what is old enough, one after the other.
+    /// Deletes the orphans that are old enough, one after the other.
     async fn collect(&self, memory: &OrphanHistory, look: OrphanScan) {
         let old_enough = |orphan: &&Orphan| {
             let seen_for = memory.first_seen.get(&key(&orphan.object)).map(Instant::elapsed).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which cloud objects nobody asks for any more, and which of these may be deleted unasked.
+//! Which cloud objects are orphans, and whether these may be deleted automatically.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,20 +14,21 @@ use crate::{
     provider::{OwnedObject, Owner},
 };
 
-/// As many orphans at once are more likely a mistake about the cluster than leaks, if they are more than half of all.
+/// This many orphans, if they are more than half of all objects, are more likely an error about the cluster than real
+/// orphans.
 const MASS_ORPHAN_THRESHOLD: usize = 3;
 
-/// What the cluster has that cloud objects can have been made for.
+/// The Services and Nodes that cloud objects can belong to.
 #[derive(Clone, Debug, Default)]
 pub struct LiveOwners {
-    /// UIDs of Services that are of type LoadBalancer or carry its finalizer, by `namespace/name`.
+    /// UIDs of Services that are of type LoadBalancer or have its finalizer, by `namespace/name`.
     services: HashMap<Arc<str>, Box<str>>,
     nodes: HashSet<Arc<str>>,
 }
 
 impl LiveOwners {
-    /// Makes it of the Services and Nodes that there are. Services that neither are of type LoadBalancer nor carry its
-    /// finalizer ask for nothing and are left out.
+    /// Collects the owners from the existing Services and Nodes. Services that are not of type LoadBalancer and do not
+    /// have its finalizer need no cloud objects and are left out.
     pub fn new<S, N>(services: impl IntoIterator<Item = S>, nodes: impl IntoIterator<Item = N>) -> Self
     where
         S: AsRef<ServiceView>,
@@ -44,8 +45,8 @@ impl LiveOwners {
         standing
     }
 
-    /// Tells why nobody asks for what was made for this owner; `None` when somebody does, or when that cannot be said: what
-    /// belongs to the cluster as a whole is needed as long as there is one.
+    /// Returns why the objects of this owner are orphans; `None` if they are needed, or if that is unknown: what
+    /// belongs to the cluster as a whole is needed as long as the cluster exists.
     pub fn orphan_reason(&self, owner: &Owner) -> Option<OrphanReason> {
         match owner {
             Owner::Cluster => None,
@@ -63,11 +64,12 @@ impl LiveOwners {
 /// Why an object is an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrphanReason {
-    /// There is no such Service, or it is not of type LoadBalancer and does not wait for a balancer to be deleted.
+    /// The Service does not exist, or it is not of type LoadBalancer and does not wait for a load balancer to be
+    /// deleted.
     NoService,
-    /// There is a Service of this name, but another one: its UID differs.
+    /// A Service of this name exists, but it is another one: its UID differs.
     OtherService,
-    /// There is no such Node.
+    /// The Node does not exist.
     NoNode,
 }
 
@@ -81,25 +83,25 @@ impl fmt::Display for OrphanReason {
     }
 }
 
-/// A cloud object of this cluster that nobody asks for.
+/// A cloud object of this cluster that no Service or Node needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
-    /// What the cloud holds.
+    /// The cloud object.
     pub object: OwnedObject,
-    /// Why nobody asks for it.
+    /// Why it is an orphan.
     pub reason: OrphanReason,
 }
 
 impl Orphan {
-    /// Returns how old it is at least: since the cloud created it, or for as long as it has been seen.
+    /// Returns its minimum age: since the cloud created it or, if that is unknown, for as long as it has been seen.
     pub fn age(&self, now: Timestamp, seen_for: Duration) -> Duration {
         let created = self.object.created.map(|created| now.duration_since(created));
-        // A creation in the future is one just now, by a clock that is ahead.
+        // A creation time in the future counts as now: the cloud's clock is ahead.
         created.map_or(seen_for, |age| Duration::try_from(age).unwrap_or_default())
     }
 }
 
-/// Sorts out what nobody asks for, ordered by kind and ID.
+/// Selects the orphans, ordered by kind and ID.
 pub fn find_orphans(owned: impl IntoIterator<Item = OwnedObject>, standing: &LiveOwners) -> Vec<Orphan> {
     let orphan = |object: OwnedObject| {
         let cause = standing.orphan_reason(&object.owner)?;
@@ -110,10 +112,10 @@ pub fn find_orphans(owned: impl IntoIterator<Item = OwnedObject>, standing: &Liv
     orphans
 }
 
-/// Tells why these orphans are not to be deleted by a process that nobody watches, if there is a reason: an API server that
-/// was restored empty, or a manager that was pointed at another cluster, makes orphans of everything.
+/// Returns why these orphans must not be deleted unattended, if there is a reason. An API server that was restored
+/// empty, or a manager that was pointed at another cluster, makes orphans of everything.
 ///
-/// `made_for_somebody` counts the objects that were made for a Service or a Node.
+/// `made_for_somebody`: how many objects were made for a Service or a Node.
 pub fn refuse_collection(orphans: usize, made_for_somebody: usize, standing: &LiveOwners) -> Option<&'static str> {
     if standing.services.is_empty() {
         return Some("the cluster has no Service of type LoadBalancer at all");
@@ -248,11 +250,11 @@ mod tests {
                 };
                 prop_assert_eq!(is_orphan, !needed, "{:?}", object);
             }
-            // Another order of the same.
+            // The same objects in another order.
             let mut turned = owned.clone();
             turned.rotate_left(shuffled.index(owned.len().max(1)).min(owned.len()));
             prop_assert_eq!(find_orphans(turned, &standing), found.clone());
-            // Once they are deleted there are no more.
+            // Once they are deleted, there are no more orphans.
             let left = owned.into_iter().filter(|object| found.iter().all(|orphan| orphan.object != *object));
             prop_assert_eq!(find_orphans(left, &standing), []);
         }

@@ -11,34 +11,34 @@ use super::{
 };
 use crate::{config::duration, error::chain, provider::Owner};
 
-/// What the cloud holds that nobody asks for, and what was done about it.
+/// The orphans of a cluster, and what was done about them.
 #[derive(Debug)]
 pub struct OrphanReport {
     /// `--cluster-name`.
     pub cluster: String,
-    /// The cluster as the cloud has it, which is confirmed to have orphans deleted.
+    /// The cluster ID in the cloud, which has to be confirmed before orphans are deleted.
     pub cluster_id: Box<str>,
     /// How many objects the cluster owns.
     pub owned: usize,
-    /// When this was found.
+    /// When the scan was made.
     pub at: Timestamp,
-    /// The orphans, each with what became of it.
+    /// The orphans, each with what was done about it.
     pub orphans: Vec<(Orphan, OrphanAction)>,
 }
 
 /// What was done about an orphan.
 #[derive(Debug)]
 pub enum OrphanAction {
-    /// Nothing, because nothing was asked for.
+    /// Nothing, because no deletion was requested.
     Listed,
     /// Nothing, because it is younger than the minimum age, or its age is not known.
     TooYoung,
-    /// It was to be deleted.
+    /// A deletion was attempted.
     Collected(Result<CollectOutcome, OrphanScanError>),
 }
 
 impl OrphanAction {
-    /// Tells whether the orphan is still there.
+    /// Tells whether the orphan still exists, as an orphan.
     fn is_remaining(&self) -> bool {
         !matches!(self, Self::Collected(Ok(CollectOutcome::Deleted | CollectOutcome::StillInUse)))
     }
@@ -54,7 +54,7 @@ impl OrphanAction {
         }
     }
 
-    /// Says more than the word, where there is more to say.
+    /// Returns details of the state, if there are any.
     fn detail(&self) -> Option<String> {
         match self {
             Self::Collected(Ok(CollectOutcome::Pending(why))) => Some(why.to_string()),
@@ -65,17 +65,17 @@ impl OrphanAction {
 }
 
 impl OrphanReport {
-    /// Counts the orphans that are still there.
+    /// Counts the orphans that still exist.
     pub fn remaining(&self) -> usize {
         self.orphans.iter().filter(|(_, treatment)| treatment.is_remaining()).count()
     }
 
-    /// Counts those that could not be deleted.
+    /// Counts the orphans that could not be deleted.
     pub fn failed(&self) -> usize {
         self.orphans.iter().filter(|(_, treatment)| matches!(treatment, OrphanAction::Collected(Err(_)))).count()
     }
 
-    /// Writes it as a table with a summary below.
+    /// Formats the report as a table with a summary below.
     pub fn table(&self) -> String {
         let mut rows = vec![["KIND", "ID", "MADE FOR", "AGE", "WHY", "STATE"].map(str::to_owned)];
         rows.extend(self.orphans.iter().map(|(orphan, treatment)| self.row(orphan, treatment)));
@@ -94,7 +94,7 @@ impl OrphanReport {
             true => String::new(),
             false => format!(", in the cloud {:?}", self.cluster_id),
         };
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = writeln!(
             text,
             "cluster {:?}{known}: {} of {} cloud objects are orphans, {} left",
@@ -118,7 +118,7 @@ impl OrphanReport {
         [object.kind.to_string(), object.id.to_string(), owner(&object.owner), age, cause.to_string(), state]
     }
 
-    /// Makes it a JSON document.
+    /// Formats the report as JSON.
     pub fn json(&self) -> Value {
         let orphans = self.orphans.iter().map(|(Orphan { object, reason: cause }, treatment)| {
             let made_for = match &object.owner {
@@ -149,7 +149,7 @@ impl OrphanReport {
     }
 }
 
-/// Names an owner as people do.
+/// Formats an owner for people.
 pub(crate) fn owner(owner: &Owner) -> String {
     match owner {
         Owner::Cluster => "the cluster".to_owned(),
@@ -158,7 +158,7 @@ pub(crate) fn owner(owner: &Owner) -> String {
     }
 }
 
-/// Time since the creation in whole seconds; none below zero.
+/// Formats the time since the creation in whole seconds; never negative.
 fn age(now: Timestamp, created: Timestamp) -> String {
     let seconds = now.duration_since(created).as_secs().try_into().unwrap_or_default();
     duration::format(std::time::Duration::from_secs(seconds))

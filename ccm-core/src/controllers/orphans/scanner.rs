@@ -1,4 +1,4 @@
-//! What the cloud holds and what the cluster asks for: looks at both, and deletes single orphans.
+//! Scans the cloud for orphans, and deletes single orphans.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,15 +21,15 @@ use crate::{
     },
 };
 
-/// Longest time of one provider call.
+/// Timeout of one provider call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
-/// Shortest wait between two requests about one object, whatever the provider says.
+/// Least time between two requests about one object, whatever the provider says.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the cloud is asked whether what was deleted is still listed, and the pause between; a listing may lag.
+/// How often the cloud is listed to check that deleted objects are gone, and the delay between; a listing may lag.
 const MAX_LISTINGS: usize = 7;
 const LISTING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What looks at the cloud and at the cluster.
+/// Compares the objects in the cloud with the cluster.
 pub(crate) struct OrphanScanner {
     pub(crate) provider: Arc<dyn CloudProvider>,
     pub(crate) services: Cache<ServiceView>,
@@ -38,57 +38,57 @@ pub(crate) struct OrphanScanner {
     pub(crate) node_fields: NodeFields,
     pub(crate) api: ApiClient,
     pub(crate) events: EventRecorder,
-    /// From which those of the provider calls are derived.
+    /// Template of the `Op` of each provider call.
     pub(crate) op: Op,
     pub(crate) cloud: CloudMetrics,
 }
 
-/// What was found.
+/// Result of a scan.
 #[derive(Clone, Debug, Default)]
 pub struct OrphanScan {
     /// How many objects the cluster owns.
     pub owned: usize,
-    /// How many of them were made for a Service or a Node.
+    /// How many of them were made for a Service or a Node, orphans included.
     pub in_use: usize,
-    /// Those that nobody asks for.
+    /// The orphans among them.
     pub orphans: Vec<Orphan>,
-    /// What was compared with.
+    /// The Services and Nodes that the objects were compared with.
     pub(crate) live_owners: LiveOwners,
 }
 
-/// What became of an orphan that was to be deleted.
+/// Result of deleting an orphan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectOutcome {
-    /// It is gone.
+    /// It is deleted.
     Deleted,
-    /// The cloud had not ended when the time was over; what it waits for.
+    /// The cloud had not finished at the deadline or when the process stopped; what it waits for.
     Pending(Box<str>),
-    /// It is none any more: somebody asks for it. It was left alone.
+    /// It is not an orphan any more, because a Service or Node needs it. It was not changed.
     StillInUse,
 }
 
-/// Why orphans could not be looked for, or one could not be deleted.
+/// Why a scan or a deletion failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OrphanScanError {
-    /// Whether somebody asks for it could not be found out.
+    /// The API server could not be asked whether its owner exists.
     #[error("it could not be made sure that nobody asks for it")]
     OwnerUnknown(#[source] ApiError),
-    /// The cloud refused or failed.
+    /// The cloud rejected the request or failed.
     #[error(transparent)]
     Cloud(#[from] CloudError),
-    /// The provider said that it deleted an object, and lists it all the same.
+    /// The provider reported an object as deleted, but still lists it.
     #[error("it is said to be deleted, but is still listed")]
     StillListed,
-    /// Whether an object that is said to be deleted is gone could not be found out.
+    /// It is unknown whether an object that was reported as deleted is gone.
     #[error("it is said to be deleted, but whether it is gone could not be found out")]
     DeletionUnconfirmed(#[source] CloudError),
 }
 
 impl OrphanScanner {
-    /// Compares what the cloud holds with what the cluster asks for.
+    /// Compares the objects in the cloud with the Services and Nodes of the cluster.
     ///
-    /// The cloud is asked first, because what is made for a Service is younger than the Service; the caches may lag all the
-    /// same, so what is no orphan by the API server's own word is none.
+    /// The cloud is listed first, because an object is younger than the Service that it was made for. The caches may
+    /// lag nevertheless, so each orphan is confirmed with the API server.
     pub(crate) async fn scan(&self) -> Result<OrphanScan, OrphanScanError> {
         let owned = self.list(Instant::now() + CALL_TIMEOUT).await?;
         let standing = LiveOwners::new(self.services.list(), self.nodes.list());
@@ -107,7 +107,7 @@ impl OrphanScanner {
         Ok(OrphanScan { owned: count, in_use: made_for_somebody, orphans, live_owners: standing })
     }
 
-    /// Deletes an orphan, if it still is one by the API server's own word, and waits for the cloud until `limit`.
+    /// Deletes an orphan, if the API server confirms that it still is one, and waits for the cloud until `limit`.
     pub(crate) async fn collect(&self, orphan: &Orphan, limit: Instant) -> Result<CollectOutcome, OrphanScanError> {
         let object = &orphan.object;
         let mut waits_for = Box::from("the time for it is over");
@@ -115,7 +115,7 @@ impl OrphanScanner {
             if Instant::now() >= limit {
                 return Ok(CollectOutcome::Pending(waits_for));
             }
-            // Before each request: a Service may be created while the cloud takes its time.
+            // Confirmed before each request: a Service may be created while the cloud is still deleting.
             if self.cause(&object.owner).await.map_err(OrphanScanError::OwnerUnknown)?.is_none() {
                 return Ok(CollectOutcome::StillInUse);
             }
@@ -139,7 +139,7 @@ impl OrphanScanner {
         }
     }
 
-    /// Tells which of these objects, which are said to be deleted, are still listed; asks several times, until `limit`.
+    /// Returns which of these objects, reported as deleted, are still listed. Lists several times, until `limit`.
     pub(crate) async fn still_listed(
         &self,
         deleted: &[OwnedObject],
@@ -166,12 +166,12 @@ impl OrphanScanner {
         self.call("list_owned", limit, |inventory, op| async move { inventory.list_owned(&op).await }).await
     }
 
-    /// Names the cluster as the cloud has it.
+    /// Returns the cluster ID in the cloud.
     pub(crate) fn cluster(&self) -> Box<str> {
         self.provider.inventory().map(|inventory| inventory.cluster_id(&self.op)).unwrap_or_default()
     }
 
-    /// Asks the API server itself, not a cache, whether somebody asks for what was made for this owner.
+    /// Asks the API server, not a cache, why the objects of this owner are orphans; `None` if they are needed.
     async fn cause(&self, owner: &Owner) -> Result<Option<OrphanReason>, ApiError> {
         let standing = match owner {
             Owner::Cluster => LiveOwners::default(),
@@ -194,7 +194,7 @@ impl OrphanScanner {
         }
     }
 
-    /// Calls the provider: with a deadline, counted, and whatever it does, this returns.
+    /// Calls the provider with a deadline and counts the call. Returns even if the provider hangs.
     async fn call<'a, T, F>(
         &'a self,
         operation: &'static str,
@@ -216,7 +216,7 @@ impl OrphanScanner {
     }
 }
 
-/// Takes what the API server proves absent for nothing; every other failure is one.
+/// Returns `None` if the API server proves that the object does not exist; every other failure stays an error.
 fn none_if_not_found<T>(found: Result<T, ApiError>) -> Result<Option<Arc<T>>, ApiError> {
     match found {
         Ok(found) => Ok(Some(Arc::new(found))),
@@ -225,7 +225,7 @@ fn none_if_not_found<T>(found: Result<T, ApiError>) -> Result<Option<Arc<T>>, Ap
     }
 }
 
-/// The object that events about an owner are recorded on, which may not exist.
+/// Returns the object that events about an owner are recorded on; it may not exist.
 pub(crate) fn object_ref(owner: &Owner) -> Option<ObjectRef> {
     match owner {
         Owner::Cluster => None,

@@ -1,4 +1,4 @@
-//! Hands changes to the cloud in batches. Every answer counts by itself.
+//! Sends changes to the cloud in batches. Each change has its own result.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::{
     telemetry::controllers::call_span,
 };
 
-/// Changes in one call. Larger batches make the first answers wait for the last.
+/// Maximum of changes in one call. In larger batches the first results wait for the last.
 const MAX_BATCH: usize = 100;
-/// Calls in flight. Upstream sends up to 200 changes at a time, each as a call of its own (W17c).
+/// Maximum of calls in flight. Upstream sends up to 200 changes at a time, each in its own call (W17c).
 const MAX_CALLS: usize = 4;
 
-/// What became of a change.
+/// Result of a change.
 pub(super) struct ChangeResult {
     pub(super) change: RouteChange,
-    /// `None`: it was not sent.
+    /// `None` if it was not sent, or was given up because the process is stopping or no longer the leader.
     pub(super) result: Option<Result<(), CloudError>>,
-    /// How long the call took that it was part of.
+    /// Duration of the call that contained it.
     pub(super) duration: Duration,
 }
 
 impl RouteController {
-    /// Makes changes that do not depend on each other. Those in front are sent first.
+    /// Applies changes that do not depend on each other. They are sent in this order.
     pub(super) async fn apply(&self, trigger: SyncTrigger, changes: Vec<RouteChange>) -> Vec<ChangeResult> {
         let calls = stream::iter(batches(changes)).map(|batch| self.apply_batch(trigger, batch)).buffered(MAX_CALLS);
         calls.flat_map(stream::iter).collect().await
@@ -37,7 +37,7 @@ impl RouteController {
         let started = Instant::now();
         let generation = {
             let throttle = self.throttle.lock();
-            // Asked when its turn comes: a call before it may have been told to slow down.
+            // Checked just before the batch is sent: an earlier call may have been throttled.
             if throttle.until().is_some_and(|until| until > started) || self.op.is_cancelled() {
                 let unsent = |change| ChangeResult { change, result: None, duration: Duration::ZERO };
                 return batch.into_iter().map(unsent).collect();
@@ -49,14 +49,14 @@ impl RouteController {
         let took = started.elapsed();
         let error = |kind| results.iter().filter_map(|result| result.as_ref().err()).find(|error| error.kind() == kind);
         self.throttle.lock().record(generation, error(ErrorKind::Throttled));
-        // The call as such failed when nothing of it succeeded.
+        // The call counts as failed if none of its changes succeeded.
         let failed =
             results.iter().all(Result::is_err).then(|| results.iter().find_map(|result| result.as_ref().err()));
         self.cloud.observe_batch("apply_routes", batch.len(), took, failed.flatten());
         batch.into_iter().zip(results).map(|(change, result)| self.record_result(change, result, took)).collect()
     }
 
-    /// Calls the provider; one answer per change, whatever it does.
+    /// Calls the provider. Returns one result per change, whatever the provider does.
     async fn call_apply(&self, op: &Op, batch: &[RouteChange]) -> Vec<Result<(), CloudError>> {
         let Some(routes) = self.cx.provider.routes() else {
             return vec![Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes")); batch.len()];
@@ -66,7 +66,7 @@ impl RouteController {
             if answers.len() == batch.len() {
                 return Ok(answers);
             }
-            // Which answer belongs to which change is in doubt, so none of them counts.
+            // It is unknown which answer belongs to which change, so none of them counts.
             let (got, want) = (answers.len(), batch.len());
             Err(CloudError::transient(format!("provider answered {got} of {want} route changes")))
         });
@@ -76,7 +76,7 @@ impl RouteController {
 
     fn record_result(&self, change: RouteChange, result: Result<(), CloudError>, took: Duration) -> ChangeResult {
         let result = match (&change, result) {
-            // What is to be deleted is gone.
+            // The route to be deleted does not exist.
             (RouteChange::Delete(_), Err(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
             (_, Err(error)) if matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled) => {
                 return ChangeResult { change, result: None, duration: took };
@@ -88,12 +88,13 @@ impl RouteController {
     }
 }
 
-/// What is missing when a call was given up.
+/// Returns what is missing when a call was given up.
 pub(super) fn no_response_error() -> String {
     "no answer about routes".to_owned()
 }
 
-/// Each batch has memory of its own size: one split off the rest would keep the room of all.
+/// Splits changes into batches. Each batch has its own allocation: one that was split off the rest would keep the
+/// capacity of all.
 fn batches(changes: Vec<RouteChange>) -> Vec<Vec<RouteChange>> {
     let mut batches = Vec::with_capacity(changes.len().div_ceil(MAX_BATCH));
     let mut changes = changes.into_iter();

@@ -1,4 +1,4 @@
-//! Back-off of single changes: one that failed is tried again by itself, and holds back no other.
+//! Back-off of single changes: a failed change is retried by itself and does not delay others.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -15,20 +15,20 @@ use crate::{
 
 /// Back-off of a change that may succeed the next time.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(60) };
-/// Back-off of a mistake that only a person can mend. A change of the node, or a deleted route where a quota was used up,
-/// ends it at once.
+/// Back-off of an error that only a person can fix. It ends at once when the node changes or, if a quota was exceeded,
+/// when a route is deleted.
 const LONG_BACKOFF: Duration = Duration::from_secs(300);
-/// Failures in a row before a trouble that may pass by itself becomes an event of the node.
+/// Failures in a row before a transient error is reported by an event on the node.
 const FAILURES_BEFORE_EVENT: u32 = 3;
 /// Event reason of a route that could not be created, as upstream.
 const FAILED_TO_CREATE: &str = "FailedToCreateRoute";
 
-/// What a change is about.
+/// Identifies a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ChangeKey {
-    /// A route to be created: UID of its node, and destination.
+    /// Creation of a route: UID of its node, and destination.
     Create(Box<str>, IpNet),
-    /// A route to be deleted: name, and destination.
+    /// Deletion of a route: its name, and destination.
     Delete(Box<str>, IpNet),
 }
 
@@ -46,7 +46,7 @@ impl ChangeKey {
     }
 }
 
-/// The changes that failed last time. Times are counted from a moment common to all of them.
+/// The changes whose last attempt failed. Times are counted from a start that all of them share.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeBackoff(BTreeMap<ChangeKey, FailedChange>);
 
@@ -59,26 +59,26 @@ struct FailedChange {
 }
 
 impl ChangeBackoff {
-    /// Tells whether the change has to wait.
+    /// Tells whether the change is deferred.
     pub(crate) fn is_backed_off(&self, key: &ChangeKey, now: Duration) -> bool {
         self.0.get(key).is_some_and(|failure| failure.retry_at > now)
     }
 
-    /// Returns when the next change is due.
+    /// Returns when the next change is due, or was due.
     pub(crate) fn next_retry(&self) -> Option<Duration> {
         self.0.values().map(|failure| failure.retry_at).min()
     }
 
-    /// Returns how many changes wait or failed.
+    /// Returns how many changes failed last time.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Counts a failure. Returns the reason of the event that should tell of it, once for each node and reason.
+    /// Counts a failure. Returns the reason of the event to emit, once for each node and reason.
     pub(crate) fn record_failure(&mut self, key: ChangeKey, error: &CloudError, now: Duration) -> Option<&'static str> {
         let kind = error.kind();
         let reason = error.reason().unwrap_or(FAILED_TO_CREATE);
-        // A node is told once of all its routes that fail for one reason.
+        // One event on a node covers all its routes that fail for the same reason.
         let is_told = match &key {
             ChangeKey::Create(uid, _) => self.for_node(uid).any(|failure| failure.reported_reason == Some(reason)),
             ChangeKey::Delete(..) => true,
@@ -89,11 +89,11 @@ impl ChangeBackoff {
         failure.kind = kind;
         let delay = error.retry_after().unwrap_or_else(|| match kind {
             ErrorKind::InvalidInput | ErrorKind::QuotaExceeded | ErrorKind::NotImplemented => LONG_BACKOFF,
-            // Changes that failed together come back together, because they are sent together.
+            // Changes that failed together are retried together, because they are sent together.
             _ => BACKOFF.shared_delay(failure.count, now),
         });
         failure.retry_at = now + delay;
-        // What often passes by itself concerns every node at once: not each of them is told about it at once.
+        // A transient error often affects every node, so it is not reported on all of them at once.
         let is_news = !is_told && (!is_transient(kind) || failure.count >= FAILURES_BEFORE_EVENT);
         is_news.then(|| {
             failure.reported_reason = Some(reason);
@@ -101,35 +101,35 @@ impl ChangeBackoff {
         })
     }
 
-    /// Forgets a change that succeeded.
+    /// Removes a change that succeeded.
     pub(crate) fn record_success(&mut self, key: &ChangeKey) {
         self.0.remove(key);
         if let ChangeKey::Delete(..) = key {
-            // There is room now.
+            // The quota has room again.
             for failure in self.0.values_mut().filter(|failure| failure.kind == ErrorKind::QuotaExceeded) {
                 failure.retry_at = Duration::ZERO;
             }
         }
     }
 
-    /// Makes everything due that is to be created for this node: something about it has changed.
+    /// Makes all creations for this node due: something about the node has changed.
     pub(crate) fn retry_now(&mut self, uid: &str) {
         self.for_node(uid).for_each(|failure| failure.retry_at = Duration::ZERO);
     }
 
-    /// What is to be created for this node. Logarithmic: in an outage this is asked for every node.
+    /// Returns the failed creations for this node. Logarithmic: in an outage this is called for every node.
     fn for_node<'a>(&'a mut self, uid: &'a str) -> impl Iterator<Item = &'a mut FailedChange> {
         let first = ChangeKey::Create(uid.into(), IpNet::V4(Ipv4Net::default()));
         self.0.range_mut(first..).take_while(move |(key, _)| key.is_for(uid)).map(|(_, failure)| failure)
     }
 
-    /// Forgets what is not needed any more.
+    /// Removes the changes that are not needed any more.
     pub(crate) fn retain(&mut self, needed: &HashSet<ChangeKey>) {
         self.0.retain(|key, _| needed.contains(key));
     }
 }
 
-/// Tells whether the trouble is likely not the node's own and may be over soon.
+/// Tells whether the error is probably not specific to the node and may go away soon.
 fn is_transient(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Transient | ErrorKind::Throttled | ErrorKind::Conflict | ErrorKind::NotFound)
 }

@@ -1,4 +1,4 @@
-//! Which routes the route controller would make and delete, and which conditions it would write.
+//! Dry run: which routes the route controller would create and delete, and which conditions it would write.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::{
 /// Back-off after routes could not be listed.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) };
 
-/// The controller as a shadow.
+/// The route controller in a dry run.
 struct RouteDryRun {
     controller: RouteController,
     next: Instant,
@@ -35,7 +35,7 @@ struct RouteDryRun {
 }
 
 impl RouteController {
-    /// Makes a controller that only says what it would do.
+    /// Makes a dry run that only reports what the controller would do.
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
         let now = Instant::now();
         Box::new(RouteDryRun {
@@ -49,7 +49,7 @@ impl RouteController {
         })
     }
 
-    /// Plans as if nothing had been tried before.
+    /// Plans as if no change had failed before.
     async fn plan_without_backoff(&self) -> Result<RoutePlan, CloudError> {
         let routes = self.list_routes(&self.cached_nodes()).await?;
         Ok(self.plan(&self.cached_nodes(), &routes, &ChangeBackoff::default()))
@@ -84,7 +84,7 @@ impl RouteDryRun {
                 self.differences = plan.steps.iter().map(route_difference).collect();
                 self.differences.extend(plan.nodes.iter().filter_map(condition_difference));
             }
-            // Then nothing is made either.
+            // Then the controller would not create routes either.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
                 self.next = now + self.controller.config.period;
             }
@@ -121,7 +121,7 @@ fn route_difference(step: &RouteStep) -> Difference {
     }
 }
 
-/// The condition as it would be once every route is made.
+/// Returns what differs in the condition once every route exists.
 fn condition_difference(plan: &NodePlan) -> Option<Difference> {
     let network = plan::network_status(plan, |_| CreateResult::Yes)?;
     let have = plan.node.network_unavailable.as_ref();

@@ -13,11 +13,11 @@ pub(crate) struct RouteMetrics {
     syncs: IntCounterVec,
     changes: IntCounterVec,
     conditions: IntCounterVec,
-    /// Changes that failed and are tried again.
+    /// Changes that failed and are retried.
     pub(crate) failing: IntGauge,
 }
 
-/// How a comparison with the cloud ended.
+/// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncOutcome {
     /// At least one change was made.
@@ -27,17 +27,17 @@ pub(crate) enum SyncOutcome {
     Error,
 }
 
-/// Why it was made.
+/// Why a reconcile was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncTrigger {
-    /// The time had come, for all or for a change that failed.
+    /// The period had ended, or a retry was due.
     Periodic,
     /// A node changed.
     NodeChange,
 }
 
 impl SyncTrigger {
-    /// The reason in words.
+    /// Returns the reason in words.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Periodic => "comparison is due",
@@ -84,7 +84,7 @@ impl RouteMetrics {
         })
     }
 
-    /// Counts one comparison.
+    /// Counts one reconcile.
     pub(crate) fn sync(&self, outcome: SyncOutcome, trigger: SyncTrigger) {
         let outcome = match outcome {
             SyncOutcome::Changed => "changed",

@@ -1,8 +1,8 @@
-//! Makes routes to the nodes' pod networks in the cloud (upstream's `node-route-controller`).
+//! Creates routes to the nodes' pod CIDRs in the cloud (upstream's `node-route-controller`).
 //!
-//! The routes of the cloud are compared with the nodes' pod networks when a node changes in a way that matters, and once
-//! per period. What is missing is created and what is obsolete is deleted, in batches; a change that fails is tried again
-//! by itself. Each node's condition `NetworkUnavailable` says whether all its routes are there.
+//! The routes in the cloud are compared with the nodes' pod CIDRs when a node changes in a way that matters, and once
+//! per period. Missing routes are created and obsolete ones are deleted, in batches; a change that fails is retried by
+//! itself. Each node's condition `NetworkUnavailable` says whether all its routes exist.
 
 mod apply;
 mod backoff;
@@ -36,26 +36,26 @@ use crate::{
     runtime::{cache::Change, work_queue::WorkQueue},
 };
 
-/// Longest time that one provider call may take before it counts as failed.
+/// Timeout of one provider call, after which it counts as failed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Settings of the route controller.
 #[derive(Clone, Debug)]
 pub struct RouteControllerConfig {
-    /// `--cluster-cidr`: the networks within which routes are made and deleted. None means no routes at all.
+    /// `--cluster-cidr`: the networks within which routes are created and deleted. Empty means no routes at all.
     pub cluster_cidrs: Vec<IpNet>,
-    /// `--route-reconciliation-period`: time from the start of one comparison to the start of the next.
+    /// `--route-reconciliation-period`: time from the start of one reconcile to the start of the next.
     pub period: Duration,
-    /// Gate `CloudControllerManagerWatchBasedRoutesReconciliation`: without a reason all is compared about once an hour
-    /// only, whatever the period.
+    /// Feature gate `CloudControllerManagerWatchBasedRoutesReconciliation`: without a trigger, reconciles run only
+    /// about once an hour, whatever the period.
     pub watch_based: bool,
 }
 
-/// The route controller. Built before its caches start, so that it sees every change.
+/// The route controller. Must be created before its caches start, so that it sees every change.
 pub struct RouteController {
     cx: ControllerContext,
     config: RouteControllerConfig,
-    /// From which those of the provider calls are derived.
+    /// Template of the `Op` of each provider call.
     op: Op,
     cloud: CloudMetrics,
     metrics: RouteMetrics,
@@ -68,8 +68,8 @@ pub struct RouteController {
 }
 
 impl RouteController {
-    /// Makes the controller and attaches it to the node cache. `network` is given to the node controller of the same
-    /// process, too.
+    /// Creates the controller and subscribes it to the node cache. `network` is shared with the node controller of the
+    /// same process.
     ///
     /// # Errors
     /// When its metrics are registered already.
@@ -95,15 +95,15 @@ impl RouteController {
         Ok(Self { cx, config, op, cloud, metrics, network, conditions, signals, throttle, started_at: began })
     }
 
-    /// Runs until `cancel`; then begins nothing new, gives up what only asks, and ends when the changes that were requested
-    /// have their answers.
+    /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns when the changes that
+    /// were requested have been answered.
     pub async fn run(self, cancel: CancellationToken) {
         tokio::join!(self.run_reconcile_loop(&cancel), self.write_conditions(&cancel));
     }
 
-    /// Compares whenever there is a reason to.
+    /// Reconciles whenever there is a reason to.
     async fn run_reconcile_loop(&self, cancel: &CancellationToken) {
-        // A node that is not in the cache yet is not one that is gone.
+        // Before the cache is synced, a missing node is not a deleted one.
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut state = RouteSyncState::new(Instant::now());
         while !cancel.is_cancelled() {
@@ -119,12 +119,12 @@ impl RouteController {
                 }
             }
         }
-        // Ending early would end the process.
+        // Returning early would end the process.
         cancel.cancelled().await;
     }
 }
 
-/// Sees the changes of the node cache.
+/// Handles changes of the node cache.
 struct NodeWatcher {
     provider: Arc<dyn CloudProvider>,
     network: NetworkConditions,
@@ -135,7 +135,7 @@ struct NodeWatcher {
 impl NodeWatcher {
     fn on_node_change(&self, change: &Change<NodeView>) {
         match change {
-            // Without pod networks nothing is missing; a route that is left over can wait for its time.
+            // A node without pod CIDRs needs no route. An obsolete route can wait for the next period.
             Change::Added(node) if !node.pod_cidrs.is_empty() => {
                 self.signals.record(&node.name, NodeChangeKind::Routes);
             }
@@ -146,7 +146,7 @@ impl NodeWatcher {
                 if let Some(news) = news {
                     self.signals.record(&new.name, news);
                 }
-                // For example because it waited for the addresses that are there now.
+                // For example, the condition waited for the addresses, which exist now.
                 if !self.network.is_up_to_date(new) {
                     self.conditions.add(new.name.clone());
                 }
@@ -154,7 +154,7 @@ impl NodeWatcher {
         }
     }
 
-    /// Tells what an update means. Heartbeats and our own writes mean nothing.
+    /// Returns what an update affects. Heartbeats and our own writes affect nothing.
     fn change_of(&self, old: &NodeView, new: &NodeView) -> Option<NodeChangeKind> {
         let claim = |node| self.provider.node_ownership(node) == NodeOwnership::Ours;
         let routes = old.pod_cidrs != new.pod_cidrs

@@ -1,7 +1,7 @@
-//! Condition `NetworkUnavailable`: what it shall be, who writes it, and the writing.
+//! The condition `NetworkUnavailable`: its desired value, who writes it, and the writes.
 //!
-//! The route controller decides. It writes, too, unless the node controller is about to write the addresses of a new node:
-//! then the condition rides in that patch, which saves a write per node.
+//! The route controller decides it. The route controller also writes it, unless the node controller is about to write
+//! the addresses of a new node: then the condition is part of that patch, which saves a write per node.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -23,20 +23,20 @@ use crate::{
     },
 };
 
-/// Writes in flight. Upstream has no limit (W17c).
+/// Maximum of condition writes in flight. Upstream has no limit (W17c).
 const MAX_WRITES: usize = 16;
 /// Back-off of a condition that could not be written.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
-/// How long the condition of a new node waits for its addresses to be written. The look-up in the cloud and its batch take
-/// less than this unless the cloud is in trouble.
+/// How long the condition of a new node waits for its addresses to be written. The batched lookup in the cloud takes
+/// less than this, unless the cloud has a problem.
 const ADDRESS_PATCH_WAIT: Duration = Duration::from_secs(3);
-/// How long a write may take to come back through the watch before it is taken for lost.
+/// How long a write may take to arrive through the watch before it counts as lost.
 const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause before a second look at a node that somebody else is writing to.
+/// Delay before a node that is being written elsewhere is checked again.
 const WRITE_CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// What condition `NetworkUnavailable` of each node shall be: filled by the route controller, and consulted by the node
-/// controller whenever it writes addresses. Clones share one table.
+/// Desired condition `NetworkUnavailable` of each node. The route controller fills the table, and the node controller
+/// reads it whenever it writes addresses. Clones share one table.
 #[derive(Clone, Debug)]
 pub struct NetworkConditions {
     table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
@@ -46,17 +46,17 @@ pub struct NetworkConditions {
 
 #[derive(Debug)]
 struct ConditionEntry {
-    /// The entry says nothing about a namesake.
+    /// UID of the node: the entry does not apply to another node of the same name.
     uid: Box<str>,
     network: NetworkStatus,
-    /// When that was decided.
+    /// When `network` was decided.
     since: Instant,
-    /// Whether somebody writes it just now.
+    /// True while the condition is being written.
     write_in_progress: bool,
     unconfirmed: Option<UnconfirmedWrite>,
 }
 
-/// A write that may not have come back through the watch.
+/// A write that the watch may not show yet.
 #[derive(Debug)]
 struct UnconfirmedWrite {
     /// The condition that it replaced.
@@ -67,15 +67,16 @@ struct UnconfirmedWrite {
 /// What to do about a node's condition.
 #[derive(Debug)]
 pub(crate) enum ConditionAction {
-    /// It is as it shall be, or nothing is known.
+    /// Nothing: it is as desired, or no desired state is known.
     None,
-    /// Look again after this time.
+    /// Check it again after this time.
     RetryAfter(Duration),
     /// Write it.
     Write(ConditionPatch),
 }
 
-/// The right to write the condition of one node. Dropped before [`done`](Self::done), the write did not happen.
+/// Exclusive permission to write the condition of one node. If it is dropped before
+/// [`mark_written`](Self::mark_written), the write counts as not done.
 #[derive(Debug)]
 pub(crate) struct ConditionPatch {
     table: Arc<Mutex<HashMap<Arc<str>, ConditionEntry>>>,
@@ -87,13 +88,13 @@ pub(crate) struct ConditionPatch {
 }
 
 impl NetworkConditions {
-    /// Makes an empty table. `rides`: whether a node controller in this process consults it, so that waiting for that
-    /// makes sense.
+    /// Creates an empty table. `combines_with_addresses`: whether a node controller in this process reads it, so that
+    /// it makes sense to wait for the addresses.
     pub fn new(clock: WallClock, combines_with_addresses: bool) -> Self {
         Self { table: Arc::default(), clock, combines_with_addresses }
     }
 
-    /// Decides what the condition of a node shall be. Returns whether it has to be written.
+    /// Records the desired condition of a node. Returns whether it has to be written.
     pub(crate) fn decide(&self, node: &NodeView, network: NetworkStatus) -> bool {
         let mut table = self.table.lock();
         let known = table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && entry.network == network);
@@ -110,19 +111,19 @@ impl NetworkConditions {
         !network.matches_condition(node.network_unavailable.as_ref())
     }
 
-    /// Forgets the nodes that are not to be kept.
+    /// Removes the nodes that are not to be kept.
     pub(crate) fn retain(&self, keep: impl Fn(&str) -> bool) {
         self.table.lock().retain(|name, _| keep(name));
     }
 
-    /// Tells whether the node shows what was decided, or nothing was.
+    /// Tells whether the node shows the desired condition, or none is known.
     pub(crate) fn is_up_to_date(&self, node: &NodeView) -> bool {
         let table = self.table.lock();
         let entry = table.get(&node.name).filter(|entry| entry.uid == node.uid);
         entry.is_none_or(|entry| entry.network.matches_condition(node.network_unavailable.as_ref()))
     }
 
-    /// Looks at a node on behalf of the route controller.
+    /// Returns what the route controller should do about the condition of a node.
     pub(crate) fn next_action(&self, node: &NodeView) -> ConditionAction {
         let mut table = self.table.lock();
         let Some(entry) = pending_entry(&mut table, node) else { return ConditionAction::None };
@@ -140,8 +141,8 @@ impl NetworkConditions {
         ConditionAction::Write(self.start_patch(entry, node))
     }
 
-    /// Returns the right to write the condition of a node along with its addresses, if there is anything to write. Only
-    /// good news ride: whether routes are missing is decided anew at each pass.
+    /// Returns the permission to write the condition of a node along with its addresses, if there is anything to write.
+    /// Only `Ready` is written this way: whether routes are missing is decided again at each reconcile.
     pub(crate) fn combine_with_address_patch(&self, node: &NodeView) -> Option<ConditionPatch> {
         let mut table = self.table.lock();
         let is_free = |entry: &&mut ConditionEntry| {
@@ -175,7 +176,7 @@ impl NetworkConditions {
     }
 }
 
-/// Returns the entry of a node that does not show what was decided.
+/// Returns the entry of a node that does not show the desired condition.
 fn pending_entry<'a>(
     table: &'a mut HashMap<Arc<str>, ConditionEntry>,
     node: &NodeView,
@@ -185,8 +186,8 @@ fn pending_entry<'a>(
 }
 
 impl ConditionEntry {
-    /// Returns how long the watch may still take to bring our own write. Somebody who puts back just what was there before
-    /// is noticed after that.
+    /// Returns how long the watch may still take to show our own write. If somebody restores exactly the previous
+    /// condition, that is noticed only afterwards.
     fn watch_confirm_wait(&self, node: &NodeView) -> Duration {
         let is_before = |written: &&UnconfirmedWrite| written.replaced.as_ref() == node.network_unavailable.as_ref();
         let written = self.unconfirmed.as_ref().filter(is_before);
@@ -195,10 +196,10 @@ impl ConditionEntry {
 }
 
 impl ConditionPatch {
-    /// Returns the condition as it is patched. Without `lastTransitionTime` the server keeps the old one, which is right
-    /// where only the reason changes; upstream resets it (W17e).
+    /// Returns the condition for the patch. Without `lastTransitionTime` the API server keeps the old one, which is
+    /// right if only the reason changes; upstream resets it (W17e).
     pub(crate) fn condition(&self) -> Value {
-        // Like every time of the API's own objects, in whole seconds.
+        // In whole seconds, like every time in the API's own objects.
         let now = self.now.round(Unit::Second).unwrap_or(self.now).to_string();
         let mut condition = json!({
             "type": wk::CONDITION_NETWORK_UNAVAILABLE,
@@ -213,7 +214,7 @@ impl ConditionPatch {
         condition
     }
 
-    /// Notes that it is written.
+    /// Records that the condition is written.
     pub(crate) fn mark_written(self) {
         let written = UnconfirmedWrite { replaced: self.over.clone(), at: Instant::now() };
         if let Some(entry) = self.entry(&mut self.table.lock()) {
@@ -235,7 +236,7 @@ impl Drop for ConditionPatch {
 }
 
 impl RouteController {
-    /// Writes conditions, some at a time, until `cancel`; then finishes what was begun.
+    /// Writes conditions, several at a time, until `cancel`; then completes the writes in flight.
     pub(super) async fn write_conditions(&self, cancel: &CancellationToken) {
         let mut writing = FuturesUnordered::new();
         loop {
@@ -256,7 +257,7 @@ impl RouteController {
         self.conditions.done(&name);
     }
 
-    /// Writes the condition of a node if that is to be done. Returns when to look again.
+    /// Writes the condition of a node if needed. Returns the delay before the next check, if there is to be one.
     async fn sync_condition_once(&self, name: &Arc<str>) -> Option<Duration> {
         let node = self.cx.nodes.get(name)?;
         let writing = match self.network.next_action(&node) {
@@ -264,7 +265,8 @@ impl RouteController {
             ConditionAction::RetryAfter(delay) => return Some(delay),
             ConditionAction::Write(writing) => writing,
         };
-        // The UID makes the server refuse the patch for a namesake that was registered meanwhile.
+        // The UID makes the API server reject the patch for another node of the same name that was registered
+        // meanwhile.
         let body = json!({ "metadata": { "uid": &*node.uid }, "status": { "conditions": [writing.condition()] } });
         let result = self.cx.api.patch_node(name, Subresource::Status, &Patch::Strategic(body)).await;
         let error = match result {

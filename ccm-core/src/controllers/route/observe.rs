@@ -1,4 +1,4 @@
-//! Reads the world: the cloud's routes, and the nodes as the cache or the API server has them.
+//! Observed state: the routes in the cloud, and the nodes from the cache or the API server.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     telemetry::controllers::call_span,
 };
 
-/// All nodes.
+/// All nodes of the cluster.
 pub(super) struct ClusterNodes {
     /// Those that the provider claims.
     pub(super) ours: Vec<Arc<NodeView>>,
@@ -22,12 +22,12 @@ pub(super) struct ClusterNodes {
 }
 
 impl RouteController {
-    /// The nodes as the cache has them.
+    /// Returns the nodes from the cache.
     pub(super) fn cached_nodes(&self) -> ClusterNodes {
         self.split_by_ownership(self.cx.nodes.list())
     }
 
-    /// The nodes as the API server has them.
+    /// Reads the nodes from the API server.
     pub(super) async fn nodes_from_api_server(&self) -> Result<ClusterNodes, ApiError> {
         let nodes = self.cx.api.list_nodes(&self.cx.node_fields).await?;
         Ok(self.split_by_ownership(nodes.into_iter().map(Arc::new).collect()))
@@ -39,7 +39,7 @@ impl RouteController {
         ClusterNodes { ours, foreign }
     }
 
-    /// The routes of the cloud.
+    /// Lists the routes in the cloud.
     pub(super) async fn list_routes(&self, nodes: &ClusterNodes) -> Result<Vec<Route>, CloudError> {
         let Some(routes) = self.cx.provider.routes() else {
             return Err(CloudError::new(ErrorKind::NotImplemented, "provider has no routes"));

@@ -1,4 +1,4 @@
-//! One comparison: list, plan, change, and say what came of it.
+//! One reconcile: list, plan, apply, and report the results.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,22 +28,22 @@ use crate::{
     telemetry::controllers::{ReconcileOutcome, SkippedWrite, record_reason},
 };
 
-/// Time between two comparisons without a reason when the gate is on; lengthened by up to a tenth at random.
+/// Period of reconciles that nothing triggers, if the feature gate is on; lengthened by up to a tenth at random.
 const WATCH_BASED_PERIOD: Duration = Duration::from_secs(3600);
-/// Back-off after routes or nodes could not be listed. Nothing shortens it: the trouble is the cloud's, not a node's.
+/// Back-off after routes or nodes could not be listed. Nothing shortens it: the error does not concern a single node.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30) };
 
-/// What is remembered from one comparison to the next.
+/// What is remembered from one reconcile to the next.
 pub(super) struct RouteSyncState {
     pub(super) schedule: Schedule,
     failures: ChangeBackoff,
-    /// Lists that failed in a row, and until when none is tried again.
+    /// Number of listings that failed in a row, and until when none is attempted again.
     failed_lists: u32,
     list_retry_at: Option<Instant>,
     reported: HashSet<ReportedCidr>,
 }
 
-/// A pod network that gets no route and whose node has been told: UID, network, why.
+/// A pod CIDR that gets no route and was reported on its node: UID, CIDR, reason.
 type ReportedCidr = (Box<str>, Arc<str>, RejectReason);
 
 impl RouteSyncState {
@@ -69,15 +69,15 @@ impl RouteSyncState {
     }
 }
 
-/// Whether to go on.
+/// Whether the reconcile loop goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncControl {
     Continue,
-    /// The provider has no routes after all.
+    /// The provider does not implement routes after all.
     Stop,
 }
 
-/// Why a comparison came to nothing.
+/// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
 enum RouteSyncError {
     #[error("routes cannot be listed")]
@@ -87,12 +87,12 @@ enum RouteSyncError {
 }
 
 impl RouteController {
-    /// Returns until when no comparison may start.
+    /// Returns until when no reconcile may start.
     pub(super) fn backoff_until(&self, state: &RouteSyncState) -> Option<Instant> {
         self.throttle.lock().until().max(state.list_retry_at)
     }
 
-    /// Compares once; tells how it ended, too.
+    /// Reconciles once, and also returns the outcome.
     pub(super) async fn sync_with_outcome(
         &self,
         trigger: SyncTrigger,
@@ -146,14 +146,15 @@ impl RouteController {
 
     async fn reconcile(&self, trigger: SyncTrigger, state: &mut RouteSyncState) -> Result<SyncOutcome, RouteSyncError> {
         let routes = self.list_routes(&self.cached_nodes()).await.map_err(RouteSyncError::Routes)?;
-        // Looked at after the routes: what was created since they were listed is created again, which does no harm, and what
-        // belongs to a node that is new is not deleted.
+        // The nodes are read after the routes. A route that was created since the listing is created again, which does
+        // no harm, and a route of a node that is new is not deleted.
         let mut plan = self.plan(&self.cached_nodes(), &routes, &state.failures);
         let mut nodes_unread = None;
         if plan.deletes_most_routes() {
             match self.nodes_from_api_server().await {
                 Ok(nodes) => {
-                    // The provider names nodes by those that it is given: routes of the missing ones had no name.
+                    // The provider finds the node of a route among the nodes that it is given, so routes of the missing
+                    // ones had no node.
                     let routes = self.list_routes(&nodes).await.map_err(RouteSyncError::Routes)?;
                     plan = self.plan(&nodes, &routes, &state.failures);
                 }
@@ -178,7 +179,7 @@ impl RouteController {
         plan::plan(&PlanInput { ours: &nodes.ours, foreign: &nodes.foreign, routes, cluster, failures, now })
     }
 
-    /// Tells each node once why a network of its pods gets no route.
+    /// Reports once on each node why one of its pod CIDRs gets no route.
     fn report_rejected_cidrs(&self, plan: &RoutePlan, told: &mut HashSet<ReportedCidr>) {
         let key = |c: &plan::RejectedPodCidr| (c.node.uid.clone(), c.cidr.clone(), c.reject_reason.clone());
         for complaint in plan.rejected_cidrs.iter().filter(|complaint| !told.contains(&key(complaint))) {
@@ -193,7 +194,7 @@ impl RouteController {
         self.cx.events.event(&ObjectRef::node(node.name.clone(), &*node.uid), EventType::Warning, reason, note);
     }
 
-    /// Makes the changes of a plan and decides the conditions. Returns whether anything changed in the cloud.
+    /// Applies a plan and decides the conditions. Returns whether anything changed in the cloud.
     async fn apply_plan(&self, plan: &RoutePlan, trigger: SyncTrigger, state: &mut RouteSyncState) -> bool {
         let deletes = plan.steps.iter().flat_map(|step| step.delete.iter().cloned().map(RouteChange::Delete));
         let creates = |waits: bool| {
@@ -201,7 +202,7 @@ impl RouteController {
             steps.filter_map(|step| Some((step.create.clone()?, step.destination)))
         };
         let create = |(node, destination)| RouteChange::Create { node, destination };
-        // Deletions in front: they make room where the table is full.
+        // Deletions come first: they free space in a full route table.
         let first = self.apply(trigger, deletes.chain(creates(false).map(create)).collect()).await;
         let not_deleted: HashSet<IpNet> = first.iter().filter_map(failed_deletion).collect();
         let free = creates(true).filter(|(_, destination)| !not_deleted.contains(destination));
@@ -212,7 +213,7 @@ impl RouteController {
         answers.iter().any(|answer| matches!(answer.result, Some(Ok(()))))
     }
 
-    /// Learns from the answers, tells of failures, and returns how the creations ended.
+    /// Records the results in the back-off, reports failures, and returns how the creations ended.
     fn record_results(&self, answers: &[ChangeResult], state: &mut RouteSyncState) -> HashMap<IpNet, CreateResult> {
         let now = self.started_at.elapsed();
         let unsent = if self.op.may_write().is_ok() { CreateResult::No } else { CreateResult::Unknown };
@@ -232,12 +233,12 @@ impl RouteController {
                     let reason = state.failures.record_failure(key, error, now);
                     self.report_failure(change, error, *took, reason);
                 }
-                // Its turn comes when the cloud may be called again.
+                // It is retried as soon as the cloud may be called again.
                 None => state.schedule.retry = Some(Instant::now()),
             }
             if let RouteChange::Create { node, destination } = change {
                 let outcome = match result {
-                    // Bad news that is true for a moment would be a write, and then another for the good ones.
+                    // A node without the condition can wait: `True` would be one write, and `False` soon another one.
                     None if node.network_unavailable.is_none() => CreateResult::Unknown,
                     Some(Ok(())) => CreateResult::Yes,
                     Some(Err(_)) => CreateResult::No,
@@ -262,9 +263,9 @@ impl RouteController {
         }
     }
 
-    /// Decides the condition of every node that has or had pod networks.
+    /// Decides the condition of every node that has or had pod CIDRs.
     fn set_network_status(&self, plan: &RoutePlan, created: &HashMap<IpNet, CreateResult>) {
-        // A creation that is not in the answers waits for a deletion that failed.
+        // A creation without a result was not sent, because a deletion before it failed.
         let outcome = |destination| created.get(&destination).copied().unwrap_or(CreateResult::No);
         for node in &plan.nodes {
             let Some(network) = plan::network_status(node, outcome) else { continue };
@@ -278,8 +279,8 @@ impl RouteController {
     }
 }
 
-/// Tells whether a route is wanted for a node that has no address yet: it comes as soon as the node is initialised, and no
-/// person has to act.
+/// Tells whether the change creates a route for a node without addresses. It succeeds as soon as the node is
+/// initialised, and no person has to act.
 fn is_uninitialized_node(change: &RouteChange) -> bool {
     matches!(change, RouteChange::Create { node, .. } if node.addresses.is_empty())
 }
@@ -292,7 +293,7 @@ fn failed_deletion(answer: &ChangeResult) -> Option<IpNet> {
     }
 }
 
-/// One line for all changes of a comparison.
+/// Logs one summary of all changes of a reconcile.
 fn log_summary(answers: &[ChangeResult], failed: Option<(usize, &CloudError)>) {
     let count = |is_create: bool| {
         let done = answers.iter().filter(|answer| matches!(answer.result, Some(Ok(()))));

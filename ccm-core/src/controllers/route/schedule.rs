@@ -1,4 +1,4 @@
-//! When the routes are compared with the cloud: at once after a change, then at most once a second, and once per period.
+//! When the routes are reconciled: at once after a change, then at most once a second, and once per period.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -7,23 +7,23 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::metrics::SyncTrigger;
 
-/// Shortest time from one comparison to the next: changes that come close together share one. Upstream lets each wait 10 s
-/// for every one before it (W16).
+/// Least time from one reconcile to the next: changes that come close together share one. Upstream lets each change
+/// wait 10 s for every one before it (W16).
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
-/// The same when only a condition was changed by somebody else, so that two who disagree about one do not keep the
-/// cloud busy.
+/// The same if only a condition was changed by somebody else, so that two controllers that disagree about it do not
+/// keep the cloud busy.
 const MIN_CONDITION_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a change of a node means.
+/// What a node change affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeChangeKind {
-    /// Its routes may not be right any more.
+    /// Its routes may be outdated.
     Routes,
-    /// Somebody else has changed its condition.
+    /// Its condition: somebody else changed it.
     NetworkCondition,
 }
 
-/// Changes of nodes since the last comparison.
+/// Node changes since the last reconcile.
 #[derive(Debug, Default)]
 pub(super) struct PendingNodeChanges {
     pending: Mutex<NodeChangeSet>,
@@ -32,7 +32,7 @@ pub(super) struct PendingNodeChanges {
 
 #[derive(Debug, Default)]
 struct NodeChangeSet {
-    /// Names of the nodes whose routes may not be right any more.
+    /// Names of the nodes whose routes may be outdated.
     nodes: HashSet<Arc<str>>,
     condition: bool,
 }
@@ -50,20 +50,20 @@ impl PendingNodeChanges {
         }
     }
 
-    /// Waits until there is other news than when it was last looked at.
+    /// Waits until a change is recorded that is more urgent than those before.
     ///
     /// # Cancellation
-    /// Safe: nothing is lost.
+    /// Safe: no change is lost.
     pub(super) async fn changed(&self) {
         self.wake.notified().await;
     }
 
-    /// Returns the most urgent news.
+    /// Returns the most urgent kind of change.
     pub(super) fn pending(&self) -> Option<NodeChangeKind> {
         self.pending.lock().most_urgent()
     }
 
-    /// Takes all news; returns the nodes whose routes may not be right any more.
+    /// Takes all changes; returns the nodes whose routes may be outdated.
     pub(super) fn take(&self) -> HashSet<Arc<str>> {
         std::mem::take(&mut *self.pending.lock()).nodes
     }
@@ -79,14 +79,14 @@ impl NodeChangeSet {
     }
 }
 
-/// Times of comparisons.
+/// Times of reconciles.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    /// Start of the last one.
+    /// Start of the last reconcile.
     last: Option<Instant>,
-    /// When the period is over.
+    /// When the period ends.
     periodic: Instant,
-    /// When a change that failed, or all after a list that failed, is tried again.
+    /// When a change that failed, or everything after a failed listing, is retried.
     pub(super) retry: Option<Instant>,
 }
 
@@ -95,22 +95,22 @@ impl Schedule {
         Self { last: None, periodic: now, retry: None }
     }
 
-    /// Notes that a comparison starts; the next is due after `period`, whatever comes in between.
+    /// Records the start of a reconcile. The next one is due after `period`, whatever happens in between.
     pub(super) fn started(&mut self, now: Instant, period: Duration) {
         (self.last, self.periodic, self.retry) = (Some(now), now + period, None);
     }
 
-    /// Returns when the next comparison is to start, and why. None starts before `pause` is over.
+    /// Returns when the next reconcile is to start, and why. None starts before `pause` is over.
     pub(super) fn next(&self, news: Option<NodeChangeKind>, pause: Option<Instant>) -> (Instant, SyncTrigger) {
         let after = |gap: Duration| self.last.map_or(self.periodic, |last| last + gap);
         let by_news = news.map(|news| match news {
             NodeChangeKind::Routes => after(MIN_INTERVAL),
             NodeChangeKind::NetworkCondition => after(MIN_CONDITION_INTERVAL),
         });
-        // A period of less than the gap is what the operator asked for.
+        // A period below the minimum interval is what the operator configured.
         let by_time = self.retry.map_or(self.periodic, |retry| retry.max(after(MIN_INTERVAL)).min(self.periodic));
         let (at, trigger) = match by_news {
-            // The first is due in any case.
+            // The first reconcile is due in any case.
             Some(at) if at <= by_time && self.last.is_some() => (at, SyncTrigger::NodeChange),
             _ => (by_time, SyncTrigger::Periodic),
         };
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(schedule.next(Some(NodeChangeKind::Routes), None), (start, SyncTrigger::Periodic));
         schedule.started(start, secs(3600));
         let news = Some(NodeChangeKind::Routes);
-        // Long after: at once, for the time is over.
+        // Later than this time, it is due at once.
         assert_eq!(schedule.next(news, None), (start + MIN_INTERVAL, SyncTrigger::NodeChange));
         assert_eq!(
             schedule.next(Some(NodeChangeKind::NetworkCondition), None),

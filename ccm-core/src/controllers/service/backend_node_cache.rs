@@ -1,4 +1,5 @@
-//! Observes the nodes: sets of backends made once per change, and doubted when most of one is gone.
+//! Observes the nodes. Sets of backends are built once per change, and confirmed with the API server when most of one
+//! is gone.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,11 +17,11 @@ use crate::{
     runtime::{api::ApiError, cache::Change},
 };
 
-/// Sets of nodes, by what balancers require of their labels.
+/// Sets of backend nodes, by the label requirements of the load balancers.
 pub(crate) struct BackendNodeCache {
     cx: ControllerContext,
     state: Arc<Mutex<CachedNodeSets>>,
-    /// Held while the API server is asked, so that one answer serves all.
+    /// Held while the API server is read, so that one answer serves all callers.
     confirmation_lock: AsyncMutex<()>,
 }
 
@@ -29,9 +30,9 @@ struct CachedNodeSets {
     /// Counts the changes of nodes that may change a set.
     generation: u64,
     sets: HashMap<Vec<LabelRequirement>, CachedNodeSet>,
-    /// Until when an answer that did not settle a doubt stands for all who ask.
+    /// Until when a failed confirmation counts for all callers.
     unconfirmed_until: Option<Instant>,
-    /// Whether the cache was compared with the API server since the start.
+    /// True once the cache was compared with the API server after the start.
     confirmed: bool,
 }
 
@@ -40,34 +41,34 @@ struct CachedNodeSet {
     set: Arc<BackendNodes>,
 }
 
-/// Why what the cache shows is not acted upon.
+/// Why the cache is not acted upon: the API server has not confirmed it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StaleCacheError {
-    /// The API server could not be asked.
+    /// The API server could not be read.
     #[error("nodes could not be read again before most backends are removed")]
     Api(#[source] ApiError),
-    /// It has a Service that the cache lacks.
+    /// The API server has a Service that the cache lacks.
     #[error("the API server has the service that the cache lacks; its load balancer stays until both agree")]
     ServiceExists,
-    /// A Service is to be served again, as the API server has it.
+    /// The API server has the Service as one that is to be served again.
     #[error(
         "the API server has the service as one to be served, which the cache does not show yet; its load balancer stays"
     )]
     LoadBalancerNeeded,
-    /// Services vanished all at once that nobody deleted.
+    /// Many Services disappeared at once that nobody deleted.
     #[error(
         "{missing} of {all} services with load balancers are gone and were not deleted, as after a restored backup; their load balancers stay, delete them by hand if they are not needed"
     )]
     MostServicesGone {
-        /// Those that are gone.
+        /// Services that are gone.
         missing: usize,
-        /// All with a balancer.
+        /// All Services with a load balancer.
         all: usize,
     },
-    /// It was asked a moment ago, in vain.
+    /// A confirmation failed a moment ago.
     #[error("nodes are in doubt: most backends are gone from the cache alone, or the API server could not be asked")]
     RecentlyUnconfirmed,
-    /// It shows backends that the cache does not.
+    /// The API server has backends that the cache lacks.
     #[error("the API server has nodes that the cache lacks; backends stay until both agree")]
     BackendsDiffer,
 }
@@ -77,7 +78,7 @@ impl BackendNodeCache {
         Self { cx, state: Arc::default(), confirmation_lock: AsyncMutex::default() }
     }
 
-    /// Has sets made anew after changes of nodes, and tells which changes are news to balancers.
+    /// Has sets rebuilt after node changes, and calls `news` for each change that load balancers need.
     pub(crate) fn watch_nodes(&self, news: impl Fn(Urgency) + Send + Sync + 'static) {
         let (state, provider) = (self.state.clone(), self.cx.provider.clone());
         let candidate = {
@@ -93,7 +94,7 @@ impl BackendNodeCache {
             let news_of = urgency(old.as_deref(), new.as_deref(), target(&*provider));
             let relabelled = matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
             let (was, is) = (old.is_some_and(|n| is_backend(&n)), new.is_some_and(|n| is_backend(&n)));
-            // The autoscaler's taint changes a set and is no news; nor are labels before the initialisation.
+            // The autoscaler's taint, and labels of an uninitialised node, change a set but are not urgent.
             if news_of.is_some() || was != is || relabelled {
                 state.lock().generation += 1;
             }
@@ -101,10 +102,10 @@ impl BackendNodeCache {
         });
     }
 
-    /// Returns the set of today.
+    /// Returns the current set.
     ///
-    /// When it lost most of its nodes since it was last asked for, the nodes are read again from the API server: a cache
-    /// that lags or a list that is cut short must not take backends out of service.
+    /// If it lost most of its nodes since the last call, the nodes are read again from the API server: a cache that
+    /// lags, or a list that is cut short, must not take backends out of service.
     pub(crate) async fn get(&self, requirements: &[LabelRequirement]) -> Result<Arc<BackendNodes>, StaleCacheError> {
         if let Some(set) = self.cached(requirements) {
             return Ok(set);
@@ -114,7 +115,7 @@ impl BackendNodeCache {
             return Ok(self.store(requirements, generation, set));
         }
         let _asking = self.confirmation_lock.lock().await;
-        // Somebody else may have asked meanwhile.
+        // Another caller may have confirmed the set meanwhile.
         if let Some(set) = self.cached(requirements) {
             return Ok(set);
         }
@@ -129,7 +130,7 @@ impl BackendNodeCache {
         Ok(self.store(requirements, generation, set))
     }
 
-    /// Reads the nodes again; an error if one of those that are to go is still there.
+    /// Reads the nodes from the API server. An error if one of the nodes to be removed still exists there.
     async fn confirm_removals(
         &self,
         requirements: &[LabelRequirement],
@@ -140,12 +141,12 @@ impl BackendNodeCache {
         if before.removes_existing_node(set, &fresh) { Err(StaleCacheError::BackendsDiffer) } else { Ok(()) }
     }
 
-    /// Compares the cache with the API server, once, before the first change of backends from before the start. The first set
-    /// has none before it that shows what it lost: a list that was cut short at the start must not empty load balancers. What
-    /// was taken from the cache before may be older than what is confirmed.
+    /// Compares the cache with the API server, once, before the first change of backends from before the start. The
+    /// first set has no predecessor that shows what it lost, and a list that was cut short at the start must not empty
+    /// load balancers. A set that was taken from the cache before may be older than what is confirmed.
     ///
     /// # Errors
-    /// The cache lacks a node that the API server has, or that could not be asked.
+    /// If the cache lacks a node that the API server has, or the API server could not be read, now or a moment ago.
     pub(crate) async fn confirm_start(&self) -> Result<(), StaleCacheError> {
         let _asking = self.confirmation_lock.lock().await;
         if self.state.lock().confirmed {
@@ -167,10 +168,10 @@ impl BackendNodeCache {
         confirmed
     }
 
-    /// Tells whether the nodes were in doubt a moment ago.
+    /// Checks that no confirmation of the nodes failed a moment ago.
     ///
     /// # Errors
-    /// They were.
+    /// If one did.
     pub(crate) fn check_doubt(&self) -> Result<(), StaleCacheError> {
         let doubted = self.state.lock().unconfirmed_until.is_some_and(|until| until > Instant::now());
         if doubted { Err(StaleCacheError::RecentlyUnconfirmed) } else { Ok(()) }
@@ -198,7 +199,7 @@ impl BackendNodeCache {
         (generation, self.select(self.cx.nodes.list(), requirements))
     }
 
-    /// Returns the set as it was, if `set` lacks most of it.
+    /// Returns the previous set if `set` lacks most of it.
     fn shrunk_from(&self, requirements: &[LabelRequirement], set: &BackendNodes) -> Option<Arc<BackendNodes>> {
         let before = self.state.lock().sets.get(requirements).map(|entry| entry.set.clone());
         before.filter(|before| set.removes_most_of(before))
@@ -210,7 +211,7 @@ impl BackendNodeCache {
         set
     }
 
-    /// Forgets sets that no balancer asks for any more.
+    /// Drops the sets that no load balancer uses any more.
     pub(crate) fn retain(&self, used: impl Fn(&[LabelRequirement]) -> bool) {
         self.state.lock().sets.retain(|requirements, _| used(requirements));
     }

@@ -1,4 +1,4 @@
-//! Which nodes are backends, and when a change of a node matters: pure.
+//! Which nodes are backends, and how urgent a node change is. Pure functions.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -11,17 +11,17 @@ use crate::{
     provider::{LabelRequirement, NodeTarget},
 };
 
-/// Nodes behind a balancer, and what identifies them.
+/// Nodes behind a load balancer, and their fingerprint.
 #[derive(Clone, Debug)]
 pub(crate) struct BackendNodes {
     /// Sorted by name.
     pub(crate) nodes: Vec<Arc<NodeView>>,
-    /// Equal for equal sets, as far as balancers are concerned.
+    /// Equal for sets that do not differ for a load balancer.
     pub(crate) fingerprint: u64,
 }
 
 impl BackendNodes {
-    /// Selects among the nodes that may be backends. `target`: what they are addressed by.
+    /// Selects the backends among `all`. `target`: what load balancers address nodes by.
     pub(crate) fn new(all: &[Arc<NodeView>], requirements: &[LabelRequirement], target: NodeTarget) -> Self {
         let fits = |node: &&Arc<NodeView>| is_backend(node) && requirements.iter().all(|r| r.matches(node));
         let mut nodes: Vec<_> = all.iter().filter(fits).cloned().collect();
@@ -33,7 +33,7 @@ impl BackendNodes {
         Self { fingerprint: hasher.finish(), nodes }
     }
 
-    /// Tells whether more than half of the nodes of `before`, which are more than one, are no longer in it.
+    /// Tells whether `before` has more than one node, and this set lacks more than half of them.
     pub(crate) fn removes_most_of(&self, before: &Self) -> bool {
         let lost = before.nodes.iter().filter(|node| !self.has(&node.name)).count();
         before.nodes.len() > 1 && lost * 2 > before.nodes.len()
@@ -49,34 +49,35 @@ impl BackendNodes {
     }
 }
 
-/// What balancers know of a node. Upstream compares name and provider ID alone, so that balancers that take addresses
-/// keep stale ones (W28).
+/// What load balancers depend on in a node. Upstream compares name and provider ID alone, so that load balancers that
+/// use addresses keep stale ones (W28).
 fn identity(node: &NodeView, target: NodeTarget) -> impl Hash {
     let NodeView { name, uid, provider_id, addresses, labels, .. } = node;
     (name, uid, provider_id, (target == NodeTarget::Address).then_some(addresses), labels.get(wk::LABEL_ZONE))
 }
 
-/// Tells whether a node is a backend (KEP-3458): it is not leaving, not excluded, and not about to be removed by the
-/// autoscaler. Readiness, cordon and other taints do not matter, health checks do.
+/// Tells whether a node is a backend (KEP-3458): it is not being deleted, not excluded, and not about to be removed by
+/// the autoscaler. Readiness, cordon and other taints do not matter; health checks do.
 pub(crate) fn is_backend(node: &NodeView) -> bool {
     is_backend_ignoring_autoscaler(node) && !node.taints.iter().any(|taint| &*taint.key == wk::TAINT_TO_BE_DELETED)
 }
 
-/// As [`is_backend`], without the autoscaler's taint, which by itself is no reason to act: connections drain.
+/// Like [`is_backend`], without the autoscaler's taint. That taint alone is no reason to act: connections drain.
 fn is_backend_ignoring_autoscaler(node: &NodeView) -> bool {
     !node.deleting && !is_excluded(node)
 }
 
-/// Reads the exclusion label as upstream: there, unless its value is one of Go's spellings of false.
+/// Reads the exclusion label as upstream does: excluded if the label exists, unless its value is one of Go's spellings
+/// of false.
 fn is_excluded(node: &NodeView) -> bool {
     let value = node.labels.get(wk::LABEL_EXCLUDE_FROM_LOAD_BALANCERS);
     value.is_some_and(|value| !matches!(value, "0" | "f" | "F" | "false" | "False" | "FALSE"))
 }
 
-/// How soon a change of a node concerns balancers.
+/// How soon load balancers need a node change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// It can wait for the node to be initialised; without that, for the longest delay.
+    /// It can wait until the node is initialised or, if that does not happen, for the longest delay.
     Later,
     /// A node joined or changed.
     Soon,
@@ -84,8 +85,8 @@ pub(crate) enum Urgency {
     Now,
 }
 
-/// Says how soon a change of one node concerns balancers that address nodes so, or `None` when it does not. A node that they
-/// cannot address is to be passed as `None`.
+/// Returns how soon load balancers need a change of one node; `None` if they do not. `target`: what they address nodes
+/// by. Pass `None` for a node that they cannot address.
 pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>, target: NodeTarget) -> Option<Urgency> {
     let was = old.filter(|node| is_backend_ignoring_autoscaler(node));
     match (was, new.filter(|node| is_backend_ignoring_autoscaler(node))) {
@@ -99,12 +100,12 @@ pub(crate) fn urgency(old: Option<&NodeView>, new: Option<&NodeView>, target: No
     }
 }
 
-/// A node that waits for its initialisation changes once more, and then for good.
+/// A node that is not initialised yet changes once more, so the update can wait for that.
 fn urgency_by_initialization(node: &NodeView) -> Urgency {
     if node.is_uninitialized() { Urgency::Later } else { Urgency::Soon }
 }
 
-/// Tells whether a change may take the node out of a set that selects by label, or its instance out of any.
+/// Tells whether a change may remove the node from a set that is selected by label, or its instance from every set.
 fn may_stop_being_backend(old: &NodeView, new: &NodeView) -> bool {
     let loses_label = || old.labels.iter().any(|(key, value)| new.labels.get(key) != Some(value));
     (old.provider_id.is_some() && old.provider_id != new.provider_id) || (!old.is_uninitialized() && loses_label())
@@ -114,13 +115,14 @@ fn changes_backends(old: &NodeView, new: &NodeView, target: NodeTarget) -> bool 
     old.uid != new.uid
         || old.provider_id != new.provider_id
         || (target == NodeTarget::Address && old.addresses != new.addresses)
-        // While a node is uninitialised all of its labels are kept, afterwards those that somebody reads: not a change.
+        // While a node is uninitialised the cache keeps all its labels, afterwards only those that somebody reads. That
+        // is no change.
         || (old.labels != new.labels && !old.is_uninitialized())
         || old.labels.get(wk::LABEL_ZONE) != new.labels.get(wk::LABEL_ZONE)
         || old.is_uninitialized() != new.is_uninitialized()
 }
 
-/// Identifies the endpoints of a Service. `slices` must be sorted by name.
+/// Returns a fingerprint of the endpoints of a Service. `slices` must be sorted by name.
 pub(crate) fn endpoints_fingerprint(slices: &[Arc<EndpointSliceView>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for slice in slices {
@@ -137,7 +139,7 @@ pub(crate) fn endpoints_fingerprint(slices: &[Arc<EndpointSliceView>]) -> u64 {
     hasher.finish()
 }
 
-/// Tells whether a change of slices takes an endpoint away or out of service.
+/// Tells whether a change of a slice removes an endpoint or takes it out of service.
 pub(crate) fn removes_endpoints(old: &EndpointSliceView, new: &EndpointSliceView) -> bool {
     let serves = |slice: &EndpointSliceView, addresses: &[std::net::IpAddr]| {
         slice.endpoints.iter().any(|e| *e.addresses == *addresses && e.serving && !e.terminating)

@@ -1,11 +1,11 @@
-//! How many services may be worked on at once.
+//! How many Services may be synced at once (AIMD).
 
 use parking_lot::Mutex;
 
-/// Lanes to the cloud, one for each worker: half as many after each time that it asked for a slow-down, one more after each
-/// call that went well. A balancer takes several requests; were all workers to begin at once when the cloud takes requests
-/// again, each would get its first one through and none its last. A service that waits for a lane waits in the queue, so
-/// that it is looked at as it is when its turn comes.
+/// Limit of concurrent syncs: halved each time that the cloud throttles, raised by one after each successful call. A
+/// load balancer takes several requests. If all workers started at once when the cloud accepts requests again, each
+/// would get its first one through and none its last. A Service above the limit waits in the queue, so that it is
+/// synced as it is when it starts.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
     current: Mutex<usize>,
@@ -13,24 +13,24 @@ pub(crate) struct ConcurrencyLimit {
 }
 
 impl ConcurrencyLimit {
-    /// Makes so many lanes, at least one.
+    /// Starts with the limit `most`, at least one.
     pub(crate) fn new(most: usize) -> Self {
         let max = most.max(1);
         Self { current: Mutex::new(max), max }
     }
 
-    /// Returns how many are open.
+    /// Returns the current limit.
     pub(crate) fn current(&self) -> usize {
         *self.current.lock()
     }
 
-    /// Closes half of the lanes.
+    /// Halves the limit, down to one.
     pub(crate) fn decrease(&self) {
         let mut open = self.current.lock();
         *open = (*open / 2).max(1);
     }
 
-    /// Opens one more.
+    /// Raises the limit by one, up to its maximum.
     pub(crate) fn increase(&self) {
         let mut open = self.current.lock();
         *open = (*open + 1).min(self.max);

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// How long endpoints that are added wait for others: pods of one rollout come one by one.
+/// How long added endpoints wait for others: the pods of a rollout come one by one.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 type ByService = HashMap<Arc<str>, BTreeMap<Arc<str>, Arc<EndpointSliceView>>>;
@@ -27,12 +27,12 @@ pub struct EndpointSliceIndex {
 }
 
 impl EndpointSliceIndex {
-    /// Makes an index over a cache.
+    /// Creates an index over a cache.
     pub fn new(cache: Cache<EndpointSliceView>) -> Self {
         Self { cache, by_service: Arc::default() }
     }
 
-    /// Returns the slices of a Service, sorted by name; `None` as long as the first complete list has not arrived.
+    /// Returns the slices of a Service, sorted by name; `None` until the first complete list has arrived.
     pub(crate) fn for_service(&self, service: &str) -> Option<Vec<Arc<EndpointSliceView>>> {
         if !self.cache.is_synced() {
             return None;
@@ -40,9 +40,9 @@ impl EndpointSliceIndex {
         Some(self.by_service.lock().get(service).map(|slices| slices.values().cloned().collect()).unwrap_or_default())
     }
 
-    /// Keeps the index, and queues the Services of `services` whose endpoints change: at once where one is lost, otherwise
-    /// together with what follows shortly. Other Services have no load balancer, so their endpoints do not matter; one that
-    /// gets one is queued by its own change.
+    /// Maintains the index, and queues the Services of `services` whose endpoints change: at once if an endpoint is
+    /// lost, otherwise together with changes that follow shortly. The endpoints of other Services do not matter,
+    /// because those have no load balancer. A Service that gets one is queued by its own change.
     pub(crate) fn watch(&self, services: &Cache<ServiceView>, queue: WorkQueue<Arc<str>>) {
         let (index, services) = (self.by_service.clone(), services.clone());
         let add = move |key: Arc<str>, after: Duration| {
@@ -63,7 +63,7 @@ impl EndpointSliceIndex {
                 index.lock().entry(service_of(new)).or_default().insert(new.name.clone(), new.clone());
             }
             match (old, new) {
-                // A slice of another Service is not this one's new state.
+                // A slice that moves to another Service removes endpoints from the old one: both are queued at once.
                 (Some(old), Some(new)) if old.service == new.service && !removes_endpoints(old, new) => {
                     add(service_of(new), BATCH_DELAY);
                 }

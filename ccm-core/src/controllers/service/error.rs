@@ -1,4 +1,4 @@
-//! Why a Service is to be tried again, when, and what its owner is told.
+//! Errors of a sync: when to retry, and what to report to the owner of the Service.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,19 +13,19 @@ use crate::{
     },
 };
 
-/// Upstream's back-off of a service.
+/// Back-off of a failed sync; upstream's values.
 pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
-/// Pause before a Service that changed under our hands is looked at again; the watch brings the change.
+/// Delay after a write conflict; the watch brings the new version of the Service.
 const CONFLICT_DELAY: Duration = Duration::from_millis(500);
-/// Names of hosts in an event; upstream's number.
+/// Maximum of host names in an event; upstream's number.
 const MAX_HOSTS_IN_EVENT: usize = 20;
 
-/// What failed.
+/// The operation that failed.
 #[derive(Clone, Debug)]
 pub(crate) enum ServiceOperation {
     AddFinalizer,
     Ensure,
-    /// With these hosts, or with so many endpoints.
+    /// Names of the nodes, or of the EndpointSlices.
     Update {
         hosts: Vec<Arc<str>>,
     },
@@ -37,16 +37,16 @@ pub(crate) enum ServiceOperation {
     Publish,
 }
 
-/// Why a Service was not brought to an end.
+/// Why a sync was not completed.
 #[derive(Debug)]
 pub(crate) enum ServiceSyncError {
-    /// Nobody's business: the process is stopping, or does not lead any more.
+    /// The process is stopping, or is not the leader any more. Not reported.
     Stopping,
-    /// The cloud wants to be left alone; nothing was asked.
+    /// The cloud is throttling for this long; it was not called.
     Throttled(Duration),
-    /// Nodes are in doubt; nothing was asked.
+    /// The API server has not confirmed what the cache shows; the cloud was not called.
     StaleCache(StaleCacheError),
-    /// The work panicked, in the provider's code or ours; what it said.
+    /// The sync panicked, in the provider's code or ours; the panic's message.
     Panicked(String),
     Cloud {
         doing: ServiceOperation,
@@ -59,7 +59,7 @@ pub(crate) enum ServiceSyncError {
 }
 
 impl ServiceSyncError {
-    /// Makes the trouble of a failed call.
+    /// Makes the error of a failed provider call.
     pub(crate) fn cloud(doing: ServiceOperation, error: CloudError) -> Self {
         match error.kind() {
             ErrorKind::Canceled | ErrorKind::NotLeader => Self::Stopping,
@@ -67,7 +67,7 @@ impl ServiceSyncError {
         }
     }
 
-    /// Makes the trouble of a failed write.
+    /// Makes the error of a failed request to the API server.
     pub(crate) fn api(doing: ServiceOperation, error: ApiError) -> Self {
         match error.kind() {
             ApiErrorKind::Canceled | ApiErrorKind::NotLeader => Self::Stopping,
@@ -75,17 +75,17 @@ impl ServiceSyncError {
         }
     }
 
-    /// Returns how long to wait after so many failures in a row.
+    /// Returns the delay before a retry after this many failures in a row.
     pub(crate) fn delay(&self, failures: u32) -> Duration {
         match self {
             Self::Throttled(pause) => *pause,
-            // A person has to look at it.
+            // A person has to act.
             Self::StaleCache(StaleCacheError::MostServicesGone { .. }) => BACKOFF.cap,
             Self::StaleCache(_) => UNCONFIRMED_RETRY,
             Self::Stopping => BACKOFF.delay(1),
             Self::Panicked(_) => BACKOFF.delay(failures),
             Self::Cloud { error, .. } => error.retry_after().unwrap_or_else(|| match error.kind() {
-                // A change of the Service is looked at at once all the same.
+                // A change of the Service is synced at once nevertheless.
                 _ if self.needs_user_action() => BACKOFF.cap,
                 _ => BACKOFF.delay(failures),
             }),
@@ -94,7 +94,7 @@ impl ServiceSyncError {
         }
     }
 
-    /// Tells whether only a person can mend it, or something other being asked for.
+    /// Tells whether it persists until a person acts or the desired state changes.
     pub(crate) fn needs_user_action(&self) -> bool {
         let kind = if let Self::Cloud { error, .. } = self { error.kind() } else { return false };
         matches!(kind, ErrorKind::InvalidInput | ErrorKind::QuotaExceeded)
@@ -109,7 +109,7 @@ impl ServiceSyncError {
         }
     }
 
-    /// Returns what an operator should read, if anything.
+    /// Returns the message for the log, if any.
     pub(crate) fn log(&self) -> Option<String> {
         match self {
             Self::StaleCache(doubt) => Some(chain(doubt)),
@@ -117,10 +117,11 @@ impl ServiceSyncError {
         }
     }
 
-    /// Returns event reason, kind (a change of it is told anew) and note; `None` for what the owner cannot use.
+    /// Returns event reason, error kind (a change of it causes a new event) and note; `None` if the owner cannot act on
+    /// it.
     pub(crate) fn event(&self) -> Option<(&'static str, &'static str, String)> {
         match self {
-            // Nodes in doubt concern every balancer at once, and the operator, not the owners.
+            // An unconfirmed cache affects every load balancer at once and concerns the operator, not the owners.
             Self::Stopping | Self::Throttled(_) | Self::StaleCache(_) => None,
             Self::Panicked(panic) => {
                 let note = format!("Error syncing load balancer: the work panicked: {panic}");
@@ -166,7 +167,7 @@ impl ServiceOperation {
     }
 }
 
-/// Writes names as upstream does: at most twenty, sorted, in brackets.
+/// Formats names as upstream does: at most twenty, sorted, in brackets.
 fn format_host_names(hosts: &[Arc<str>]) -> String {
     let mut names: Vec<&str> = hosts.iter().map(|name| &**name).collect();
     names.sort_unstable();
@@ -176,7 +177,7 @@ fn format_host_names(hosts: &[Arc<str>]) -> String {
     if more == 0 { format!("[{list}]") } else { format!("[{list} <{more} more>]") }
 }
 
-/// Returns the names of hosts.
+/// Returns the names of nodes.
 pub(crate) fn host_names(nodes: &[Arc<NodeView>]) -> Vec<Arc<str>> {
     nodes.iter().map(|node| node.name.clone()).collect()
 }

@@ -7,19 +7,19 @@ use crate::telemetry::metrics::{counters, register};
 /// Metrics of the service controller.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceMetrics {
-    /// Upstream's: attempts to update the hosts of a balancer.
+    /// Upstream's: attempts to update the hosts of a load balancer.
     pub(crate) host_updates: IntCounter,
-    /// Upstream's: those that failed.
+    /// Upstream's: attempts that failed.
     pub(crate) host_update_errors: IntCounter,
-    /// Upstream's: from a change of nodes to the last balancer that got it.
+    /// Upstream's: time from the start of a node-change pass until its last Service is synced.
     pub(crate) node_sync: Histogram,
-    /// Upstream's: one update of the hosts of a balancer.
+    /// Upstream's: duration of one update of the hosts of a load balancer.
     pub(crate) host_update: Histogram,
-    /// Differences that a full check found where everything had been in line.
+    /// Differences that a drift check found although everything had been in sync.
     pub(crate) drift: IntCounter,
-    /// From creation of a Service to its first address.
+    /// Time from the creation of a Service to its first address.
     pub(crate) address_delay: Histogram,
-    /// From a change of nodes to the balancer that got it.
+    /// Time from a node change to the update of a load balancer.
     pub(crate) backends_delay: Histogram,
     outcomes: IntCounterVec,
 }
@@ -64,6 +64,7 @@ impl ServiceMetrics {
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
             register(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
         };
+        // First, our counter of outcomes, with every combination of labels.
         let works = [
             ServiceOperationKind::Ensure,
             ServiceOperationKind::UpdateBackends,
@@ -78,6 +79,7 @@ impl ServiceMetrics {
             "Work on services by kind and outcome.",
             &[("work", &works.map(ServiceOperationKind::as_str)), ("outcome", &["done", "pending", "failed"])],
         )?;
+        // Then the others. Names and help texts of the first four are upstream's.
         Ok(Self {
             host_updates: counter(
                 "service_controller_loadbalancer_sync_total",

@@ -1,8 +1,9 @@
 //! Load balancers for Services (upstream's `service-lb-controller`).
 //!
-//! Each Service is owned by one worker at a time; a change of nodes only puts Services in line, those whose backends
-//! really changed. What was last applied is remembered, so that what does not differ costs no cloud call; once per period
-//! each balancer is compared with the cloud all the same. A balancer that the cloud is still making holds no worker.
+//! Each Service is owned by one worker at a time. A node change queues only the Services whose backends really changed.
+//! What was last applied is remembered, so that a sync without differences costs no cloud call. Even so, each load
+//! balancer is compared with the cloud once per period. A load balancer that the cloud is still creating occupies no
+//! worker.
 //!
 //! RBAC: `list` and `watch` on `services`, `patch` on `services/status`, `list` and `watch` on `nodes`; with endpoints
 //! as backends `list` and `watch` on `endpointslices`.
@@ -52,18 +53,20 @@ use crate::{
     },
 };
 
-/// Services worked on at a time when nothing was wished: upstream's default of one makes each new balancer wait for every
+/// Number of concurrent syncs unless configured. Upstream's default of one makes each new load balancer wait for every
 /// other (kubernetes-sigs/cloud-provider-azure#5909).
 const DEFAULT_WORKERS: usize = 8;
-/// Pause before the balancers are looked at again when the nodes were in doubt.
+/// Delay before a retry after the cache could not be confirmed by the API server.
 const UNCONFIRMED_RETRY: Duration = Duration::from_secs(5);
 
 /// Settings of the service controller.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceControllerConfig {
-    /// `--concurrent-service-syncs`: Services worked on at a time. One, upstream's default, counts as no wish: then eight.
+    /// `--concurrent-service-syncs`: Services synced at a time. One, upstream's default, counts as unset and means
+    /// eight.
     pub concurrent_syncs: NonZeroUsize,
-    /// `--load-balancer-verify-period`: time between two comparisons of a balancer with the cloud, give or take a quarter.
+    /// `--load-balancer-verify-period`: time between two drift checks of a load balancer, plus or minus up to a
+    /// quarter.
     pub verify_period: Duration,
 }
 
@@ -76,7 +79,7 @@ impl ServiceControllerConfig {
     }
 }
 
-/// The service controller. Built before its caches start, so that it sees every change.
+/// The service controller. Must be created before its caches start, so that it sees every change.
 pub struct ServiceController {
     cx: ControllerContext,
     config: ServiceControllerConfig,
@@ -85,25 +88,25 @@ pub struct ServiceController {
     slices: Option<EndpointSliceIndex>,
     backend_nodes: BackendNodeCache,
     cloud: LoadBalancerCalls,
-    /// Template of the operations of provider calls.
+    /// Template of the `Op` of each provider call.
     op: Op,
     metrics: ServiceMetrics,
     queue: WorkQueue<Arc<str>>,
-    /// What is known of each Service that was looked at and is still there, or whose balancer is.
+    /// Sync state of each Service that was synced and still exists, or whose load balancer does.
     states: Mutex<HashMap<Arc<str>, ServiceSyncState>>,
     node_changes: Arc<NodeChanges>,
     node_sync: Mutex<NodeSyncPass>,
     began: Instant,
 }
 
-/// Changes of nodes that balancers should see.
+/// Node changes that are to be applied to load balancers.
 struct NodeChanges {
     batcher: Mutex<NodeChangeBatcher>,
     wake: Notify,
     began: Instant,
 }
 
-/// What the last pass over the balancers put in line and is not done yet, with the time of the change.
+/// Services that node-change passes queued and that are not synced yet, each with the time of the node change.
 #[derive(Default)]
 struct NodeSyncPass {
     started_at: Option<Instant>,
@@ -111,7 +114,7 @@ struct NodeSyncPass {
 }
 
 impl ServiceController {
-    /// Makes the controller and attaches it to the caches. `fields` are those of the cache of Services.
+    /// Creates the controller and subscribes it to the caches. `fields` are those of the cache of Services.
     ///
     /// # Errors
     /// When its metrics are registered already.
@@ -126,9 +129,10 @@ impl ServiceController {
     ) -> prometheus::Result<Self> {
         let metrics = ServiceMetrics::register(&cx.metrics)?;
         let (queue, began) = (WorkQueue::named("service", &cx.controller_metrics.queues), Instant::now());
+        // Queue a Service whenever it or its EndpointSlices change.
         let sender = queue.clone();
         services.on_change(move |change: &Change<ServiceView>| match change {
-            // Also echoes of our own writes: looking costs nothing where nothing differs.
+            // This includes the watch events of our own writes: a sync without differences costs no request.
             Change::Added(service) | Change::Deleted(service) | Change::Updated { new: service, .. } => {
                 sender.add(service.key().into());
             }
@@ -136,6 +140,7 @@ impl ServiceController {
         if let Some(slices) = &slices {
             slices.watch(&services, queue.clone());
         }
+        // Node changes are batched first; `sync_node_changes` queues the Services that they affect.
         let news = Arc::new(NodeChanges { batcher: Mutex::default(), wake: Notify::new(), began });
         let sets = BackendNodeCache::new(cx.clone());
         let listener = news.clone();
@@ -160,20 +165,20 @@ impl ServiceController {
         })
     }
 
-    /// Runs until `cancel`; then begins nothing new, gives up what only asks, and ends when the changes that were requested
-    /// have their answers.
+    /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns when the changes that
+    /// were requested have been answered.
     pub async fn run(self, cancel: CancellationToken) {
         let synced = async {
             self.services.synced().await;
             self.cx.nodes.synced().await;
         };
         cancel.run_until_cancelled(synced).await;
-        // Whatever came until now is in the sets that are made from now on.
+        // Node changes before this point are included in all sets that are built from now on.
         self.node_changes.batcher.lock().start_pass(self.now());
         tokio::join!(self.work(&cancel), self.sync_node_changes(&cancel));
     }
 
-    /// Works on keys, many at a time, in one task: the work is waiting, not computing.
+    /// Syncs several keys concurrently in one task: a sync mostly waits and computes little.
     async fn work(&self, cancel: &CancellationToken) {
         let mut working = FuturesUnordered::new();
         loop {
@@ -197,7 +202,7 @@ impl ServiceController {
             SyncResult::RequeueAt { until, resets_failures: settled } => {
                 self.states.lock().insert(key.clone(), known);
                 if settled {
-                    // Delays stay: one may be from a change that came while the key was worked on.
+                    // Delays stay: one may be from a change that came during the sync.
                     self.queue.succeeded(&key);
                 }
                 if let Some(until) = until {
@@ -213,7 +218,7 @@ impl ServiceController {
         self.queue.done(&key);
     }
 
-    /// Brings changes of nodes to the balancers that they concern.
+    /// Queues the Services that node changes affect, whenever a pass is due.
     async fn sync_node_changes(&self, cancel: &CancellationToken) {
         while !cancel.is_cancelled() {
             let woken = self.node_changes.wake.notified();
@@ -232,12 +237,12 @@ impl ServiceController {
         }
     }
 
-    /// Puts those Services in line whose backends are not those that were last applied. Costs no request, unless most
-    /// nodes seem to be gone.
+    /// Queues the Services whose backends differ from those applied last. Costs no request, unless most nodes seem to
+    /// be gone.
     async fn queue_changed_backends(&self) {
         let since = self.node_changes.batcher.lock().start_pass(self.now());
-        // What is in flight may end with older backends than it will say that it has, and is not known at all the first
-        // time. To look at it again costs nothing.
+        // A sync in progress may end with older backends than its stored state says, and the first sync of a Service
+        // has no stored state yet. Syncing these again costs nothing.
         self.queue.in_progress().into_iter().for_each(|key| self.queue.add(key));
         let mut used: HashMap<Vec<LabelRequirement>, Vec<_>> = HashMap::new();
         for (key, known) in &*self.states.lock() {
@@ -270,13 +275,13 @@ impl ServiceController {
         }
     }
 
-    /// Tells whether a pass is to come that this Service was not put in line by: what makes it be looked at before, an echo
-    /// of our own write for instance, is no reason to bring it half of the changes.
+    /// True while a node-change pass is scheduled that has not queued this Service yet. Until then, a sync for another
+    /// reason, such as the watch event of our own write, should not apply only half of the node changes.
     fn node_sync_scheduled(&self, key: &str) -> bool {
         self.node_changes.batcher.lock().due().is_some() && !self.node_sync.lock().remaining.contains_key(key)
     }
 
-    /// Takes note that a Service was looked at after the last pass.
+    /// Records that a Service was synced after the last pass. The last one ends the measurement of the pass.
     fn finish_node_sync(&self, key: &str) {
         let mut pass = self.node_sync.lock();
         if pass.remaining.remove(key).is_some()

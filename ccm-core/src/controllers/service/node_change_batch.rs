@@ -1,28 +1,28 @@
-//! When a change of nodes is brought to the balancers: pure.
+//! When node changes are applied to the load balancers. Pure.
 
 use std::time::Duration;
 
 use super::backend_nodes::Urgency;
 
-/// How long no node may change before the followers of a change are acted upon.
+/// How long no node must have changed before changes that followed a first one are applied.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Longest time that a change waits for others while they keep coming.
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(30);
 
-/// Collects changes of nodes. The first acts at once, followers are brought together, removals wait for nothing. Times
-/// are counted from the start of the controller.
+/// Batches node changes. The first one is applied at once, those that follow are applied together, and removals never
+/// wait. Times are counted from the start of the controller.
 #[derive(Debug, Default)]
 pub(crate) struct NodeChangeBatcher {
     last_pass: Option<Duration>,
-    /// When the first change that waits came.
+    /// When the first of the waiting changes came.
     first_change_at: Option<Duration>,
-    /// Whether one of those that wait is more than a node that is not initialised yet.
+    /// True if one of the waiting changes is more than that of an uninitialised node.
     has_urgent: bool,
     due: Option<Duration>,
 }
 
 impl NodeChangeBatcher {
-    /// Takes note of a change.
+    /// Records a change.
     pub(crate) fn record(&mut self, urgency: Urgency, now: Duration) {
         let latest = *self.first_change_at.get_or_insert(now) + MAX_BATCH_DELAY;
         let idle = !self.has_urgent && self.last_pass.is_none_or(|last| now >= last + QUIET_PERIOD);
@@ -33,22 +33,22 @@ impl NodeChangeBatcher {
             Urgency::Later => self.due.unwrap_or(latest),
         };
         self.has_urgent |= urgency > Urgency::Later;
-        // What is due stays due; a wait for quiet begins anew with each change.
+        // What is due stays due. The quiet period starts again with each change.
         let overdue = self.due.filter(|due| *due <= now);
         self.due = Some(overdue.unwrap_or(due));
     }
 
-    /// Has the balancers looked at no later than then.
+    /// Schedules a pass no later than `at`.
     pub(crate) fn schedule_by(&mut self, at: Duration) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Returns when the balancers are to be looked at, if anything changed.
+    /// Returns when the next pass is due, if anything changed.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.due
     }
 
-    /// Begins a pass over the balancers; returns when the first change that it brings came.
+    /// Starts a pass over the load balancers. Returns when the first change that it covers came.
     pub(crate) fn start_pass(&mut self, now: Duration) -> Option<Duration> {
         let first = self.first_change_at;
         *self = Self { last_pass: Some(now), ..Self::default() };

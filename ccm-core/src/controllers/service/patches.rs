@@ -1,5 +1,5 @@
-//! Writes to a Service: all of them to its status, which carries finalizers, annotations and status in one patch and is
-//! all that upstream's roles allow.
+//! Writes to a Service. All of them go to the status subresource, which accepts finalizers, annotations and status in
+//! one patch and is all that upstream's roles allow.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,24 +14,24 @@ use crate::{
     runtime::api::{ApiClient, ApiError, Patch, PatchOp, escape_pointer},
 };
 
-/// Attempts at a Service that keeps changing under our hands.
+/// Attempts to write to a Service that somebody else keeps changing.
 const ATTEMPTS: usize = 5;
-/// Pause between them.
+/// Delay between these attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Adds our finalizer and returns the new resource version. A strategic merge adds to the list as it is on the server,
-/// so that nobody else's finalizer is lost.
+/// Adds our finalizer and returns the new resource version. A strategic merge patch adds to the list on the server, so
+/// that no other finalizer is lost.
 pub(crate) async fn add_finalizer(api: &ApiClient, service: &ServiceView) -> Result<String, ApiError> {
     let patch = finalizer_patch(service);
     Ok(api.patch_service_status(&service.namespace, &service.name, &patch).await?.resource_version)
 }
 
-/// Makes the patch. The UID makes the server refuse it for a namesake.
+/// Makes the patch. The UID makes the API server reject it for another Service of the same name.
 pub(crate) fn finalizer_patch(service: &ServiceView) -> Patch {
     Patch::Strategic(json!({ "metadata": { "uid": &*service.uid, "finalizers": [wk::FINALIZER_LOAD_BALANCER] } }))
 }
 
-/// Returns the patch that makes status and annotations what they should be, or `None` when they are.
+/// Returns the patch that makes status and annotations as desired, or `None` if they already are.
 pub(crate) fn status_patch(
     service: &ServiceView,
     status: Option<&LbStatus>,
@@ -88,18 +88,19 @@ fn protocol(protocol: Protocol) -> &'static str {
     }
 }
 
-/// What became of a Service that was to be released.
+/// Result of releasing a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseOutcome {
-    /// Nothing of ours is on it any more, as of this resource version.
+    /// Everything of ours was removed, as of this resource version.
     Written(String),
-    /// Nothing was there, or there is no such Service any more.
+    /// Nothing of ours was there, or the Service no longer exists.
     NothingToRemove,
-    /// A balancer is wanted for it again: it keeps what it has.
+    /// The Service needs a load balancer again and keeps everything.
     LoadBalancerNeeded,
 }
 
-/// Takes what is ours off a Service that has no balancer any more: the finalizer, the status, and these annotations.
+/// Removes what is ours from a Service that has no load balancer any more: the finalizer, the status, and the
+/// annotations `stale`.
 pub(crate) async fn release(
     api: &ApiClient,
     fields: &ServiceFields,
@@ -120,7 +121,7 @@ pub(crate) async fn release(
         }
         tokio::time::sleep(RETRY_DELAY).await;
         fresh = match api.get_service(&service.namespace, &service.name, fields).await {
-            // Gone, perhaps replaced by a namesake.
+            // It was deleted, and another Service has its name.
             Ok(fresh) if fresh.uid != service.uid => return Ok(ReleaseOutcome::NothingToRemove),
             Ok(fresh) if fields.is_managed(&fresh) => return Ok(ReleaseOutcome::LoadBalancerNeeded),
             Ok(fresh) => fresh,
@@ -131,18 +132,18 @@ pub(crate) async fn release(
     Ok(ReleaseOutcome::NothingToRemove)
 }
 
-/// Makes the operations. They hold of the Service as it was seen alone: one that arrives late must not take the finalizer
-/// off a Service that has a balancer again. Every removal is guarded by a test of what is removed besides: a finalizer that
-/// somebody adds meanwhile must stay (W9).
+/// Makes the operations. They apply only to the Service as observed: a request that arrives late must not remove the
+/// finalizer of a Service that has a load balancer again. In addition, every removal is guarded by a test of the value
+/// to remove, so that a finalizer that somebody adds meanwhile stays (W9).
 pub(crate) fn release_operations(service: &ServiceView, stale: &[Box<str>]) -> Vec<PatchOp> {
     let mut operations = Vec::new();
     if let Some(at) = service.finalizers.iter().position(|f| &**f == wk::FINALIZER_LOAD_BALANCER) {
         let path = format!("/metadata/finalizers/{at}");
         operations.extend([PatchOp::test(&*path, wk::FINALIZER_LOAD_BALANCER), PatchOp::Remove { path }]);
     }
-    // What is being deleted goes with the finalizer.
+    // A Service that is being deleted disappears with its finalizer.
     if !service.deleting {
-        // A key that is named twice is there only once.
+        // A key that is listed twice can be removed only once.
         for key in stale.iter().collect::<BTreeSet<_>>() {
             if let Some(value) = service.annotations.get(&**key) {
                 let path = format!("/metadata/annotations/{}", escape_pointer(key));

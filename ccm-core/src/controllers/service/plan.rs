@@ -1,8 +1,8 @@
-//! What to do about one Service: a pure decision from what is seen and what is remembered.
+//! Plans one Service: a pure function from desired state, observed state and sync state to an action.
 //!
-//! A cloud call costs time and money, so there is one only where something differs: the digest of the desired state from
-//! the one last applied, the backends from those last applied, or a full check is due. What is remembered is memory
-//! only; after a restart a Service that looks finished is first compared, not ensured.
+//! A cloud call costs time and money. So the cloud is called only if the desired state (by its digest) or the backends
+//! differ from those applied last, or if a drift check is due. The sync state is kept in memory only. After a restart,
+//! a Service that looks finished is first compared with the cloud, not ensured.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,199 +15,204 @@ use crate::{
     provider::{BackendKind, Digest, FieldError, ReadMode},
 };
 
-/// How long a write may take to come back through the watch. After that the cache is believed again, whatever its versions
-/// say: etcd may have been restored from a backup.
+/// How long a write may take to arrive through the watch. After that the cache is trusted again, whatever its resource
+/// versions say: etcd may have been restored from a backup.
 const WATCH_CONFIRM_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an update of backends that was refused, or is not finished, holds back one with other backends: a node that
-/// left must not wait for minutes because of one that joined.
+/// How long an update of backends that was rejected, or is not finished, defers an update with other backends. The
+/// removal of a node that left must not wait for minutes because of a node that joined.
 const BACKEND_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Least time between two repairs of what somebody else writes to a Service. Two controllers that both think that it is
-/// theirs must not write by turns as fast as they can.
+/// Least time between two repairs of what somebody else writes to a Service. Two controllers that both consider it
+/// theirs must not overwrite each other as fast as they can.
 const MIN_RESTORE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What this process knows about one Service beyond the cache.
+/// What this process remembers about one Service between syncs, beyond the cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each named where it is used")]
 pub(crate) struct ServiceSyncState {
-    /// UID that all of this is about; empty before the Service is looked at.
+    /// UID of the Service that this describes; empty before the first sync.
     pub(crate) uid: Box<str>,
-    /// The Service as last seen, for the deletion of a balancer whose Service is gone.
+    /// The Service as last observed, for the deletion of its load balancer after the Service is gone.
     pub(crate) last_observed: Option<Arc<ServiceView>>,
-    /// Whether the cloud may hold something for it. Set before the first call that could make something.
+    /// True if the cloud may hold something for the Service. Set before the first call that could create something.
     pub(crate) may_exist_in_cloud: bool,
-    /// Whether the cloud said that nothing is left of it: what remains is to take the finalizer off.
+    /// True once the cloud reported that nothing is left of the load balancer. Only the finalizer remains to be
+    /// removed.
     pub(crate) deleted: bool,
-    /// Whether it was last seen as another controller's, by its class.
+    /// True if the Service, when last observed, belonged to another controller by its class.
     pub(crate) other_controller: bool,
-    /// What the cloud was last brought to, if that is certain.
+    /// What was last applied to the cloud, if that is certain.
     pub(crate) applied: Option<AppliedState>,
-    /// Whether `ensure` or a comparison was tried since it is known: it cannot be adopted without a question any more.
+    /// True once the cloud was asked to ensure or delete the load balancer, or a drift check found no difference.
+    /// Before that, a Service that looks finished is only compared with the cloud; afterwards it is ensured.
     pub(crate) has_attempted: bool,
-    /// Of which desired state `ensure` has failed last, and how many times in a row.
+    /// Digest of the desired state whose `ensure` failed last, and the number of failures in a row.
     pub(crate) failed_ensures: Option<(Digest, u32)>,
-    /// Desired state whose `ensure` fails, and fingerprint of the backends that were brought in line beside it.
+    /// Digest of the desired state whose `ensure` fails, and fingerprint of the backends that were applied
+    /// nevertheless.
     pub(crate) followed: Option<(Digest, u64)>,
-    /// Nothing is tried about this before then.
+    /// An attempt that must not run before a time.
     pub(crate) deferred: Option<DeferredAttempt>,
-    /// Since when the cloud answers "not yet".
+    /// Since when the cloud reports the load balancer as pending.
     pub(crate) pending_since: Option<Duration>,
-    /// Status that should be on the Service.
+    /// Status that the Service should have.
     pub(crate) desired_status: Option<LbStatus>,
-    /// Annotations that should be on it, or not.
+    /// Annotations that the Service should have; `None` for one that it should not have.
     pub(crate) desired_annotations: BTreeMap<Box<str>, Option<Box<str>>>,
-    /// When finalizer or status were last written again after somebody had changed them.
+    /// When finalizer or status were last restored after somebody else had changed them.
     pub(crate) restored_at: Option<Duration>,
-    /// Status and annotations of our writes, until the cache shows them.
+    /// Status and annotations that we wrote, until the cache shows them.
     pub(crate) unconfirmed: UnconfirmedWrites,
     /// Our last write, until the cache shows it.
     pub(crate) last_write: Option<LastWrite>,
-    /// Desired state whose beginning the user was told, so that trying again tells nothing new.
+    /// Attempt whose start was reported by an event. Retries of it emit no further one.
     pub(crate) announced_attempt: Option<Attempt>,
-    /// Whether the end of what was announced is still to be told.
+    /// True while the event for the end of the announced attempt is still to be emitted.
     pub(crate) completion_event_due: bool,
-    /// The last failure that the user was told: of what, event reason and kind.
+    /// The last failure that was reported by an event: attempt, event reason and error kind.
     pub(crate) last_failure_event: Option<(Option<Attempt>, &'static str, &'static str)>,
-    /// Whether the user was told that there is no backend.
+    /// True once an event reported that there are no backends; false again when there are some.
     pub(crate) reported_no_backends: bool,
-    /// When the user was last told of new backends, or of a balancer.
+    /// When an event last reported new backends, or an ensured load balancer.
     pub(crate) backends_event_at: Option<Duration>,
-    /// Remarks of the provider that were told.
+    /// Notices of the provider that were reported.
     pub(crate) reported_notices: BTreeSet<Digest>,
-    /// Which backends it takes, as last read.
+    /// Kind of backends that the Service has, as last parsed.
     pub(crate) backend_kind: Option<BackendKind>,
-    /// What was last refused, so that it is told once.
+    /// Digest of the validation errors that were last reported, so that they are reported once.
     pub(crate) reported_invalid_digest: Option<Digest>,
-    /// The Service as it is served: until its owner mends one that is invalid now.
+    /// State of the Service that the load balancer serves. While the Service is invalid, the backends follow this
+    /// state.
     pub(crate) served_as: Option<ServedAs>,
 }
 
-/// What was written to a Service.
+/// What was written to a Service and may not be in the cache yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct UnconfirmedWrites {
     pub(crate) status: Option<LbStatus>,
     pub(crate) annotations: BTreeMap<Box<str>, Option<Box<str>>>,
 }
 
-/// What the Service is since our last write to it.
+/// State of a Service after our last write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastWrite {
-    /// Its resource version. What the cache shows is older as long as its own is less.
+    /// Resource version of the write. The cache is older as long as its own version is lower.
     pub(crate) version: u64,
-    /// Whether it carries our finalizer.
+    /// True if the Service has our finalizer after the write.
     pub(crate) finalizer: bool,
-    /// When it was made.
+    /// When the write was made.
     pub(crate) at: Duration,
 }
 
-/// A state that the cloud was brought to.
+/// A state that was applied to the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppliedState {
     /// Desired state without backends.
     pub(crate) digest: Digest,
-    /// Fingerprint of the backends; `None` when the last attempt to change them failed, so that they are in doubt.
+    /// Fingerprint of the backends; `None` if the last attempt to change them did not succeed, so that they are
+    /// unknown.
     pub(crate) backend_fingerprint: Option<u64>,
-    /// When to compare with the cloud again.
+    /// When the next drift check is due.
     pub(crate) verify_at: Duration,
 }
 
-/// What an attempt is about: another one is not held back by it.
+/// What an attempt is about. Deferring one attempt does not defer another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// To have a balancer of this digest.
+    /// To have a load balancer with this digest.
     Serve(Digest),
-    /// To have none. The digest is that of the annotations, of which one may be what keeps the balancer from being deleted.
+    /// To have none. The digest is that of the annotations, because one of them may be what prevents the deletion.
     Delete(Digest),
 }
 
 impl Attempt {
-    /// Makes the one of a deletion.
+    /// Makes the attempt of a deletion.
     pub(crate) fn plan_delete(service: Option<&ServiceView>, known: &ServiceSyncState, then: AfterDelete) -> Self {
         let seen = service.filter(|_| then == AfterDelete::RemoveFinalizer).or(known.last_observed.as_deref());
         Self::Delete(Digest::of(&seen.map(|service| &service.annotations)))
     }
 }
 
-/// Something that is not tried before its time.
+/// An attempt that must not run before a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeferredAttempt {
     pub(crate) until: Duration,
     pub(crate) subject: Attempt,
-    /// Of an update of backends: when it was tried, and with which.
+    /// If the attempt is deferred for less time with other backends: when it ran, and with which fingerprint.
     pub(crate) backends: Option<(Duration, u64)>,
 }
 
-/// What a Service wants, as the provider and the framework read it.
+/// Desired state of a Service, as the provider and the framework parse it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DesiredState {
     /// Another controller serves it.
     ImplementedElsewhere,
-    /// It cannot be served as it is. `served`: what its balancer from before is given meanwhile.
+    /// It is invalid. `served`: what its existing load balancer gets meanwhile.
     Invalid { errors: Vec<FieldError>, served: Option<Served> },
-    /// A balancer with this digest and these backends.
+    /// A load balancer with this digest and these backends.
     Serve { digest: Digest, backends: u64 },
 }
 
-/// A state of a Service by which a load balancer is served.
+/// A state of a Service that a load balancer serves.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServedAs {
     /// Identifies the state.
     pub(crate) digest: Digest,
     /// The Service in that state.
     pub(crate) service: Arc<ServiceView>,
-    /// Which backends it takes then.
+    /// Kind of backends in that state.
     pub(crate) takes: BackendKind,
 }
 
-/// What the balancer of a Service that is refused is given: the backends of today.
+/// What the load balancer of an invalid Service gets: the current backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
-    /// Identifies the state of the Service by which the backends are chosen.
+    /// Identifies the state of the Service that selects the backends.
     pub(crate) digest: Digest,
     /// Fingerprint of the backends.
     pub(crate) backends: u64,
 }
 
-/// Everything that decides.
+/// Everything that the plan depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanInput<'a> {
-    /// The Service, unless it is gone.
+    /// The Service; `None` if it no longer exists.
     pub(crate) service: Option<&'a ServiceView>,
     pub(crate) state: &'a ServiceSyncState,
-    /// Which classes are ours.
+    /// Says which load-balancer classes are ours.
     pub(crate) fields: &'a ServiceFields,
-    /// `None` where there is no Service of ours to be read.
+    /// `None` if there is no Service of ours to parse.
     pub(crate) desired: Option<&'a DesiredState>,
-    /// Whether changes of nodes are being brought together, and this Service will be put in line when that is done.
+    /// True while a node-change pass is scheduled that has not queued this Service yet.
     pub(crate) node_sync_scheduled: bool,
     /// Time since the start of the controller.
     pub(crate) now: Duration,
 }
 
-/// What is to be done, so specific that doing it needs no choice.
+/// What to do about a Service, so specific that no choice is left.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ServiceAction {
-    /// Nothing, and nothing needs to be remembered.
+    /// Do nothing, and forget the sync state.
     Forget,
-    /// Nothing, ever: it is another controller's.
+    /// Do nothing: the Service belongs to another controller.
     Ignore,
-    /// Nothing before then, unless something changes.
+    /// Do nothing before `until`, unless something changes.
     Wait { until: Option<Duration> },
-    /// Tell the user what is wrong.
+    /// Report the validation errors to the user.
     ReportInvalid { mistakes: Vec<FieldError> },
-    /// Bring the cloud to the wished state. `announce`: tell the user that it begins.
+    /// Apply the desired state to the cloud. `announce`: emit an event at the start.
     Ensure { depth: ReadMode, announce: bool },
-    /// Bring the backends in line.
+    /// Apply the desired backends.
     UpdateBackends,
-    /// Ask what differs; `drift`: differences are drift, since everything was in line before.
+    /// Ask the provider what differs. `drift`: differences count as drift, because everything was in sync before.
     CheckDrift { drift: bool },
-    /// Write finalizer and status, which somebody changed, again.
+    /// Write finalizer and status again, which somebody else changed.
     RestoreStatus,
-    /// Delete the balancer, then do what `then` says.
+    /// Delete the load balancer, then do what `then` says. `announce`: emit an event at the start.
     Delete { then: AfterDelete, announce: bool },
 }
 
 impl ServiceAction {
-    /// Returns why it is done, in words; empty for what does nothing.
+    /// Returns the reason for the action in words; empty if it does nothing.
     pub(crate) fn reason(&self, known: &ServiceSyncState) -> &'static str {
         match self {
             Self::Forget | Self::Ignore | Self::Wait { .. } => "",
@@ -231,15 +236,15 @@ impl ServiceAction {
 /// What follows a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterDelete {
-    /// The Service is gone: forget it.
+    /// The Service no longer exists: forget it.
     Forget,
-    /// A namesake is there: look at it.
+    /// Another Service with the same name exists: sync it.
     Requeue,
-    /// Take finalizer, status and our annotations off the Service.
+    /// Remove finalizer, status and our annotations from the Service.
     RemoveFinalizer,
 }
 
-/// Decides about one Service.
+/// Plans one Service.
 pub(crate) fn plan(facts: PlanInput<'_>) -> ServiceAction {
     let PlanInput { service, state: known, now, .. } = facts;
     let Some(service) = service else {
@@ -253,7 +258,7 @@ pub(crate) fn plan(facts: PlanInput<'_>) -> ServiceAction {
         ServiceOwnership::Releasing if known.may_exist_in_cloud || has_finalizer(service, known, now) => {
             delete(facts, AfterDelete::RemoveFinalizer)
         }
-        // Until the cache shows what we wrote, that is what is known.
+        // The finalizer is removed, but the cache does not show that yet. Keep the sync state until it does.
         ServiceOwnership::Releasing if unconfirmed_write(service, known, now).is_some() => {
             ServiceAction::Wait { until: None }
         }
@@ -267,7 +272,8 @@ pub(crate) fn plan(facts: PlanInput<'_>) -> ServiceAction {
     }
 }
 
-/// What was served before goes on as it was, by this process or another: its nodes come and go all the same.
+/// Plans an invalid Service. Its load balancer, made by this or an earlier process, keeps serving the last state, but
+/// its backends still follow the nodes.
 fn plan_invalid(facts: PlanInput<'_>, mistakes: &[FieldError], served: Option<Served>) -> ServiceAction {
     let PlanInput { state: known, .. } = facts;
     if known.reported_invalid_digest != Some(invalid_digest(mistakes)) {
@@ -285,12 +291,12 @@ fn plan_invalid(facts: PlanInput<'_>, mistakes: &[FieldError], served: Option<Se
     }
 }
 
-/// Identifies what is wrong with a Service.
+/// Returns a digest of the validation errors of a Service.
 pub(crate) fn invalid_digest(mistakes: &[FieldError]) -> Digest {
     Digest::of(&mistakes.iter().map(|m| (&*m.field, &*m.message)).collect::<Vec<_>>())
 }
 
-/// Whose business a Service is.
+/// Which controller a Service belongs to.
 enum ServiceOwnership {
     OtherController,
     Ours,
@@ -300,11 +306,11 @@ enum ServiceOwnership {
 fn service_ownership(service: &ServiceView, known: &ServiceSyncState, fields: &ServiceFields) -> ServiceOwnership {
     let ours = fields.claims_class(service.class.as_deref());
     match (service.is_load_balancer, service.deleting) {
-        // A class can only change together with the type: what was made before is given up.
+        // A class can only change together with the type. So release what was made before that.
         (true, _) if !ours && known.may_exist_in_cloud => ServiceOwnership::Releasing,
         (true, _) if !ours => ServiceOwnership::OtherController,
         (true, false) => ServiceOwnership::Ours,
-        // The class goes with the type. What was another's before is still for that one to clean up.
+        // The class is removed with the type. If another controller served the Service before, that one cleans up.
         (false, _) if known.other_controller && !known.may_exist_in_cloud => ServiceOwnership::OtherController,
         (true, true) | (false, _) => ServiceOwnership::Releasing,
     }
@@ -325,9 +331,9 @@ fn plan_serve(facts: PlanInput<'_>, service: &ServiceView, digest: Digest, backe
         return ServiceAction::Wait { until: Some(until) };
     }
     let announce = known.announced_attempt != Some(Attempt::Serve(digest));
-    // Without an attempt only backends were followed, of a Service that was invalid.
+    // If there was no attempt, only the backends of an invalid Service were updated.
     let Some(applied) = known.applied.filter(|_| known.has_attempted) else {
-        // Finished by an earlier process, as it seems: a question is enough if it is true.
+        // If an earlier process seems to have finished it, a drift check is enough to confirm that.
         return if is_finished(service, known, now) && !known.has_attempted {
             ServiceAction::CheckDrift { drift: false }
         } else {
@@ -352,12 +358,12 @@ fn plan_serve(facts: PlanInput<'_>, service: &ServiceView, digest: Digest, backe
     }
 }
 
-/// Tells whether a Service shows a load balancer that some process has finished.
+/// Tells whether the Service shows a load balancer that some process has finished: our finalizer and an address.
 pub(crate) fn is_finished(service: &ServiceView, known: &ServiceSyncState, now: Duration) -> bool {
     has_finalizer(service, known, now) && !service.status.ingress.is_empty()
 }
 
-/// Returns until when an attempt of this kind, with these backends, has to wait.
+/// Returns until when this attempt, with these backends, is deferred.
 fn deferred_until(facts: PlanInput<'_>, subject: Attempt, backends: Option<u64>) -> Option<Duration> {
     let hold = facts.state.deferred.filter(|hold| hold.subject == subject)?;
     let until = match hold.backends {
@@ -373,7 +379,7 @@ fn unconfirmed_write(service: &ServiceView, known: &ServiceSyncState, now: Durat
     known.last_write.filter(|written| seen < written.version && now < written.at + WATCH_CONFIRM_TIMEOUT)
 }
 
-/// Returns the Service as it is since our last write, if the cache does not show that yet.
+/// Returns the Service with our last write applied, if the cache does not show that write yet.
 pub(crate) fn with_unconfirmed_write(
     service: &ServiceView,
     known: &ServiceSyncState,
@@ -391,7 +397,7 @@ pub(crate) fn with_unconfirmed_write(
     Some(since)
 }
 
-/// Tells whether the Service carries our finalizer, as far as known.
+/// Tells whether the Service has our finalizer, according to our last write or the cache.
 pub(crate) fn has_finalizer(service: &ServiceView, known: &ServiceSyncState, now: Duration) -> bool {
     unconfirmed_write(service, known, now).map_or_else(|| service.has_finalizer(), |written| written.finalizer)
 }
@@ -403,7 +409,8 @@ fn shows_desired_status(service: &ServiceView, known: &ServiceSyncState, now: Du
             && known.desired_annotations.iter().all(|(key, value)| is(key, value.as_deref())))
 }
 
-/// Compares two states as the API server would store them: it defaults `ipMode` to `VIP` where there is an address.
+/// Compares two statuses as the API server would store them: it defaults `ipMode` to `VIP` where there is an IP
+/// address.
 pub(crate) fn same_status(a: &LbStatus, b: &LbStatus) -> bool {
     let mode = |ingress: &LbIngress| match (&ingress.ip, &ingress.ip_mode) {
         (Some(_), None) => Some("VIP".to_owned()),

@@ -1,4 +1,4 @@
-//! Calls of the provider: each with a deadline, counted, and none while the cloud wants to be left alone.
+//! Provider calls: each has a deadline and is counted, and none is made while the cloud is throttling.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,11 +15,11 @@ use crate::{
     telemetry::controllers::call_span,
 };
 
-/// Longest time of one call. Calls do not sleep, so this is many requests to a slow cloud; what hangs longer would hold a
-/// worker for ever.
+/// Timeout of one call. Calls do not sleep, so this is enough for many requests to a slow cloud. A call that hangs
+/// longer would occupy a worker indefinitely.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The provider's load balancers.
+/// Calls to the provider's load balancers.
 pub(crate) struct LoadBalancerCalls {
     provider: Arc<dyn CloudProvider>,
     metrics: CloudMetrics,
@@ -27,17 +27,17 @@ pub(crate) struct LoadBalancerCalls {
     concurrency: ConcurrencyLimit,
 }
 
-/// The cloud wants to be left alone for so long; it was not called.
+/// The cloud is throttling for this long; it was not called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Throttled(pub(crate) Duration);
 
 impl LoadBalancerCalls {
-    /// Makes it for at most so many calls at a time.
+    /// Creates it with a limit of `most` concurrent syncs.
     pub(crate) fn new(provider: Arc<dyn CloudProvider>, metrics: CloudMetrics, most: usize) -> Self {
         Self { provider, metrics, throttle: Mutex::default(), concurrency: ConcurrencyLimit::new(most) }
     }
 
-    /// Returns how many services may be worked on at once.
+    /// Returns how many Services may be synced at once.
     pub(crate) fn concurrency(&self) -> usize {
         self.concurrency.current()
     }
@@ -113,7 +113,7 @@ impl LoadBalancerCalls {
         let throttled = error.as_ref().filter(|error| error.kind() == ErrorKind::Throttled);
         let mut throttle = self.throttle.lock();
         match (&error, throttled) {
-            // What began before the last pause says nothing about the pace since then.
+            // A call that started before the last throttling says nothing about the rate since then.
             _ if generation != throttle.generation() => {}
             (_, Some(_)) => self.concurrency.decrease(),
             (None, None) => self.concurrency.increase(),

@@ -8,16 +8,16 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use super::Transport;
 use crate::{error::BoxError, provider::CloudError};
 
-/// Longest time for a connection, and for a request with its answer.
+/// Timeout of connecting, and of a whole request with its response.
 const CONNECT: Duration = Duration::from_secs(10);
 const REQUEST: Duration = Duration::from_secs(30);
-/// Longest answer: a thousand of anything are a few megabytes.
+/// Maximum size of a response: a listing of a thousand objects is a few megabytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
-/// HTTP and HTTPS over sockets: connections are kept, redirections are not followed, nothing is sent twice.
+/// HTTP and HTTPS over sockets. Connections are reused, redirects are not followed, and nothing is sent twice.
 ///
-/// Trusted are the system's authorities, or those in the file that the environment variable `SSL_CERT_FILE` names. Proxies
-/// are those of the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …), but none for addresses on the loopback interface.
+/// Trusts the system's certificate authorities, or those in the file that the environment variable `SSL_CERT_FILE`
+/// names. Uses the proxies of the usual variables (`HTTPS_PROXY`, `NO_PROXY`, …), but none for loopback addresses.
 #[derive(Clone, Debug)]
 pub struct Https {
     proxied_client: reqwest::Client,
@@ -25,10 +25,10 @@ pub struct Https {
 }
 
 impl Https {
-    /// Makes a client that names itself by `agent`, such as `ccm-shelf/v0.1.0`.
+    /// Makes a client that sends `agent`, such as `ccm-shelf/v0.1.0`, as its user agent.
     ///
     /// # Errors
-    /// An agent that cannot be sent.
+    /// An agent that cannot be sent in a header.
     pub fn new(agent: &str) -> Result<Self, BoxError> {
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

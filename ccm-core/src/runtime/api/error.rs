@@ -8,12 +8,12 @@ use super::{
 };
 use crate::{provider::MAX_RETRY_AFTER, write_gate::NotLeader};
 
-/// A request to the API server that did not succeed.
+/// Error of a request to the API server.
 ///
-/// `Display` says what was attempted on what and why it failed, in one line; for missing rights it names the RBAC rule.
+/// `Display` says in one line what was requested and why it failed. For a missing permission it names the RBAC rule.
 #[derive(Clone, Debug)]
 pub struct ApiError {
-    /// What the caller should do about it.
+    /// Kind of the error, by which the caller decides what to do.
     pub kind: ApiErrorKind,
     details: Box<ErrorDetails>,
 }
@@ -31,39 +31,39 @@ struct ErrorDetails {
 /// Kind of an [`ApiError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiErrorKind {
-    /// 404: the object is not there.
+    /// 404: the object does not exist.
     NotFound,
-    /// 409: changed meanwhile, exists already ([`ApiError::reason`] `AlreadyExists`), or a precondition did not hold.
-    /// Read again and decide again.
+    /// 409: the object was changed meanwhile, exists already ([`ApiError::reason`] `AlreadyExists`), or a precondition
+    /// failed. Read the object and decide again.
     Conflict,
-    /// A `test` or another operation of a JSON Patch did not fit the object. Read again and decide again.
+    /// A `test` or another operation of a JSON Patch did not match the object. Read the object and decide again.
     ///
-    /// Seen on 1.36.3: the server answers 422 without any details, which no refusal by validation does.
+    /// As observed on 1.36.3, the server answers 422 without any details, which it never does when validation fails.
     TestFailed,
-    /// 422: validation refused the object. Sending the same again will not help.
+    /// 422: validation rejected the object. A retry does not help.
     Invalid(Vec<Cause>),
-    /// 403: a right is missing, or an admission plug-in refused.
+    /// 403: a permission is missing, or an admission plug-in rejected the request.
     Forbidden,
-    /// 401: the credentials were not accepted, or could not be obtained.
+    /// 401: the credentials were rejected, or could not be obtained.
     Unauthorized,
-    /// 429: the server asks to wait.
+    /// 429: the server throttles the client.
     Throttled,
-    /// 410: the resource version or continue token has expired. List again.
+    /// 410: the resource version or the continue token has expired. List again.
     Gone,
     /// The write gate was closed; nothing was sent.
     NotLeader,
-    /// No answer within the deadline. A change may have been made.
+    /// No answer before the deadline. A write may have taken effect.
     Timeout,
-    /// The client was shut down before the request was sent; nothing was sent.
+    /// The client was shut down while the request waited; nothing was sent.
     Canceled,
-    /// No connection, or a server error (5xx). A change may have been made.
+    /// No connection, or a server error (5xx). A write may have taken effect.
     Unavailable,
     /// Anything else.
     Other,
 }
 
 impl ApiError {
-    /// Makes an error of the client's own side.
+    /// Makes an error of the client itself.
     pub(crate) fn local(kind: ApiErrorKind, target: RequestInfo, message: impl Into<String>) -> Self {
         let details = ErrorDetails {
             target,
@@ -76,14 +76,14 @@ impl ApiError {
         Self { kind, details: Box::new(details) }
     }
 
-    /// Adds the cause.
+    /// Sets the source of the error.
     #[must_use]
     pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.details.source = Some(Arc::new(source));
         self
     }
 
-    /// Makes the error for an answer of the server. `json_patch`: whether the request was one.
+    /// Makes the error for an answer of the server. `json_patch`: whether the request was a JSON Patch.
     pub(crate) fn from_response(
         target: RequestInfo,
         code: StatusCode,
@@ -107,7 +107,7 @@ impl ApiError {
     /// Makes the error for a request that got no answer.
     pub(crate) fn transport(target: RequestInfo, error: kube::Error) -> Self {
         let (kind, message) = match &error {
-            // It closed while the request waited for a token.
+            // The gate closed while the request waited for the rate limit.
             kube::Error::Service(inner) if inner.is::<NotLeader>() => {
                 return Self::not_leader(target, NotLeader);
             }
@@ -117,7 +117,7 @@ impl ApiError {
         Self::local(kind, target, message).with_source(error)
     }
 
-    /// Makes the error for a request that the closed gate held back.
+    /// Makes the error for a request that the closed gate rejected.
     pub(crate) fn not_leader(target: RequestInfo, error: NotLeader) -> Self {
         Self::local(ApiErrorKind::NotLeader, target, error.to_string())
     }
@@ -127,16 +127,18 @@ impl ApiError {
         &self.kind
     }
 
-    /// Tells whether the object is not there.
+    /// Returns true if the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind == ApiErrorKind::NotFound
     }
 
-    /// Tells whether the object was not as the caller thought, so that reading it again and deciding again helps.
+    /// Returns true if the object was not in the state that the caller assumed, so that reading it and deciding again
+    /// helps.
     pub fn is_conflict(&self) -> bool {
         match &self.kind {
             ApiErrorKind::Conflict | ApiErrorKind::TestFailed => true,
-            // A patch that names the UID, sent to a namesake: seen on 1.36.3, for every kind of patch but JSON Patch.
+            // Answer to a patch with a UID when the object of this name has another UID. Observed on 1.36.3, for every
+            // kind of patch except JSON Patch.
             ApiErrorKind::Invalid(causes) => {
                 !causes.is_empty() && causes.iter().all(|cause| cause.field == "metadata.uid")
             }
@@ -144,12 +146,12 @@ impl ApiError {
         }
     }
 
-    /// Returns how long the server asked to wait before the next try.
+    /// Returns the delay that the server requested before a retry.
     pub fn retry_after(&self) -> Option<Duration> {
         self.details.retry_after
     }
 
-    /// Returns what the request was about.
+    /// Returns verb, resource and name of the request.
     pub fn target(&self) -> &RequestInfo {
         &self.details.target
     }
@@ -164,7 +166,7 @@ impl ApiError {
         self.details.code
     }
 
-    /// Returns the server's message, or what failed on this side.
+    /// Returns the server's message, or that of the client if there was no answer.
     pub fn message(&self) -> &str {
         &self.details.message
     }
@@ -185,7 +187,8 @@ fn classify(code: StatusCode, status: &Status, json_patch: bool) -> ApiErrorKind
         422 => ApiErrorKind::Invalid(status.causes.clone()),
         429 => ApiErrorKind::Throttled,
         504 if status.reason == "Timeout" => ApiErrorKind::Timeout,
-        // The API server says what it did not find. A proxy before it, or one that is still starting, just says 404.
+        // The API server gives a reason for 404. A proxy before it, or an API server that is still starting, gives
+        // none.
         404 | 500..=599 => ApiErrorKind::Unavailable,
         _ => ApiErrorKind::Other,
     }

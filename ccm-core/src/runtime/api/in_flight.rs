@@ -2,11 +2,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Writes of state that wait for the rate limit or are in flight, so that events can wait for them. Clones count together.
+/// Counts writes of state that wait for the rate limit or are in flight, so that events can wait for them. Clones share
+/// the count.
 #[derive(Clone, Debug, Default)]
 pub struct WritesInFlight(Arc<watch::Sender<usize>>);
 
-/// One of them, until it is dropped.
+/// One counted write, until it is dropped.
 #[derive(Debug)]
 #[must_use = "a write counts as long as this lives"]
 pub(crate) struct WriteInFlight(WritesInFlight);
@@ -18,12 +19,12 @@ impl WritesInFlight {
         WriteInFlight(self.clone())
     }
 
-    /// Tells whether there is none.
+    /// Returns true if the count is zero.
     pub(crate) fn is_none(&self) -> bool {
         *self.0.borrow() == 0
     }
 
-    /// Waits until there is none.
+    /// Waits until the count is zero.
     pub(crate) async fn none(&self) {
         let mut count = self.0.subscribe();
         // The sender lives as long as `self`, so this cannot fail.
@@ -34,7 +35,7 @@ impl WritesInFlight {
 impl Drop for WriteInFlight {
     fn drop(&mut self) {
         let WritesInFlight(count) = &self.0;
-        // Nobody waits for anything but none.
+        // Waiters only wait for zero, so other values need no wake-up.
         count.send_if_modified(|count| {
             *count -= 1;
             *count == 0

@@ -4,7 +4,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use crate::telemetry::metrics::register;
 
-/// Requests to the API server, under the names, labels and buckets of Go's clients
+/// Metrics of requests to the API server, with the names, labels and buckets of Go's clients
 /// (`k8s.io/component-base/metrics/prometheus/restclient` v0.37).
 #[derive(Clone, Debug)]
 pub struct ApiMetrics {
@@ -45,7 +45,7 @@ impl ApiMetrics {
         })
     }
 
-    /// Shows the families of this host from the start: every method, answered well or not at all.
+    /// Exposes the families of this host from the start, for every method, with the codes `200` and `<error>`.
     pub fn init(&self, host: &str) {
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
             for code in ["200", "<error>"] {
@@ -65,7 +65,7 @@ impl ApiMetrics {
         self.request_size.with_label_values(&[method, host]).observe(bytes as f64);
     }
 
-    /// Counts the end of a request: `code` of the answer, `<error>` without one, as upstream.
+    /// Counts the end of a request. The code of a request without an answer is `<error>`, as upstream.
     pub(crate) fn record_response(&self, method: &str, host: &str, code: Option<u16>, time: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |c| c.to_string());
         self.requests.with_label_values(&[code.as_str(), method, host]).inc();

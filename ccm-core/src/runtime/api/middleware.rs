@@ -10,20 +10,20 @@ use tower::BoxError;
 use super::{ApiMetrics, RateLimit};
 use crate::write_gate::{InFlightWrite, WriteGate};
 
-/// What a plain client may do, for those who bring requests of their own: events, the election, a provider. Everything
-/// else uses [`ApiClient`](super::ApiClient).
+/// Rate limit, write gate and metrics around a plain [`kube::Client`], for events, leader election and providers, which
+/// form their own requests. Everything else uses [`ApiClient`](super::ApiClient).
 #[derive(Clone, Debug)]
 pub struct ClientMiddleware {
-    /// Rate budget, for all requests, watches included.
+    /// Rate limit of all requests, including watches.
     pub limit: RateLimit,
-    /// Right to change anything. A request that would is refused while it is closed; its error is a
-    /// [`kube::Error::Service`] that holds a [`NotLeader`](crate::runtime::gate::NotLeader).
+    /// Write gate. A write is rejected while it is closed, with a [`kube::Error::Service`] that holds a
+    /// [`NotLeader`](crate::runtime::write_gate::NotLeader).
     pub gate: WriteGate,
-    /// Where requests are counted.
+    /// Metrics of the requests.
     pub metrics: ApiMetrics,
-    /// Host of the server, as metric label.
+    /// Host of the server, for the metric label.
     pub host: Arc<str>,
-    /// Ends requests that still wait for their turn.
+    /// Cancels requests that wait for the rate limit.
     pub shutdown: CancellationToken,
 }
 
@@ -33,7 +33,7 @@ pub struct ClientMiddleware {
 pub struct ShuttingDown;
 
 impl ClientMiddleware {
-    /// Puts the guard in front of a client.
+    /// Wraps a client.
     pub fn wrap(self, client: kube::Client) -> kube::Client {
         let (namespace, valid_until) = (client.default_namespace().to_owned(), client.valid_until().to_owned());
         let service = tower::service_fn(move |request| {
@@ -46,13 +46,14 @@ impl ClientMiddleware {
     async fn send(&self, client: &kube::Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let method = request.method().clone();
         let waited = tokio::select! {
-            // In this order: what need not wait is sent, because it may end what was begun. The gate closes last.
+            // Prefer the token to the shutdown: a request that does not have to wait is sent, because it may finish
+            // work that was begun. The gate closes later than `shutdown`.
             biased;
             waited = self.limit.acquire() => waited,
             () = self.shutdown.cancelled() => return Err(ShuttingDown.into()),
         };
         self.metrics.record_rate_limit_wait(method.as_str(), &self.host, waited);
-        // After the wait, which may be long.
+        // Checked after the wait, which may be long.
         let writing = (!matches!(method, Method::GET | Method::HEAD)).then(|| self.gate.begin_write()).transpose()?;
         if let Some(bytes) = request.body().size_hint().exact() {
             self.metrics.record_request_size(method.as_str(), &self.host, usize::try_from(bytes).unwrap_or(usize::MAX));

@@ -1,8 +1,8 @@
 //! Requests to the Kubernetes API server.
 //!
-//! [`ApiClient`] is the one way in which the framework talks to it: rate limit, write gate, deadline, metrics and typed
-//! errors are here and nowhere else. There are no hidden retries: the queue of each controller counts attempts, and a
-//! second patch sent behind its back could overwrite what the first one's caller has seen since.
+//! [`ApiClient`] is the only way in which the framework sends them. It adds the rate limit, the write gate, the
+//! deadline, metrics and typed errors. There are no hidden retries: the work queue of each controller counts attempts,
+//! and a hidden second patch could overwrite what the caller of the first has observed since.
 
 mod error;
 mod in_flight;
@@ -41,29 +41,31 @@ use self::status::Status;
 use super::encoding::Encoding;
 use crate::write_gate::{InFlightWrite, WriteGate};
 
-/// Deadline of a request unless the options say otherwise, from the moment it is sent.
+/// Default timeout of a request, from when it is sent.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How an [`ApiClient`] behaves.
+/// Options of an [`ApiClient`].
 #[derive(Clone, Debug)]
 pub struct ApiClientOptions {
     /// Value of `User-Agent`, for example `ccm-mock/v0.1.0 (linux/amd64) kubernetes/<commit>/node-controller`.
     pub user_agent: String,
-    /// Host (with port) of the server, used as metric label.
+    /// Host (with port) of the server, for the metric label.
     pub host: String,
-    /// Requests per second, watches included (`--kube-api-qps`, default 20); no limit unless positive.
+    /// Requests per second, including watches (`--kube-api-qps`, default 20). No limit unless positive.
     pub qps: f64,
-    /// Requests that may be sent at once after a pause (`--kube-api-burst`, default 30).
+    /// Requests that may be sent at once after an idle time (`--kube-api-burst`, default 30).
     pub burst: u32,
-    /// Deadline of each request from when it is sent to the last byte of the answer. Of a watch: to the head of the answer.
+    /// Timeout of each request, from when it is sent to the last byte of the answer. For a watch: to the head of the
+    /// answer.
     pub timeout: Duration,
-    /// Where requests are counted.
+    /// Metrics of the requests.
     pub metrics: ApiMetrics,
-    /// Right to change anything.
+    /// Write gate, checked before each write.
     pub gate: WriteGate,
-    /// Where writes are counted that wait for the rate limit or for the head of the answer; nobody else's by default.
+    /// Counts the writes that wait for the rate limit or for the head of the answer. By default no other client shares
+    /// it.
     pub writes: WritesInFlight,
-    /// Ends requests that still wait for the rate limit. One that was sent is not interrupted by it.
+    /// Cancels requests that wait for the rate limit. A request that was sent is not interrupted.
     pub shutdown: CancellationToken,
 }
 
@@ -87,8 +89,8 @@ impl ApiClientOptions {
 /// Sends requests to the API server. Clones share the rate limit.
 ///
 /// # Cancellation
-/// Every request may be dropped at any time. One that waits for the rate limit gives its token back; one that was sent
-/// may still be carried out by the server, as with a lost connection.
+/// Every request may be dropped at any time. A request that waits for the rate limit returns its token. A request that
+/// was sent may still be carried out by the server, as after a lost connection.
 #[derive(Clone)]
 pub struct ApiClient(Arc<ApiClientInner>);
 
@@ -106,10 +108,10 @@ impl std::fmt::Debug for ApiClient {
 }
 
 impl ApiClient {
-    /// Makes a client with a rate limit of its own around the connection `client`.
+    /// Makes a client with its own rate limit around the connection `client`.
     ///
-    /// `client` must not limit the time of an answer's body (kube's `read_timeout`) below the length of a watch, which is
-    /// up to ten minutes here; the deadlines of this client make it superfluous.
+    /// `client` must not limit the time for the body of an answer (kube's `read_timeout`) to less than the duration of
+    /// a watch, which is up to ten minutes here. The deadlines of this client replace that limit.
     pub fn new(client: kube::Client, options: ApiClientOptions) -> Self {
         let visible: String = options.user_agent.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect();
         let user_agent = HeaderValue::from_str(&visible).unwrap_or(HeaderValue::from_static("ccm"));
@@ -117,10 +119,10 @@ impl ApiClient {
         Self(Arc::new(ApiClientInner { client, user_agent, limit, options }))
     }
 
-    /// Sends a request and reads its whole answer.
+    /// Sends a request and reads the whole answer.
     ///
     /// # Errors
-    /// Every kind of [`ApiErrorKind`]; a status of 400 and above is an error.
+    /// Every [`ApiErrorKind`]. Every status that is not a success is an error.
     pub async fn send(&self, request: ApiRequest) -> Result<ApiResponse, ApiError> {
         let ApiClientInner { options, .. } = &*self.0;
         let target = request.request_info();
@@ -134,18 +136,19 @@ impl ApiClient {
         Ok(ApiResponse { target, encoding, body })
     }
 
-    /// Sends a request and returns the answer as soon as its head is there; the deadline ends then. For watches.
+    /// Sends a request and returns the answer as soon as its head has arrived. The deadline ends then. For watches.
     pub async fn open(&self, request: ApiRequest) -> Result<(Encoding, Body), ApiError> {
         let target = request.request_info();
         let (encoding, response, _) = self.send_for_headers(request, &target).await?;
         Ok((encoding, response.into_body()))
     }
 
-    /// Waits for the rate limit, then checks the write gate. The caller sends at once.
+    /// Waits for the rate limit, then checks the write gate. The caller must send the request at once.
     async fn wait_for_permit(&self, request: &ApiRequest) -> Result<(Instant, Option<InFlightWrite>), ApiError> {
         let ApiClientInner { limit, options, .. } = &*self.0;
         let waited = tokio::select! {
-            // In this order: what need not wait is sent, because it may end what was begun. The gate closes last.
+            // Prefer the token to the shutdown: a request that does not have to wait is sent, because it may finish
+            // work that was begun. The gate closes later than `shutdown`.
             biased;
             waited = limit.acquire() => waited,
             () = options.shutdown.cancelled() => {
@@ -158,7 +161,7 @@ impl ApiClient {
         Ok((Instant::now(), writing))
     }
 
-    /// Sends the request and waits for the head of the answer. Reads a failure to its end and makes it an error.
+    /// Sends the request and waits for the head of the answer. If it is an error, reads the whole answer.
     async fn send_for_headers(
         &self,
         request: ApiRequest,
@@ -176,7 +179,7 @@ impl ApiClient {
         options.metrics.record_response(method.as_str(), &options.host, code, started.elapsed());
         let response = match answer {
             Ok(answer) => {
-                // A lost connection ends the request at the server as well.
+                // A lost connection counts as an answer: it ends the request at the server as well.
                 writing.into_iter().for_each(InFlightWrite::complete);
                 answer.map_err(|e| ApiError::transport(target.clone(), e))?
             }
@@ -188,7 +191,7 @@ impl ApiClient {
             return Ok((encoding, response, deadline));
         }
         let retry_after = retry_after(response.headers().get(header::RETRY_AFTER));
-        // The code alone says enough if the rest does not come.
+        // If the body does not arrive, the status code is enough.
         let body = tokio::time::timeout_at(deadline, response.into_body().collect()).await;
         let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let status = Status::of_body(encoding, &body);
@@ -215,7 +218,7 @@ impl ApiClient {
     }
 }
 
-/// Reads `Retry-After` in its form of whole seconds, which is the only one that the API server sends.
+/// Parses `Retry-After` in whole seconds, the only form that the API server sends.
 fn retry_after(value: Option<&HeaderValue>) -> Option<Duration> {
     value?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }

@@ -10,7 +10,7 @@ use crate::{
 /// Nodes per page of a list, as in client-go.
 const PAGE: usize = 500;
 
-/// Part of an object that a request is about.
+/// The part of an object that a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subresource {
     /// The object itself.
@@ -38,10 +38,11 @@ struct Preconditions<'a> {
 impl ApiClient {
     /// Patches a Node or its status. RBAC: `patch` on `nodes` or `nodes/status`.
     ///
-    /// Asks for the metadata alone as the answer, because a whole Node costs the server most of such a write.
+    /// Requests only the metadata as the answer, because returning a whole Node is most of what such a write costs the
+    /// server.
     ///
     /// # Errors
-    /// [`TestFailed`](super::ApiErrorKind::TestFailed) when the Node is not as the JSON Patch expects.
+    /// [`TestFailed`](super::ApiErrorKind::TestFailed) when the Node is not in the state that the JSON Patch expects.
     pub async fn patch_node(&self, name: &str, sub: Subresource, patch: &Patch) -> Result<Patched, ApiError> {
         let suffix = match sub {
             Subresource::None => "",
@@ -50,15 +51,15 @@ impl ApiClient {
         self.patch(format!("{}{suffix}", node_path(name)), patch).await
     }
 
-    /// Reads a Node, the most recent state and not a cached one. RBAC: `get` on `nodes`.
+    /// Reads the most recent state of a Node, not a cached one. RBAC: `get` on `nodes`.
     pub async fn get_node(&self, name: &str, fields: &NodeFields) -> Result<NodeView, ApiError> {
         let response = self.send(ApiRequest::get(node_path(name)).accept(ACCEPT_OBJECT)).await?;
         let decoder = Decoder::new(fields.clone());
         decoder.object(response.encoding, &response.body).map_err(|e| response.decode_error(e))
     }
 
-    /// Reads a Node as [`get_node`](Self::get_node) does, for roles that grant `list` on `nodes` and no `get`, such as
-    /// that of upstream's service controller.
+    /// Reads a Node as [`get_node`](Self::get_node) does. For roles that grant `list` on `nodes` but not `get`, such as
+    /// the role of upstream's service controller.
     ///
     /// # Errors
     /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node.
@@ -67,7 +68,7 @@ impl ApiClient {
         self.get_by_list(NodeView::PATH.to_owned(), name, &decoder, |found: &NodeView| *found.name == *name).await
     }
 
-    /// Asks for the list of what has this name in a collection: for the server that is a read of one object.
+    /// Reads one object with a list request for its name. For the server this costs as much as reading one object.
     pub(super) async fn get_by_list<T: CachedObject>(
         &self,
         collection: String,
@@ -88,12 +89,12 @@ impl ApiClient {
         page.items.into_iter().find(is_it).ok_or_else(missing)
     }
 
-    /// Reads all Nodes, page by page, all in the state that the server had when this was asked and none of them from a
-    /// cache. RBAC: `list` on `nodes`.
+    /// Reads all Nodes, page by page. All pages are of the state that the server had at the first request, and not from
+    /// a cache. RBAC: `list` on `nodes`.
     ///
     /// # Errors
-    /// Fails as a whole when any page or any Node cannot be read: half a list must not pass for a list. With
-    /// [`Gone`](super::ApiErrorKind::Gone) when the state expired between two pages; ask again.
+    /// Fails as a whole when any page or any Node cannot be read, because an incomplete list must not be used as a
+    /// complete one. [`Gone`](super::ApiErrorKind::Gone) when the state expired between two pages: list again.
     pub async fn list_nodes(&self, fields: &NodeFields) -> Result<Vec<NodeView>, ApiError> {
         let decoder = Decoder::<NodeView>::new(fields.clone());
         let mut nodes = Vec::new();
@@ -112,12 +113,12 @@ impl ApiClient {
         }
     }
 
-    /// Deletes the Node with this name if it still has this UID and is still in this version. RBAC: `delete` on `nodes`.
+    /// Deletes the Node with this name if it still has this UID and this resource version. RBAC: `delete` on `nodes`.
     ///
     /// # Errors
     /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Node;
-    /// [`Conflict`](super::ApiErrorKind::Conflict) when the Node of this name has another
-    /// UID, or changed since it was read.
+    /// [`Conflict`](super::ApiErrorKind::Conflict) when the Node of this name has another UID, or changed since it was
+    /// read.
     pub async fn delete_node(&self, name: &str, uid: &str, resource_version: &str) -> Result<(), ApiError> {
         let options = DeleteOptions {
             api_version: "v1",

@@ -3,10 +3,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A change of an object that does not replace what it does not name.
+/// A patch of an object. It leaves fields that it does not name unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
-    /// JSON Patch (RFC 6902): all operations in order, or none.
+    /// JSON Patch (RFC 6902): all operations apply in order, or none does.
     Json(Vec<PatchOp>),
     /// JSON merge patch (RFC 7396).
     Merge(Value),
@@ -15,7 +15,7 @@ pub enum Patch {
 }
 
 impl Patch {
-    /// Returns the media type that tells the server which kind of patch it is.
+    /// Returns the media type of this kind of patch.
     pub fn content_type(&self) -> &'static str {
         match self {
             Self::Json(_) => "application/json-patch+json",
@@ -43,21 +43,21 @@ pub enum PatchOp {
         /// Expected value.
         value: Value,
     },
-    /// Adds to a map, replacing what is there, or inserts into a list.
+    /// Sets a key of a map, replacing an existing value, or inserts into a list.
     Add {
         /// Where.
         path: String,
         /// New value.
         value: Value,
     },
-    /// Replaces what must be there.
+    /// Replaces a value, which must exist.
     Replace {
         /// Where.
         path: String,
         /// New value.
         value: Value,
     },
-    /// Removes what must be there.
+    /// Removes a value, which must exist.
     Remove {
         /// Where.
         path: String,
@@ -65,7 +65,7 @@ pub enum PatchOp {
 }
 
 impl PatchOp {
-    /// Makes a test that the text at the path is this one.
+    /// Makes a test that the value at the path is this string.
     pub fn test(path: impl Into<String>, value: &str) -> Self {
         Self::Test { path: path.into(), value: Value::from(value) }
     }
@@ -86,7 +86,7 @@ pub struct Patched {
     pub deleting: bool,
 }
 
-/// Escapes one segment of a JSON Pointer: label and annotation keys contain `/`.
+/// Escapes one segment of a JSON Pointer. Label and annotation keys contain `/`.
 pub fn escape_pointer(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")
 }

@@ -3,24 +3,24 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Token bucket on tokio's clock, first come first served.
+/// Token bucket on tokio's clock, in order of arrival.
 ///
-/// Kept as the time at which the bucket would be full again, so it needs no task and no memory per waiter. A waiter
-/// that is dropped gives its token back.
+/// It stores only the time at which the bucket would be full again, so it needs no task and no memory per waiter. A
+/// waiter that is dropped returns its token.
 #[derive(Clone, Debug)]
 pub struct RateLimit(Option<Arc<TokenBucket>>);
 
 #[derive(Debug)]
 struct TokenBucket {
     interval: Duration,
-    /// How far ahead of now the full-again time may lie without waiting.
+    /// How far `full_at` may be in the future without a wait.
     tolerance: Duration,
     full_at: Mutex<Instant>,
 }
 
 impl RateLimit {
-    /// Makes a bucket of `burst` tokens (at least one) that gains `qps` tokens a second. As for Go's clients, a rate
-    /// that is zero, negative or not a number means no limit (Go replaces zero by its default before it comes here).
+    /// Makes a bucket of `burst` tokens (at least one) that gains `qps` tokens per second. As in Go's clients, a rate
+    /// that is zero, negative or not a number means no limit (Go replaces zero with its default earlier).
     pub fn new(qps: f64, burst: u32) -> Self {
         let interval = match Duration::try_from_secs_f64(1.0 / qps) {
             Ok(interval) if qps > 0.0 => interval,
@@ -30,7 +30,7 @@ impl RateLimit {
         Self(Some(Arc::new(TokenBucket { interval, tolerance, full_at: Mutex::new(Instant::now()) })))
     }
 
-    /// Makes a bucket that never lets anybody wait.
+    /// Makes a bucket without a limit.
     pub fn unlimited() -> Self {
         Self(None)
     }
@@ -38,7 +38,7 @@ impl RateLimit {
     /// Waits for a token and returns how long that took.
     ///
     /// # Cancellation
-    /// Safe: the token of a dropped wait is free again.
+    /// Safe: a dropped wait returns its token.
     pub async fn acquire(&self) -> Duration {
         let Some(bucket) = &self.0 else { return Duration::ZERO };
         let wait = bucket.reserve();

@@ -9,14 +9,14 @@ use crate::runtime::encoding::Encoding;
 
 /// `Accept` of a plain JSON answer.
 pub const ACCEPT_JSON: &str = "application/json";
-/// `Accept` of an object or list that is decoded here: protobuf where the server has it.
+/// `Accept` of an object or list that this crate decodes: protobuf if the server supports it.
 pub const ACCEPT_OBJECT: &str = "application/vnd.kubernetes.protobuf,application/json";
-/// `Accept` of a watch that is decoded here.
+/// `Accept` of a watch that this crate decodes.
 pub const ACCEPT_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch,application/json;stream=watch,application/vnd.kubernetes.protobuf,application/json";
-/// `Accept` of an answer that only has metadata; a server that cannot do it sends the whole object.
+/// `Accept` of an answer that only has metadata. A server that does not support this sends the whole object.
 pub const ACCEPT_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// One request to the API server: a path below its address, and what to send.
+/// One request to the API server: method, path with query, headers and body.
 #[derive(Clone, Debug)]
 pub struct ApiRequest {
     pub(crate) method: Method,
@@ -28,12 +28,12 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// Reads `path` (with query).
+    /// Reads the object or list at `path`, which may have a query.
     pub fn get(path: impl Into<String>) -> Self {
         Self::new(Method::GET, path.into())
     }
 
-    /// Deletes `path`, without options; see [`ApiRequest::json`].
+    /// Deletes the object at `path`. Options can be set with [`ApiRequest::json`].
     pub fn delete(path: impl Into<String>) -> Self {
         Self::new(Method::DELETE, path.into())
     }
@@ -65,14 +65,14 @@ impl ApiRequest {
         Ok(self)
     }
 
-    /// Sets the `Accept` header; JSON otherwise.
+    /// Sets the `Accept` header. The default is JSON.
     #[must_use]
     pub fn accept(mut self, accept: &'static str) -> Self {
         self.accept = accept;
         self
     }
 
-    /// Tells whether the request only reads.
+    /// Returns true if the request only reads.
     pub fn is_read(&self) -> bool {
         matches!(self.method, Method::GET | Method::HEAD)
     }
@@ -90,7 +90,7 @@ impl ApiRequest {
     }
 }
 
-/// Successful answer of the API server.
+/// A successful answer of the API server.
 #[derive(Clone, Debug)]
 pub struct ApiResponse {
     pub(crate) target: RequestInfo,
@@ -112,7 +112,7 @@ impl ApiResponse {
     /// Decodes a JSON body.
     ///
     /// # Errors
-    /// [`ApiErrorKind::Other`] when the body is not what was asked for.
+    /// [`ApiErrorKind::Other`] when the body cannot be decoded.
     pub fn json<R: DeserializeOwned>(&self) -> Result<R, ApiError> {
         serde_json::from_slice(&self.body).map_err(|e| self.decode_error(e))
     }
@@ -139,7 +139,7 @@ struct Metadata {
 }
 
 impl ApiClient {
-    /// Patches the object at `path`, asking for the metadata alone as the answer.
+    /// Patches the object at `path`. Requests only the metadata as the answer.
     pub(super) async fn patch(&self, path: String, patch: &Patch) -> Result<Patched, ApiError> {
         let request = ApiRequest::patch(path, patch)?.accept(ACCEPT_METADATA);
         let Object { metadata } = self.send(request).await?.json()?;

@@ -2,23 +2,24 @@ use std::fmt;
 
 use http::Method;
 
-/// What a request is about, in the words of RBAC rules. Read off the method and the path.
+/// Verb, resource and object of a request, in the terms of RBAC rules. Derived from the method and the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
     /// Verb of the rule: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: &'static str,
     /// API group; empty for the core group.
     pub group: Box<str>,
-    /// Resource, with the subresource behind a slash: `nodes`, `nodes/status`. A path that is no resource's is kept whole.
+    /// Resource, with the subresource after a slash: `nodes`, `nodes/status`. For a path without a resource: the whole
+    /// path.
     pub resource: Box<str>,
     /// Namespace, for namespaced resources.
     pub namespace: Option<Box<str>>,
-    /// Name of the object, unless the request is about a collection.
+    /// Name of the object, unless the request is for a collection.
     pub name: Option<Box<str>>,
 }
 
 impl RequestInfo {
-    /// Reads a request's target. Never fails: an unusual path gives a target that names the path.
+    /// Derives the target of a request. Never fails: for an unusual path the resource is the whole path.
     pub(crate) fn of(method: &Method, path_and_query: &str) -> Self {
         let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
         let mut parts = path.trim_matches('/').split('/').filter(|p| !p.is_empty());
@@ -28,7 +29,7 @@ impl RequestInfo {
             _ => return Self::unusual(method, path),
         };
         let rest: Vec<&str> = parts.skip(1).collect();
-        // `namespaces/<ns>/<resource>` is inside a namespace; `namespaces/<ns>` and its two subresources are not.
+        // `namespaces/<ns>/<resource>` is a namespaced resource. `namespaces/<ns>` and its two subresources are not.
         let (namespace, rest) = match rest.as_slice() {
             ["namespaces", _, "status" | "finalize"] | ["namespaces"] | ["namespaces", _] => (None, rest.as_slice()),
             ["namespaces", namespace, rest @ ..] => (Some(Box::from(*namespace)), rest),

@@ -6,29 +6,30 @@ use crate::{
 };
 
 impl ApiClient {
-    /// Patches the status of a Service; its finalizers and annotations can be changed on this way too.
-    /// RBAC: `patch` on `services/status`.
+    /// Patches the status of a Service. This can also change its finalizers and annotations. RBAC: `patch` on
+    /// `services/status`.
     ///
-    /// Asks for the metadata alone as the answer.
+    /// Requests only the metadata as the answer.
     ///
     /// # Errors
-    /// [`TestFailed`](super::ApiErrorKind::TestFailed) when the Service is not as the JSON Patch expects;
-    /// [`NotFound`](super::ApiErrorKind::NotFound) when it is gone.
+    /// [`TestFailed`](super::ApiErrorKind::TestFailed) when the Service is not in the state that the JSON Patch
+    /// expects;
+    /// [`NotFound`](super::ApiErrorKind::NotFound) when it does not exist.
     pub async fn patch_service_status(&self, namespace: &str, name: &str, patch: &Patch) -> Result<Patched, ApiError> {
         self.patch(format!("{}/status", service_path(namespace, name)), patch).await
     }
 
-    /// Reads a Service, the most recent state and not a cached one. RBAC: `list` on `services`.
+    /// Reads the most recent state of a Service, not a cached one. RBAC: `list` on `services`.
     ///
-    /// Asks for the list of what has this name, since the roles in which managers on Go's framework run grant `list` and
-    /// no `get`; for the server that is a read of one object all the same.
+    /// Sends a list request for this name, because the roles in which managers of Go's framework run grant `list` but
+    /// not `get`. For the server it costs as much as reading one object.
     ///
-    /// What the cache would not keep of it is not in the answer either: of a Service that neither is of type LoadBalancer
-    /// nor has the finalizer, there is what is there of a [class that is not claimed](ServiceView).
+    /// The answer has only the fields that the cache would keep: a Service that neither is of type LoadBalancer nor has
+    /// the finalizer has the same few fields as one of a [class that is not claimed](ServiceView).
     ///
     /// # Errors
     /// [`NotFound`](super::ApiErrorKind::NotFound) when there is no such Service; [`Other`](super::ApiErrorKind::Other)
-    /// when it cannot be read.
+    /// when it cannot be decoded.
     pub async fn get_service(
         &self,
         namespace: &str,

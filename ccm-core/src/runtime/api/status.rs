@@ -8,7 +8,7 @@ use crate::{
     runtime::encoding::{Encoding, proto},
 };
 
-/// The server's own account of a failure (`meta/v1` Status), as far as it is used.
+/// The server's description of an error (`meta/v1` Status), with the fields that are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     pub message: String,
@@ -18,7 +18,7 @@ pub(crate) struct Status {
     pub retry_after: Option<Duration>,
 }
 
-/// One reason why validation refused an object.
+/// One reason why validation rejected an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
     /// Field, in the server's notation.
@@ -30,7 +30,7 @@ pub struct Cause {
 }
 
 impl Status {
-    /// Reads the body of a failed request. A body that is no Status becomes the message, cut short.
+    /// Decodes the body of a failed request. A body that is no Status becomes the message, cut to 200 characters.
     pub(crate) fn of_body(encoding: Encoding, body: &[u8]) -> Self {
         let parsed = match encoding {
             Encoding::Json => serde_json::from_slice::<StatusJson>(body).ok().map(Self::from),
@@ -41,13 +41,13 @@ impl Status {
         };
         let status = parsed.unwrap_or_else(|| {
             let text = String::from_utf8_lossy(body);
-            // Before it is cut: half a token would not be known for one.
+            // Redact before cutting: half a token would not be recognised.
             Self { message: redact_credentials(text.trim()).chars().take(200).collect(), ..Self::default() }
         });
         status.without_credentials()
     }
 
-    /// Leaves out credentials that the server repeats.
+    /// Redacts credentials that the server repeats.
     fn without_credentials(mut self) -> Self {
         let messages = self.causes.iter_mut().map(|cause| &mut cause.message).chain([&mut self.message]);
         for message in messages {

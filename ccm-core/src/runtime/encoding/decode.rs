@@ -11,41 +11,41 @@ use super::{
 };
 use crate::k8s::Interner;
 
-/// A kind of object that is cached: how it is found, and how it is read from both encodings.
+/// A kind of object that is cached: its path, and how it is decoded from both encodings.
 pub trait CachedObject: Sized + Send + Sync + 'static {
-    /// Path of the collection, over all namespaces: `/api/v1/nodes`.
+    /// Path of the collection in all namespaces: `/api/v1/nodes`.
     const PATH: &'static str;
     /// Resource, as in RBAC rules and metric labels: `nodes`.
     const RESOURCE: &'static str;
-    /// What is kept of an object beyond the fixed part.
+    /// Selects the optional fields of an object that are kept.
     type Fields: Send + Sync + 'static;
-    /// Narrow JSON form.
+    /// JSON form with only the fields that are read.
     type Json: DeserializeOwned;
-    /// Narrow protobuf form.
+    /// Protobuf form with only the fields that are read.
     type Proto: Message + Default;
 
     /// Converts from the JSON form.
     fn from_json(json: Self::Json, decoder: &Decoder<Self>) -> Result<Self, DecodeError>;
-    /// Converts from the protobuf form. Must give what [`CachedObject::from_json`] gives for the same object.
+    /// Converts from the protobuf form. Must return the same as [`CachedObject::from_json`] for the same object.
     fn from_proto(proto: Self::Proto, decoder: &Decoder<Self>) -> Result<Self, DecodeError>;
     /// Returns the key in the cache: `name`, or `namespace/name`.
     fn key(&self) -> Arc<str>;
     /// Returns the UID.
     fn uid(&self) -> &str;
-    /// Returns the resource version of the observation.
+    /// Returns the resource version of this state of the object.
     fn resource_version(&self) -> &str;
-    /// Tells whether the object is one to keep. For a cache and its readers one that is not does not exist.
+    /// Returns true if the object is to be kept. An object that is not does not exist for a cache and its readers.
     ///
-    /// Key, UID and resource version of such an object must be right nevertheless.
+    /// Key, UID and resource version of such an object must be correct nevertheless.
     fn is_relevant(&self) -> bool {
         true
     }
 }
 
-/// An object, list or event from the API server that cannot be read.
+/// Error of decoding an object, list or event from the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not the JSON that was expected.
+    /// The JSON is not as expected.
     #[error("malformed JSON of {what}")]
     Json {
         /// Which object.
@@ -53,7 +53,7 @@ pub enum DecodeError {
         /// What is wrong.
         source: serde_json::Error,
     },
-    /// Not the protobuf that was expected.
+    /// The protobuf is not as expected.
     #[error("malformed protobuf of {what}")]
     Proto {
         /// Which object.
@@ -61,7 +61,7 @@ pub enum DecodeError {
         /// What is wrong.
         source: prost::DecodeError,
     },
-    /// Not wrapped as protobuf objects are.
+    /// The protobuf envelope is missing or malformed.
     #[error("malformed protobuf of {what}")]
     Envelope {
         /// Which object.
@@ -69,7 +69,7 @@ pub enum DecodeError {
         /// What is wrong.
         source: EnvelopeError,
     },
-    /// A field has a value that it cannot have.
+    /// A required field is missing, or a field has an invalid value.
     #[error("{what} has an invalid {field}")]
     Field {
         /// Which object.
@@ -77,7 +77,7 @@ pub enum DecodeError {
         /// Which field.
         field: &'static str,
     },
-    /// A field has a value that this version does not know, and that cannot be left out.
+    /// A field has a value that this version does not know and that cannot be ignored.
     #[error("{what} has an unusable {field} {value:?}")]
     Value {
         /// Which object.
@@ -93,29 +93,30 @@ pub enum DecodeError {
 #[derive(Debug)]
 pub(crate) struct Page<T> {
     pub(crate) items: Vec<T>,
-    /// Items that could not be read.
+    /// Items that could not be decoded.
     pub(crate) malformed: Vec<UnreadableObject>,
     pub(crate) resource_version: String,
     /// Token for the next page; empty on the last.
     pub(crate) r#continue: String,
 }
 
-/// An object that could not be read, and whose it was if its metadata could.
+/// An object that could not be decoded. It has a key if at least its metadata could be decoded.
 #[derive(Debug)]
 pub(crate) struct UnreadableObject {
     pub(crate) key: Option<String>,
     pub(crate) error: DecodeError,
 }
 
-/// How many distinct oddities are reported; a cluster that has more has another problem.
+/// Maximum number of distinct unknown values that are logged. A cluster that has more has another problem.
 const REPORTED_AT_MOST: usize = 32;
 
-/// Turns bytes of the API server into objects. Owned by a cache, because it shares their strings.
+/// Decodes the API server's bytes into objects. A cache owns its decoder, because its objects share the decoder's
+/// interned strings.
 #[derive(Debug)]
 pub struct Decoder<T: CachedObject> {
-    /// What is kept.
+    /// Selects the fields that are kept.
     pub fields: T::Fields,
-    /// Shared strings.
+    /// Strings that objects share.
     pub interner: Interner,
     reported: Mutex<BTreeSet<String>>,
 }
@@ -126,10 +127,10 @@ impl<T: CachedObject> Decoder<T> {
         Self { fields, interner: Interner::default(), reported: Mutex::default() }
     }
 
-    /// Reads one object.
+    /// Decodes one object.
     ///
     /// # Errors
-    /// Names the object if its metadata can be read.
+    /// The error names the object if its metadata can be decoded.
     pub fn object(&self, encoding: Encoding, body: &Bytes) -> Result<T, DecodeError> {
         match encoding {
             Encoding::Json => self.json(body),
@@ -141,7 +142,7 @@ impl<T: CachedObject> Decoder<T> {
         }
     }
 
-    /// Reads one page of a list. Single unreadable items do not spoil it.
+    /// Decodes one page of a list. Items that cannot be decoded do not make the page fail.
     pub(crate) fn page(&self, encoding: Encoding, body: &Bytes) -> Result<Page<T>, DecodeError> {
         match encoding {
             Encoding::Json => self.json_page(body),
@@ -149,7 +150,7 @@ impl<T: CachedObject> Decoder<T> {
         }
     }
 
-    /// Tells, the first time only, that an object has something that this version does not know.
+    /// Logs, once for each value, that an object has a value that this version does not know.
     pub(crate) fn log_unknown_field(&self, object: &str, field: &'static str, value: &str) {
         let mut reported = self.reported.lock();
         if reported.len() < REPORTED_AT_MOST && reported.insert(format!("{field}={value}")) {
@@ -171,7 +172,7 @@ impl<T: CachedObject> Decoder<T> {
         T::from_json(json, self)
     }
 
-    /// Reads one object outside its envelope.
+    /// Decodes one object without its envelope.
     pub(crate) fn proto(&self, raw: &Bytes) -> Result<T, DecodeError> {
         let proto = T::Proto::decode(raw.clone()).map_err(|source| {
             let what = proto_name(raw).map_or_else(|| T::RESOURCE.to_owned(), |n| named::<T>(&n));
@@ -189,7 +190,7 @@ impl<T: CachedObject> Decoder<T> {
         });
         let (metadata, results) = match typed {
             Some(all) => all,
-            // One item spoils the fast way; the slow way tells which.
+            // At least one item cannot be decoded. Decode the items one by one to find out which.
             None => {
                 let page = serde_json::from_slice::<ListJson<serde_json::Value>>(body)
                     .map_err(|source| DecodeError::Json { what: list(), source })?;
@@ -270,7 +271,7 @@ struct ListMetaJson {
     r#continue: Option<String>,
 }
 
-/// Metadata of an object of any kind, for its name and for bookmarks.
+/// Any object, for its metadata alone: its name, or the content of a bookmark.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ObjectJson {
@@ -303,7 +304,7 @@ pub(crate) fn proto_name(raw: &Bytes) -> Option<String> {
     key(&metadata.namespace, &metadata.name)
 }
 
-/// Makes the key of an object of any kind; `None` when it has no name.
+/// Makes the key of an object of any kind. `None` when it has no name.
 pub(crate) fn key(namespace: &str, name: &str) -> Option<String> {
     match (namespace, name) {
         (_, "") => None,

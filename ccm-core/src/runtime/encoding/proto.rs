@@ -1,9 +1,10 @@
-//! The narrow protobuf messages: only the fields that are read, everything else is skipped by the decoder.
+//! Protobuf messages with only the fields that are read. The decoder skips all others.
 //!
-//! Field numbers, here and beside the kinds, are those of `generated.proto` in `k8s.io/api/{core,discovery}/v1`,
-//! `k8s.io/apimachinery/pkg/apis/meta/v1`, `k8s.io/apimachinery/pkg/util/intstr` and `k8s.io/apimachinery/pkg/runtime` at
-//! v0.37. Nested messages and strings that are often not needed are `Bytes`: slices of the answer, not copies. Messages
-//! that are read from JSON too take `null` for absent, as the API does.
+//! Field numbers, here and in the files of each kind, are those of `generated.proto` in
+//! `k8s.io/api/{core,discovery}/v1`, `k8s.io/apimachinery/pkg/apis/meta/v1`, `k8s.io/apimachinery/pkg/util/intstr` and
+//! `k8s.io/apimachinery/pkg/runtime` at v0.37. Nested messages and strings that are often not needed are `Bytes`:
+//! slices of the answer, not copies. Messages that are also decoded from JSON accept `null` for absent, as the API
+//! does.
 
 use std::fmt;
 
@@ -15,13 +16,13 @@ use serde::{
     de::{self, MapAccess, Visitor},
 };
 
-/// What every protobuf object of the API begins with.
+/// Magic bytes at the start of every protobuf object of the API.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Bytes that are not the protobuf envelope they should be.
+/// Error of decoding the protobuf envelope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    /// The first four bytes are others.
+    /// The first four bytes are not the magic bytes.
     #[error("not a Kubernetes protobuf object")]
     NoMagic,
     /// The envelope does not decode.
@@ -29,7 +30,7 @@ pub enum EnvelopeError {
     Malformed(#[from] prost::DecodeError),
 }
 
-/// Takes the object out of its envelope (`runtime.Unknown` behind four magic bytes).
+/// Returns the object without its envelope (`runtime.Unknown` after four magic bytes).
 pub(crate) fn unwrap_unknown(mut data: Bytes) -> Result<Bytes, EnvelopeError> {
     if !data.starts_with(MAGIC) {
         return Err(EnvelopeError::NoMagic);
@@ -118,19 +119,20 @@ pub(crate) struct ObjectMetaProto {
 }
 
 impl ObjectMetaProto {
-    /// Returns the time of creation, the beginning of time if there is none.
+    /// Returns the creation time. The Unix epoch if there is none.
     pub(crate) fn created(&self) -> Result<Timestamp, ()> {
         let seconds = self.creation_timestamp.and_then(|time| time.seconds).unwrap_or_default();
         Timestamp::from_second(seconds).map_err(drop)
     }
 
-    /// Tells whether the object is marked for deletion. The zero time is no mark, as upstream's `IsZero` has it.
+    /// Returns true if the object is being deleted. A zero deletion timestamp counts as absent, as for upstream's
+    /// `IsZero`.
     pub(crate) fn deleting(&self) -> bool {
         self.deletion_timestamp.is_some_and(|time| time.seconds.is_some())
     }
 }
 
-/// One entry of a `map<string, string>`, which is a repeated message on the wire.
+/// One entry of a `map<string, string>`, which is encoded as a repeated message.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct EntryProto {
     #[prost(bytes = "bytes", tag = "1")]
@@ -139,12 +141,12 @@ pub(crate) struct EntryProto {
     pub(crate) value: Bytes,
 }
 
-/// Returns the text of an entry; `None` when it is none.
+/// Returns the key and value of an entry as text. `None` if they are not UTF-8.
 pub(crate) fn text_of(entry: &EntryProto) -> Option<(&str, &str)> {
     std::str::from_utf8(&entry.key).ok().zip(std::str::from_utf8(&entry.value).ok())
 }
 
-/// `meta/v1` Time; text in JSON. Its fractions count for nobody: apimachinery skips them too.
+/// `meta/v1` Time; text in JSON. Fractions of a second are ignored, as in apimachinery.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct TimeProto {
     /// None for the zero time, which is an empty message.
@@ -159,7 +161,7 @@ impl<'de> Deserialize<'de> for TimeProto {
     }
 }
 
-/// `intstr.IntOrString`; a number or text in JSON.
+/// `intstr.IntOrString`; a number or a string in JSON.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct IntOrStringProto {
     /// 0 for a number, 1 for text.
@@ -172,7 +174,8 @@ pub(crate) struct IntOrStringProto {
 }
 
 impl IntOrStringProto {
-    /// Returns the number or the text as text; `None` for zero and for no text, which the API takes for unset.
+    /// Returns the number or the string as a string. `None` for zero and for the empty string, which the API treats as
+    /// unset.
     pub(crate) fn into_text(self) -> Option<String> {
         match self.kind {
             0 if self.number == 0 => None,
@@ -197,14 +200,14 @@ impl<'de> Deserialize<'de> for IntOrStringProto {
     }
 }
 
-/// Reads a value, or its default from `null`.
+/// Deserializes a value. `null` gives the default.
 pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads a map of strings.
+/// Deserializes a map of strings.
 fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<EntryProto>, D::Error> {
     struct Entries;
     impl<'de> Visitor<'de> for Entries {

@@ -3,29 +3,29 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Source of the wall-clock times that are *written* to the API. Nothing is decided by it alone: the age of a Node is read
-/// off it, but a deletion also needs that age by what was watched on the monotonic clock.
+/// Source of the wall-clock times that are *written* to the API. It decides nothing alone: the age of a Node is
+/// computed with it, but a deletion also requires that age on the monotonic clock since the Node was first observed.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl WallClock {
-    /// The system's clock.
+    /// Makes a clock that shows the system's time.
     pub fn system() -> Self {
         Self::new(Timestamp::now)
     }
 
-    /// A clock that shows `start` now and goes with tokio's time, so that it stands still and jumps with paused time.
+    /// Makes a clock that shows `start` now and follows tokio's time, including paused and advanced time.
     pub fn tokio_from(start: Timestamp) -> Self {
         let began = Instant::now();
         Self::new(move || start.checked_add(began.elapsed()).unwrap_or(Timestamp::MAX))
     }
 
-    /// Any other clock.
+    /// Makes a clock that shows the time that `now` returns.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// Returns the time it shows.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }

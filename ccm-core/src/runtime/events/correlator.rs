@@ -1,4 +1,5 @@
-//! Which occurrences become which writes: counting, combining and throttling, as pure functions of the time given.
+//! Decides which occurrences become which writes: counts, combines and throttles them, with pure functions of the given
+//! time.
 //!
 //! The rules and numbers are those of client-go's `tools/record/events_cache.go` (v0.37).
 
@@ -16,31 +17,31 @@ use crate::provider::EventType;
 
 /// Entries in each of the correlator's caches.
 const CACHE: usize = 4096;
-/// Distinct notes with the same object, type and reason from which on they are combined.
+/// Number of distinct notes with the same object, type and reason from which on they are combined.
 const SIMILAR: usize = 10;
-/// Time without a similar event after which combining starts afresh.
+/// Time without a similar event after which the count of distinct notes starts again.
 const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
-/// Events about one object and of one type that may be written at once.
+/// Events of one object and one type that may be written at once.
 const BURST: f64 = 25.0;
-/// Time in which one more of those may be written.
+/// Interval at which one more of these may be written.
 const REFILL: Duration = Duration::from_secs(300);
-/// What the note of a combined event begins with.
+/// Prefix of the note of a combined event.
 const COMBINED: &str = "(combined from similar events): ";
-/// Longest note in bytes: the API wants less than 1 kB.
+/// Maximum length of a note in bytes: the API requires less than 1 kB.
 const NOTE_LIMIT: usize = 1023;
 
-/// Something that happened to an object, as recorded.
+/// One occurrence of an event, as recorded.
 #[derive(Clone, Debug)]
 pub(super) struct RecordedEvent {
     pub(super) object: ObjectRef,
     pub(super) kind: EventType,
     pub(super) reason: &'static str,
     pub(super) note: String,
-    /// When, by the wall clock.
+    /// Wall-clock time of the occurrence.
     pub(super) at: Timestamp,
 }
 
-/// An event as it should be on the API server.
+/// The desired state of an event on the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CorrelatedEvent {
     pub(super) object: ObjectRef,
@@ -51,18 +52,19 @@ pub(super) struct CorrelatedEvent {
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
     pub(super) count: i32,
-    /// Whether it is to be created; else it is there already and is only counted up.
+    /// True if the event must be created. Otherwise it exists, and its count is updated.
     pub(super) is_new: bool,
 }
 
 impl CorrelatedEvent {
-    /// Takes a later occurrence of the same event before this one is written: one write for both.
+    /// Merges a later occurrence of the same event into this one before it is written, so that one write covers both.
     pub(super) fn repeat(&mut self, later: Self) {
         *self = Self { is_new: self.is_new, ..later };
     }
 }
 
-/// Same object, type and reason; with a hash of the note, the same event. A hash instead of the note bounds memory.
+/// Key of similar events: same object, type and reason. With the hash of the note it is the key of one event. A hash
+/// instead of the note bounds the memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EventKey {
     object: ObjectRef,
@@ -90,13 +92,14 @@ struct SpamBucket {
     at: Instant,
 }
 
-/// What was seen lately, in bounded memory.
+/// Remembers recent events, in bounded memory.
 #[derive(Debug)]
 pub(super) struct Correlator {
     similar: Lru<EventKey, SimilarEvents>,
     logged: Lru<EventKey, LoggedEvent>,
     buckets: Lru<(ObjectRef, EventType), SpamBucket>,
-    /// Nanoseconds in the last name. Two events of one moment must not take each other for a repeated attempt.
+    /// Nanoseconds in the last name. Names must differ even for events at the same time, since an existing name counts
+    /// as a repeated attempt.
     last_name_nanos: i128,
 }
 
@@ -105,9 +108,9 @@ impl Correlator {
         Self { similar: Lru::new(CACHE), logged: Lru::new(CACHE), buckets: Lru::new(CACHE), last_name_nanos: 0 }
     }
 
-    /// Returns what to write about an occurrence, or `None` when its object has had too many.
+    /// Returns the event to write for an occurrence, or `None` if its object is throttled.
     ///
-    /// Counting comes before throttling, as upstream: what was not written is still in the next count.
+    /// As upstream, an occurrence is counted before it is throttled: if it is not written, the next count includes it.
     pub(super) fn correlate(&mut self, occurrence: RecordedEvent, now: Instant) -> Option<CorrelatedEvent> {
         let RecordedEvent { object, kind, reason, note, at } = occurrence;
         let hash = hash(&note);
@@ -138,7 +141,7 @@ impl Correlator {
         })
     }
 
-    /// Tells whether an occurrence is one of many that differ in their note only.
+    /// Returns true if an occurrence is one of many that differ only in their note, so that it is combined with them.
     fn should_aggregate(&mut self, key: &EventKey, note: u64, now: Instant) -> bool {
         let similar = self.similar.entry(key, || SimilarEvents { notes: VecDeque::new(), last: now });
         if now.duration_since(similar.last) > SIMILAR_INTERVAL {
@@ -168,7 +171,7 @@ impl Correlator {
     }
 }
 
-/// Names an event `<object>.<hex nanoseconds>`, or by a UUID where that is no valid name (as client-go does).
+/// Names an event `<object>.<hex nanoseconds>`, or with a UUID if that is no valid name (as client-go does).
 fn event_name(object: &str, nanoseconds: i128) -> String {
     let name = format!("{object}.{nanoseconds:x}");
     let label = |label: &str| {
@@ -181,7 +184,7 @@ fn event_name(object: &str, nanoseconds: i128) -> String {
     }
 }
 
-/// Cuts a note to what the API takes, between two characters.
+/// Cuts a note to the maximum length, between two characters.
 fn cut(mut note: String) -> String {
     note.truncate(note.floor_char_boundary(NOTE_LIMIT));
     note

@@ -3,11 +3,11 @@ use std::{
     hash::Hash,
 };
 
-/// A map that holds at most `capacity` entries and forgets the one that was used longest ago.
+/// A map of at most `capacity` entries that removes the least recently used one.
 #[derive(Debug)]
 pub(super) struct Lru<K, V> {
     capacity: usize,
-    /// Grows with every use. Each entry carries the value of its last use, which is its key in `order`.
+    /// Increases with every use. Each entry has the value of its last use, which is its key in `order`.
     clock: u64,
     entries: HashMap<K, (u64, V)>,
     order: BTreeMap<u64, K>,
@@ -18,7 +18,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         Self { capacity, clock: 0, entries: HashMap::new(), order: BTreeMap::new() }
     }
 
-    /// Returns the entry of `key`, made by `new` if there is none, as the one used last.
+    /// Returns the entry of `key` and marks it as used. `new` makes it if there is none.
     pub(super) fn entry(&mut self, key: &K, new: impl FnOnce() -> V) -> &mut V {
         if !self.entries.contains_key(key)
             && self.entries.len() >= self.capacity

@@ -1,13 +1,14 @@
-//! Events: core/v1, recorded without waiting, written by a task of their own.
+//! Kubernetes events (core/v1). Controllers record them without waiting; a separate task writes them.
 //!
-//! State goes first: an event waits while writes of state do, but no longer than five seconds, and what repeats it meanwhile is
-//! written with it.
+//! Writes of state come first: an event waits while such writes are in flight, but at most five seconds. Repetitions
+//! that are recorded meanwhile are written together with it.
 //!
-//! A recorder never blocks and never fails: what does not fit into the queue is dropped and counted, and so is what would
-//! be written after leadership ended. Repetitions count up one event, many similar ones are combined, and an object that
-//! is always in trouble is throttled, all with client-go's numbers.
+//! A recorder never blocks and never fails. Events that do not fit into the queue are dropped and counted, as are
+//! events that would be written after leadership has ended. Repetitions increase the count of one event, many similar
+//! events are combined, and events of an object that has too many are throttled, all with client-go's numbers.
 //!
-//! Needs `create` and `patch` on core events in the namespaces of the objects, `default` for cluster-scoped ones.
+//! Needs `create` and `patch` on core events in the namespaces of the objects, and in `default` for cluster-scoped
+//! objects.
 
 mod clock;
 mod correlator;
@@ -35,16 +36,16 @@ use crate::{
     write_gate::WriteGate,
 };
 
-/// Most events that wait to be written; upstream's number.
+/// Maximum number of events that wait to be written, as upstream.
 const QUEUE: usize = 1000;
 
 /// The object that an event is about.
 ///
-/// For a Node, `uid` is the Node's own UID: `kubectl describe node` lists events by UID, and by the name as UID only for
-/// the kubelet's sake.
+/// For a Node, `uid` is the Node's UID. `kubectl describe node` finds events by the UID; it also finds events that have
+/// the name as UID, but only because the kubelet writes those.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// API version, such as `v1`; some tools find events by it, so it is never left out.
+    /// API version, such as `v1`. Always set, because some tools find events by it.
     pub api_version: Arc<str>,
     /// Kind, such as `Node`.
     pub kind: Arc<str>,
@@ -52,7 +53,7 @@ pub struct ObjectRef {
     pub namespace: Arc<str>,
     /// Name.
     pub name: Arc<str>,
-    /// UID; empty when not known.
+    /// UID; empty when unknown.
     pub uid: Arc<str>,
 }
 
@@ -69,13 +70,13 @@ impl ObjectRef {
         Self { api_version: "v1".into(), kind: "Service".into(), namespace, name, uid }
     }
 
-    /// Returns the namespace that events about this object live in.
+    /// Returns the namespace of events about this object.
     pub fn event_namespace(&self) -> &str {
         if self.namespace.is_empty() { "default" } else { &self.namespace }
     }
 }
 
-/// What became of a recorded event.
+/// Outcome of a recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EventOutcome {
     Created,
@@ -91,11 +92,11 @@ enum EventOutcome {
 pub struct EventMetrics(IntCounterVec);
 
 impl EventMetrics {
-    /// Registers the family. Outcomes: `created`, `counted` (a repetition), and, dropped, `queue_full`, `throttled`,
-    /// `not_leader` and `failed`.
+    /// Registers the family. Outcomes: `created`, `counted` (a repetition), and for dropped events `queue_full`,
+    /// `throttled`, `not_leader` and `failed`.
     ///
     /// # Errors
-    /// When the name is taken.
+    /// When a metric of this name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let help = "Kubernetes events recorded, by what became of them.";
         let outcomes = ["created", "counted", "queue_full", "throttled", "not_leader", "failed"];
@@ -119,16 +120,16 @@ impl EventMetrics {
 #[derive(Clone, Debug)]
 pub struct EventRecorder {
     queue: mpsc::UnboundedSender<Recorded>,
-    /// Keeps the queue bounded, together with what the driver took out of it and did not begin to write.
+    /// Bounds the number of events in the queue and in the writer's outbox.
     places: Arc<Semaphore>,
     metrics: EventMetrics,
     clock: WallClock,
 }
 
 impl EventRecorder {
-    /// Makes a recorder and the driver that writes what it takes in.
+    /// Makes a recorder, and the writer for the events that it records.
     ///
-    /// `client` should serve events alone, so that their rate limit does not delay a controller's writes, and
+    /// `client` should be used only for events, so that their rate limit does not delay a controller's writes.
     /// `component` is what upstream's controller of that name writes as `source.component`. Nothing is written while
     /// `gate` is closed.
     pub fn new(
@@ -144,7 +145,7 @@ impl EventRecorder {
         (Self { queue: sender, places: Arc::new(Semaphore::new(QUEUE)), metrics, clock: wall }, driver)
     }
 
-    /// Records an event: reason in PascalCase from a fixed set, note under 1 kB (longer ones are cut). Never blocks.
+    /// Records an event. `reason` is in PascalCase and from a fixed set. A note of 1 kB or more is cut. Never blocks.
     pub fn event(&self, object: &ObjectRef, kind: EventType, reason: &'static str, note: &str) {
         let occurrence =
             RecordedEvent { object: object.clone(), kind, reason, note: note.to_owned(), at: self.clock.now() };
@@ -156,7 +157,7 @@ impl EventRecorder {
         }
     }
 
-    /// Returns what records events on one object, to be handed to a provider's operation.
+    /// Returns a sink that records events of one object, for a provider's operation.
     pub fn for_object(&self, object: ObjectRef) -> Arc<dyn EventSink> {
         Arc::new(ObjectEventSink { recorder: self.clone(), object })
     }

@@ -6,20 +6,21 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::correlator::{CorrelatedEvent, Correlator, RecordedEvent};
 
-/// Longest time that an event waits for writes of state, from when it was recorded.
+/// Maximum time that an event waits for writes of state, from when it was recorded.
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(5);
 
-/// An occurrence on its way from a recorder to the driver.
+/// An occurrence in the queue from a recorder to the writer.
 #[derive(Debug)]
 pub(super) struct Recorded {
     pub(super) occurrence: RecordedEvent,
     /// When it was recorded.
     pub(super) at: Instant,
-    /// Its place among those that may wait.
+    /// Its permit from the semaphore that bounds the queue.
     pub(super) place: OwnedSemaphorePermit,
 }
 
-/// Events in the order of their first occurrence; what repeats one that waits is written with it.
+/// Events that wait to be written, in the order of their first occurrence. A repetition is merged into the waiting
+/// event.
 pub(super) struct Outbox {
     correlator: Correlator,
     waiting: VecDeque<Waiting>,
@@ -29,9 +30,9 @@ struct Waiting {
     event: CorrelatedEvent,
     /// Occurrences beyond the first.
     repetitions: u64,
-    /// When it is to be written whatever else is.
+    /// When it is written even if writes of state are in flight.
     until: Instant,
-    /// Held, not read.
+    /// Held while the event waits; not read.
     _place: OwnedSemaphorePermit,
 }
 
@@ -40,7 +41,7 @@ impl Outbox {
         Self { correlator: Correlator::new(), waiting: VecDeque::new() }
     }
 
-    /// Takes in what was recorded. Returns false when its object has had too many.
+    /// Adds a recorded occurrence. Returns false when it is throttled.
     pub(super) fn take(&mut self, recorded: Recorded, now: Instant) -> bool {
         let Recorded { occurrence, at, place } = recorded;
         let Some(event) = self.correlator.correlate(occurrence, now.into_std()) else { return false };
@@ -56,17 +57,17 @@ impl Outbox {
         true
     }
 
-    /// Returns when the next one is to be written whatever else is; `None` when there is none.
+    /// Returns when the next event is written even if writes of state are in flight. `None` when none waits.
     pub(super) fn until(&self) -> Option<Instant> {
         self.waiting.front().map(|waiting| waiting.until)
     }
 
-    /// Takes out the next one, with how often it was repeated since it waits.
+    /// Removes and returns the next event, with the number of repetitions that were merged into it.
     pub(super) fn pop(&mut self) -> Option<(CorrelatedEvent, u64)> {
         self.waiting.pop_front().map(|waiting| (waiting.event, waiting.repetitions))
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiting events.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

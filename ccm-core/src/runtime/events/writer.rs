@@ -1,4 +1,4 @@
-//! Writes events to the API server, one after the other.
+//! Writes events to the API server, one after another.
 
 use std::{fmt, time::Duration};
 
@@ -27,23 +27,24 @@ use crate::{
     write_gate::{NotLeader, WriteGate},
 };
 
-/// Most attempts to write one event.
+/// Maximum number of attempts to write one event.
 const MAX_ATTEMPTS: u32 = 12;
-/// Time between two of them; a random part of it before the second, so that processes do not act in step.
+/// Delay between two attempts. Before the second attempt it is a random part of this, so that processes do not retry at
+/// the same time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest time for one request. The client's own limit, if any, may be shorter.
+/// Timeout of one request. The client's own timeout, if any, may be shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time that is spent on queued events after the process was asked to stop.
+/// Maximum time for writing queued events after the process was asked to stop.
 const FLUSH: Duration = Duration::from_millis(800);
 
-/// Writes what an [`EventRecorder`](super::EventRecorder) takes in. To be run as a task of its own.
+/// Writes the events of an [`EventRecorder`](super::EventRecorder). Run it as a separate task.
 pub struct EventWriter {
     pub(super) queue: mpsc::UnboundedReceiver<Recorded>,
     pub(super) client: Client,
     pub(super) component: String,
     pub(super) gate: WriteGate,
     pub(super) metrics: EventMetrics,
-    /// Writes that go first.
+    /// Writes of state, which come before events.
     pub(super) writes: WritesInFlight,
 }
 
@@ -53,26 +54,26 @@ impl fmt::Debug for EventWriter {
     }
 }
 
-/// How one attempt to write failed.
+/// Error of one attempt to write.
 enum WriteFailure {
     /// Another attempt may succeed.
     Transient(String),
-    /// The server will never take it.
+    /// The server will never accept it.
     Final(String),
     NotLeader,
 }
 
 impl EventWriter {
-    /// Lets events wait while there are such writes, each at most five seconds from when it was recorded.
+    /// Lets each event wait while such writes are in flight, at most five seconds from when it was recorded.
     #[must_use]
     pub fn after(self, writes: WritesInFlight) -> Self {
         Self { writes, ..self }
     }
 
-    /// Writes events until `stop` is cancelled, and then what is still queued, without waiting and without retries, for at most
-    /// 0.8 s. Returns early only when every recorder is gone.
+    /// Writes events until `stop` is cancelled. Then writes the queued ones, without delays and without retries, for at
+    /// most 0.8 s. Returns early only when every recorder has been dropped.
     pub async fn run(mut self, stop: CancellationToken) {
-        // Taken out so that what is left can be counted at the end.
+        // Moved out of `self`, so that the remaining events can be counted at the end.
         let mut queue = std::mem::replace(&mut self.queue, mpsc::unbounded_channel().1);
         let mut outbox = Outbox::new();
         let write_all = self.write_all(&mut queue, &mut outbox, &stop);
@@ -97,7 +98,8 @@ impl EventWriter {
         stop: &CancellationToken,
     ) {
         loop {
-            // As many as there are now: what comes in meanwhile must not hold up what is to be written.
+            // While writes of state are in flight, first move the events that are queued now to the outbox, where
+            // repetitions merge. Later arrivals must not delay the next write.
             let taken = if self.writes.is_none() { 0 } else { queue.len() };
             for recorded in std::iter::from_fn(|| queue.try_recv().ok()).take(taken) {
                 self.take(outbox, recorded);
@@ -125,7 +127,7 @@ impl EventWriter {
         }
     }
 
-    /// Waits until no write of state is in flight, until this moment, or for the end.
+    /// Waits until no write of state is in flight, until this time, or until `stop` is cancelled.
     async fn turn(&self, until: Instant, stop: &CancellationToken) {
         tokio::select! {
             () = self.writes.none() => {}
@@ -175,7 +177,7 @@ impl EventWriter {
             let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
             match self.request(api.patch(&event.name, &params, &patch)).await {
                 Ok(()) => return Ok(EventOutcome::Counted),
-                // The server forgets events after an hour, or it never had this one.
+                // The server deletes events after an hour, or it never had this one.
                 Err(Error::Api(status)) if status.is_not_found() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -183,7 +185,7 @@ impl EventWriter {
         let body = self.body(event);
         match self.request(api.create(&PostParams::default(), &body)).await {
             Ok(()) => Ok(EventOutcome::Created),
-            // Names hold nanoseconds, so this is our own earlier attempt whose answer was lost.
+            // Names contain nanoseconds, so an earlier attempt of ours succeeded and its answer was lost.
             Err(Error::Api(status)) if status.is_already_exists() => Ok(EventOutcome::Created),
             Err(error) => Err(error.into()),
         }
@@ -194,7 +196,7 @@ impl EventWriter {
         match timeout(REQUEST_TIMEOUT, call).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(kube::Error::Api(status))) => Err(Error::Api(status)),
-            // It closed while the request waited for its turn.
+            // The gate closed while the request waited for the rate limit.
             Ok(Err(kube::Error::Service(error))) if error.is::<NotLeader>() => Err(Error::NotLeader),
             Ok(Err(error)) => Err(Error::Transport(error.to_string())),
             Err(_) => Err(Error::Transport("no answer in time".to_owned())),
@@ -244,7 +246,7 @@ impl From<Error> for WriteFailure {
             Error::NotLeader => Self::NotLeader,
             Error::Transport(error) => Self::Transient(error),
             Error::Api(status) if status.code == 429 || status.code >= 500 => Self::Transient(status.to_string()),
-            // Among them a namespace that is going away (403) or gone (404), and missing rights.
+            // For example a namespace that is being deleted (403) or is deleted (404), or a missing permission.
             Error::Api(status) => Self::Final(status.to_string()),
         }
     }

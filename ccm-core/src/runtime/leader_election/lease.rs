@@ -1,7 +1,8 @@
-//! The Lease as the elector sees it: the record that decides, and the object around it that is written back unchanged.
+//! The Lease as the elector uses it: the record that decides, and the object around it, which is written back
+//! unchanged.
 //!
-//! Times are kept as text. Leadership is judged by local observation alone, so a holder's clock, its time zone or a
-//! malformed time can have no effect; only that the text changed matters.
+//! Times are kept as text. Decisions use only local observation, so the clock of the holder, its time zone or a
+//! malformed time has no effect. It only matters whether the text changed.
 
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject};
@@ -14,16 +15,16 @@ pub(super) struct LeaseRecord {
     pub(super) holder: String,
     /// `leaseDurationSeconds`; `None` when absent or not a positive number.
     pub(super) duration_seconds: Option<u32>,
-    /// `acquireTime` as written by its holder.
+    /// `acquireTime`, as the holder wrote it.
     pub(super) acquire_time: Option<String>,
-    /// `renewTime` as written by its holder.
+    /// `renewTime`, as the holder wrote it.
     pub(super) renew_time: Option<String>,
     /// `leaseTransitions`; 0 when absent or malformed.
     pub(super) transitions: i32,
 }
 
 impl LeaseRecord {
-    /// Reads the record leniently: what is missing or malformed becomes the empty value, and the rest still counts.
+    /// Reads the record leniently: a missing or malformed field becomes empty, and the other fields are still used.
     pub(super) fn read(lease: &DynamicObject) -> Self {
         let spec = &lease.data["spec"];
         let text = |key: &str| match &spec[key] {
@@ -41,7 +42,7 @@ impl LeaseRecord {
         }
     }
 
-    /// Writes the record as client-go does: every field present, and nothing else in the spec.
+    /// Writes the record as client-go does: with every field, and with nothing else in the spec.
     pub(super) fn write(&self, lease: &mut DynamicObject) {
         let spec = json!({
             "holderIdentity": self.holder,
@@ -59,12 +60,12 @@ impl LeaseRecord {
     }
 }
 
-/// Formats a time as `metav1.MicroTime` does: UTC, always six digits.
+/// Formats a time as `metav1.MicroTime` does: in UTC, always with six fractional digits.
 pub(super) fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-/// Names the resource for kube's dynamic API.
+/// Returns the resource for kube's dynamic API.
 pub(super) fn api_resource() -> ApiResource {
     ApiResource::erase::<k8s_openapi::api::coordination::v1::Lease>(&())
 }

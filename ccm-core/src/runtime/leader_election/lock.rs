@@ -1,4 +1,4 @@
-//! Requests about one Lease: each bounded in time, each answer remembered as the object to write next.
+//! Requests for one Lease. Each has a timeout, and each answer is kept as the object to write next.
 
 use std::{pin::Pin, time::Duration};
 
@@ -10,16 +10,16 @@ use tokio::time::{Instant, timeout_at};
 
 use super::lease::{LeaseRecord, api_resource};
 
-/// Why a request about the Lease did not succeed.
+/// Error of a request for the Lease.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LeaseError {
-    /// The Lease changed, was deleted or was created since it was last seen.
+    /// The Lease changed, was deleted or was created since it was last observed.
     #[error("the lease changed meanwhile")]
     Conflict,
-    /// The API server refuses this verb.
+    /// Access denied: the permission for this verb is missing.
     #[error("no right to {verb} leases.coordination.k8s.io: {message}")]
     Forbidden { verb: &'static str, message: String },
-    /// No answer in time. The request may have taken effect.
+    /// No answer before the timeout. The request may have taken effect.
     #[error("no answer to {verb} in time")]
     Timeout { verb: &'static str },
     /// Anything else, such as an unreachable or overloaded API server.
@@ -27,7 +27,7 @@ pub(super) enum LeaseError {
     Other { verb: &'static str, source: kube::Error },
 }
 
-/// One Lease on the API server, as last seen.
+/// One Lease on the API server, as last observed.
 #[derive(Debug)]
 pub(super) struct LeaseLock {
     api: Api<DynamicObject>,
@@ -43,23 +43,23 @@ impl LeaseLock {
         Self { api, name: name.to_owned(), request_timeout, last_observed: None, deadline: None }
     }
 
-    /// Ends all requests from now on at `set_deadline`, even before the request timeout.
+    /// Limits all later requests to this deadline, even if their own timeout ends after it.
     pub(super) fn set_deadline(&mut self, limit: Option<Instant>) {
         self.deadline = limit;
     }
 
-    /// Returns the UID of the Lease as last seen; empty before that.
+    /// Returns the UID of the last observed Lease. Empty before the first observation.
     pub(super) fn uid(&self) -> &str {
         self.last_observed.as_ref().and_then(|l| l.metadata.uid.as_deref()).unwrap_or_default()
     }
 
-    /// Reads the Lease; `None` when there is none.
+    /// Reads the Lease. Returns `None` if it does not exist.
     pub(super) async fn get(&mut self) -> Result<Option<LeaseRecord>, LeaseError> {
         self.last_observed = self.with_timeout("get", Box::pin(self.api.get_opt(&self.name))).await?;
         Ok(self.last_observed.as_ref().map(LeaseRecord::read))
     }
 
-    /// Creates the Lease; [`LeaseError::Conflict`] when it is there already.
+    /// Creates the Lease. Fails with [`LeaseError::Conflict`] if it exists already.
     pub(super) async fn create(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let mut lease = DynamicObject::new(&self.name, &api_resource());
         record.write(&mut lease);
@@ -68,12 +68,12 @@ impl LeaseLock {
         Ok(())
     }
 
-    /// Replaces the record of the Lease as last seen; [`LeaseError::Conflict`] when it is not that any more. Metadata goes
-    /// back as it came, with the resource version that makes the write conditional.
+    /// Replaces the record of the last observed Lease. Fails with [`LeaseError::Conflict`] if the Lease has changed.
+    /// The metadata is sent back unchanged, with the resource version that makes the write conditional.
     pub(super) async fn update(&mut self, record: &LeaseRecord) -> Result<(), LeaseError> {
         let mut lease = self.last_observed.clone().ok_or(LeaseError::Conflict)?;
         if lease.metadata.resource_version.is_none() {
-            // Without it the write would be unconditional.
+            // Without a resource version the write would be unconditional.
             return Err(LeaseError::Conflict);
         }
         record.write(&mut lease);
@@ -83,7 +83,8 @@ impl LeaseLock {
         Ok(())
     }
 
-    /// Calls are boxed, since kube's futures take kilobytes each.
+    /// Runs a call with the request timeout and the deadline. Calls are boxed, since kube's futures take kilobytes
+    /// each.
     async fn with_timeout<T>(
         &self,
         verb: &'static str,

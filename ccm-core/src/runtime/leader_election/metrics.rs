@@ -1,4 +1,4 @@
-//! What the election tells people: metrics, health and logs.
+//! Metrics, health and logs of leader election.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::lock::LeaseError;
 use crate::{error::chain, telemetry::metrics::register};
 
-/// The metric families of leader election, shared by all locks of a process.
+/// Metric families of leader election, shared by all locks of the process.
 #[derive(Clone, Debug)]
 pub struct LeaderElectionMetrics {
     master_status: IntGaugeVec,
@@ -17,11 +17,11 @@ pub struct LeaderElectionMetrics {
 }
 
 impl LeaderElectionMetrics {
-    /// Registers `leader_election_master_status{name}` and `leader_election_slowpath_total{name}`, named and labelled
-    /// as upstream's; `name` is the name of the Lease.
+    /// Registers `leader_election_master_status{name}` and `leader_election_slowpath_total{name}`, with the names and
+    /// labels of upstream. `name` is the name of the Lease.
     ///
     /// # Errors
-    /// When the names are taken.
+    /// When a metric of this name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let master_status = IntGaugeVec::new(
             Opts::new("leader_election_master_status", "Whether this process leads: 1 leader, 0 standby, by lease."),
@@ -34,7 +34,7 @@ impl LeaderElectionMetrics {
         Ok(Self { master_status: register(registry, master_status)?, slowpath: register(registry, slowpath)? })
     }
 
-    /// Shows both families of a lease that is not held yet.
+    /// Exposes both families for a lease that is not held yet.
     pub(crate) fn init(&self, name: &str) {
         self.leading(name, false);
         self.slowpath.with_label_values(&[name]);
@@ -49,14 +49,14 @@ impl LeaderElectionMetrics {
     }
 }
 
-/// How long beyond its lease a leader may stay silent before it is unhealthy: upstream's 20 s.
+/// How long after its lease duration a leader without a renewal is still healthy: 20 s, as upstream.
 const HEALTH_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// How long a standby that gets nothing of the Lease still counts as one that could take over: longer than an API server
-/// takes to restart, or a credential to be replaced.
+/// How long a standby without access to the Lease counts as able to take over. This is longer than the restart of an
+/// API server or the replacement of a credential takes.
 pub(super) const STANDBY_TOLERANCE: Duration = Duration::from_secs(300);
 
-/// Whether the election of one Lease is alive, for the health checks `leaderElection` and `lease-access`. Cheap to clone.
+/// Health of the election for one Lease, for the health checks `leaderElection` and `lease-access`. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LeaseHealth {
     role: Arc<Mutex<Role>>,
@@ -67,9 +67,9 @@ pub struct LeaseHealth {
 enum Role {
     #[default]
     None,
-    /// Waits for the Lease, and last got an answer about it at this moment.
+    /// Waits for the Lease. Its last request for the Lease that succeeded was at this time.
     Standby(Instant),
-    /// Leads since, or last renewed at this moment.
+    /// Leads. It acquired or last renewed the Lease at this time.
     Leader(Instant),
 }
 
@@ -86,7 +86,7 @@ impl LeaseHealth {
         *self.role.lock() = Role::Standby(Instant::now());
     }
 
-    /// Returns the time since the last successful renewal; `None` while this process does not lead.
+    /// Returns the time since the last successful renewal. `None` while this process does not lead.
     pub fn last_renewal_age(&self) -> Option<Duration> {
         match *self.role.lock() {
             Role::Leader(renewed) => Some(renewed.elapsed()),
@@ -94,7 +94,8 @@ impl LeaseHealth {
         }
     }
 
-    /// Returns the time since a standby last got an answer about the Lease; `None` while this process does not stand by.
+    /// Returns the time since a request of a standby for the Lease last succeeded. `None` while this process is no
+    /// standby.
     pub fn standby_age(&self) -> Option<Duration> {
         match *self.role.lock() {
             Role::Standby(answered) => Some(answered.elapsed()),
@@ -102,20 +103,21 @@ impl LeaseHealth {
         }
     }
 
-    /// Tells whether a standby could take over, as far as it knows: not if five minutes went by in which every attempt to
-    /// read or claim the Lease failed, be it for its credentials, its rights or the connection. A leader can, too.
+    /// Returns true if, as far as it knows, this process could lead. False for a standby if every attempt to read or
+    /// acquire the Lease failed for five minutes, because of its credentials, its permissions or the connection. Always
+    /// true for a leader.
     pub fn can_lead(&self) -> bool {
         self.standby_age().is_none_or(|age| age < STANDBY_TOLERANCE)
     }
 
-    /// Tells whether the election is healthy: a standby always is, a leader unless it last renewed longer ago than the
-    /// lease duration plus 20 s (such a leader should have ended, so something hangs).
+    /// Returns true if the election is healthy. A standby always is. A leader is, unless its last renewal is older than
+    /// the lease duration plus 20 s: such a leader should have ended, so something hangs.
     pub fn is_healthy(&self) -> bool {
         self.last_renewal_age().is_none_or(|age| age <= self.lease_duration + HEALTH_TOLERANCE)
     }
 }
 
-/// Keeps the health of a standby, and logs when it changes.
+/// Updates the health of a standby, and logs when it changes.
 #[derive(Debug)]
 pub(super) struct Standby {
     health: LeaseHealth,
@@ -124,17 +126,17 @@ pub(super) struct Standby {
 }
 
 impl Standby {
-    /// Begins to wait for the Lease.
+    /// Records that this process begins to wait for the Lease.
     pub(super) fn begin(health: LeaseHealth, lease: String) -> Self {
         health.stands_by();
         Self { health, lease, is_locked_out: false }
     }
 
-    /// Records what an attempt came to.
+    /// Records the result of an attempt.
     pub(super) fn attempted<T>(&mut self, attempt: &Result<T, LeaseError>) {
         let lease = &self.lease;
         match attempt {
-            // Who is told that the Lease changed could read it.
+            // A conflict also proves access to the Lease.
             Ok(_) | Err(LeaseError::Conflict) => {
                 self.health.stands_by();
                 if std::mem::take(&mut self.is_locked_out) {
@@ -155,17 +157,17 @@ impl Standby {
     }
 }
 
-/// How often a lasting trouble is logged again.
+/// How often an error that lasts is logged again.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Logs failures once per kind and then every 30 s, not at every attempt.
+/// Logs a failure when its kind changes and then every 30 s, not at every attempt.
 #[derive(Debug, Default)]
 pub(super) struct FailureLog(Option<(&'static str, Instant)>);
 
 impl FailureLog {
     pub(super) fn failed(&mut self, lease: &str, failure: &LeaseError) {
         let kind = match failure {
-            // Two standbys that try at once, or a label put on the Lease: normal.
+            // This is normal: two standbys tried at the same time, or somebody set a label on the Lease.
             LeaseError::Conflict => return tracing::debug!(lease, "lease changed meanwhile"),
             LeaseError::Forbidden { verb, .. } => verb,
             LeaseError::Timeout { .. } => "timeout",

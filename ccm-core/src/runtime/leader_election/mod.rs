@@ -1,14 +1,15 @@
 //! Leader election through a Lease, interoperable with client-go's `tools/leaderelection`.
 //!
-//! One [`LeaderElector`] per Lease; a process may have several. [`LeaderElector::gate`] is closed until the Lease is held
-//! and closes by itself when leadership can no longer be proved, so clients built before the election check it from the
-//! start. Rules are in `plan`, requests in `lock`, this file is the loop between them.
+//! There is one [`LeaderElector`] per Lease; a process may have several. [`LeaderElector::gate`] is closed until the
+//! Lease is held, and closes by itself when leadership can no longer be proved. Clients that are built before the
+//! election can check it from the start. The rules are in `plan`, the requests in `lock`; this file has the loop that
+//! connects them.
 //!
 //! Needs `get` and `update` on the named Lease and `create` on leases in its namespace; no `watch`.
 //!
-//! The gate relies on the monotonic clock. A machine that is suspended as a whole may not count that time: what it sends
-//! after waking, up to its next renewal, is guarded by nothing but the API server's optimistic concurrency. Go's
-//! election has the same limit.
+//! The gate relies on the monotonic clock. A machine that is suspended as a whole may not count the time of its
+//! suspension. Until its next renewal after waking, only the API server's optimistic concurrency protects against its
+//! writes. Go's election has the same limit.
 
 mod lease;
 mod lock;
@@ -35,7 +36,7 @@ use crate::{
     write_gate::{WriteGate, WriteGateHandle},
 };
 
-/// Settings of one election. Defaults of the flags are 15 s, 10 s and 2 s.
+/// Settings of one election. The flags' defaults for the three durations are 15 s, 10 s and 2 s.
 #[derive(Clone, Debug)]
 pub struct ElectionConfig {
     /// Namespace of the Lease (`--leader-elect-resource-namespace`).
@@ -44,21 +45,22 @@ pub struct ElectionConfig {
     pub name: String,
     /// Unique name of this process; see [`identity`].
     pub identity: String,
-    /// How long a standby waits after the last change it saw; the Lease holds whole seconds of it.
+    /// How long a standby waits after the last change of the Lease that it observed. Only whole seconds are written to
+    /// the Lease.
     pub lease_duration: Duration,
-    /// How long a leader tries to renew before it gives up.
+    /// How long a leader tries to renew before it gives up leadership.
     pub renew_deadline: Duration,
     /// Time between two attempts.
     pub retry_period: Duration,
 }
 
-/// The settings of an election contradict each other or are empty.
+/// The settings of an election are empty or contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidElectionConfig {
     /// Identity, name or namespace is empty.
     #[error("leader election needs an identity, a lease name and a namespace")]
     Empty,
-    /// As in client-go: standbys must wait longer than the leader tries.
+    /// As in client-go, standbys must wait longer than the leader tries to renew.
     #[error("lease duration {lease_duration:?} must be at least 1s and greater than renew deadline {renew_deadline:?}")]
     LeaseDuration {
         /// As configured.
@@ -66,7 +68,7 @@ pub enum InvalidElectionConfig {
         /// As configured.
         renew_deadline: Duration,
     },
-    /// As in client-go: there must be time for more than one attempt.
+    /// As in client-go, the renew deadline must leave time for more than one attempt.
     #[error("renew deadline {renew_deadline:?} must be greater than retry period {retry_period:?} times 1.2")]
     RenewDeadline {
         /// As configured.
@@ -74,24 +76,24 @@ pub enum InvalidElectionConfig {
         /// As configured.
         retry_period: Duration,
     },
-    /// A retry period of zero would be a busy loop.
+    /// The retry period is zero, which would be a busy loop.
     #[error("retry period must be greater than zero")]
     RetryPeriod,
 }
 
-/// Why a Lease is left to run out.
+/// Reason for not releasing the Lease.
 const UNANSWERED_WRITE: &str = "a change was requested and its answer not seen; the lease runs out, so that the next leader sees \
                           what came of it";
 
-/// Makes an identity as upstream does: `<hostname>_<uuid>`, new in every process.
+/// Makes an identity as upstream does: `<hostname>_<uuid>`, unique to the process.
 pub fn identity(hostname: &str) -> String {
     format!("{hostname}_{}", uuid::Uuid::new_v4())
 }
 
-/// Why leadership ended without being asked to.
+/// Why leadership was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LostReason {
-    /// No renewal succeeded in time. Holds the last failure, if an attempt was made at all.
+    /// No renewal succeeded in time. Holds the last error, if an attempt was made at all.
     NotRenewed(Option<String>),
     /// Another process holds the Lease.
     TakenBy(String),
@@ -107,24 +109,24 @@ impl fmt::Display for LostReason {
     }
 }
 
-/// How leadership ended. The exit code is the caller's: 1 when lost, 0 otherwise.
+/// How leadership ended. The caller chooses the exit code: 1 when lost, 0 otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeadershipOutcome {
-    /// Stopped as asked, and the Lease is free for another process at once.
+    /// Stopped on request. The Lease was released, so another process can lead at once.
     Released,
-    /// Stopped as asked, but the Lease could or must not be freed; others wait for its duration.
+    /// Stopped on request, but the Lease could not or must not be released. Other processes wait until it expires.
     NotReleased {
-        /// What failed, or what it waits for.
+        /// The error, or the reason for not releasing it.
         why: String,
     },
     /// Leadership was lost.
     Lost {
-        /// What happened.
+        /// The reason.
         why: LostReason,
     },
 }
 
-/// A process that wants to lead.
+/// A candidate for one Lease.
 #[derive(Debug)]
 pub struct LeaderElector {
     config: ElectionConfig,
@@ -138,24 +140,25 @@ pub struct LeaderElector {
     events: EventRecorder,
     clock: WallClock,
     failure_log: FailureLog,
-    /// A write that would win the Lease was sent and its answer not seen.
+    /// True if a write that would acquire the Lease was sent and not answered.
     acquire_unconfirmed: bool,
 }
 
-/// What one attempt came to.
+/// Result of one attempt to acquire or renew.
 enum AcquireResult {
-    /// The Lease is ours by a write sent at this moment.
+    /// This process holds the Lease, by a write that was sent at this time.
     Held(Instant),
-    /// Another has it, at least until then.
+    /// Another process, named here, holds the Lease at least until this time.
     HeldByOther(String, Instant),
 }
 
 impl LeaderElector {
-    /// Makes an elector with a closed gate. `client` should be one of its own, so that no other traffic delays renewals;
-    /// `events` must have a gate that is always open, since "stopped leading" is written after ours is closed.
+    /// Makes an elector with a closed gate. `client` should be used for nothing else, so that no other traffic delays
+    /// renewals. `events` must have a gate that is always open, since "stopped leading" is written after our gate has
+    /// closed.
     ///
     /// # Errors
-    /// [`InvalidElectionConfig`] when the settings contradict each other.
+    /// [`InvalidElectionConfig`] when the settings are empty or contradict each other.
     pub fn new(
         client: Client,
         config: ElectionConfig,
@@ -191,16 +194,17 @@ impl LeaderElector {
         self.gate.clone()
     }
 
-    /// Returns the health of this election.
+    /// Returns the health of this election, for health checks.
     pub fn health(&self) -> LeaseHealth {
         self.health.clone()
     }
 
-    /// Waits until this process leads; failures of any kind are logged and tried again. `None` when cancelled before.
+    /// Waits until this process leads. Errors of any kind are logged, and the attempt is repeated. Returns `None` if
+    /// cancelled before.
     ///
     /// # Cancellation
-    /// Cancelling `cancel` while a claim is on its way frees the Lease again, in at most one request timeout. Dropping
-    /// the future instead may leave a Lease behind that nobody renews.
+    /// If `cancel` is cancelled while a write that would acquire the Lease is in flight, the Lease is released again,
+    /// within one request timeout. Dropping the future instead may leave a Lease that nobody renews.
     pub async fn acquire(mut self, cancel: &CancellationToken) -> Option<Leading> {
         let lease = self.lease();
         tracing::info!(lease, identity = self.config.identity, "waiting for leadership");
@@ -228,7 +232,7 @@ impl LeaderElector {
         }
     }
 
-    /// Reads the Lease, and writes it if the rules allow.
+    /// Reads the Lease, and writes it if the rules in `plan` allow it. Logs a failure.
     async fn try_acquire_or_renew(&mut self) -> Result<AcquireResult, LeaseError> {
         let result = self.try_acquire_or_renew_once().await;
         match &result {
@@ -266,7 +270,7 @@ impl LeaderElector {
         Ok(AcquireResult::Held(now))
     }
 
-    /// Renews without a look: the usual case, one request.
+    /// Renews without reading the Lease first. This is the usual case, with one request.
     async fn renew_fast_path(&mut self) -> Result<AcquireResult, LeaseError> {
         let wall = self.candidate.next_renew_time(self.clock.now());
         let record = self.candidate.renewal(wall);
@@ -276,7 +280,7 @@ impl LeaderElector {
         Ok(AcquireResult::Held(sent))
     }
 
-    /// Frees the Lease if a claim of ours may have arrived.
+    /// Releases the Lease if an unanswered write of this process may have acquired it.
     async fn release_unconfirmed(mut self) {
         if self.acquire_unconfirmed
             && let Err(why) = self.release().await
@@ -285,7 +289,7 @@ impl LeaderElector {
         }
     }
 
-    /// Frees the Lease if it is ours. Reads it first, because an unfinished renewal may have changed it.
+    /// Releases the Lease if this process holds it. Reads it first, because an unanswered renewal may have changed it.
     async fn release(&mut self) -> Result<(), String> {
         self.lock.set_deadline(Some(Instant::now() + self.timing.request_timeout()));
         loop {
@@ -319,7 +323,7 @@ impl LeaderElector {
     }
 }
 
-/// A process that leads. The gate is open; [`Leading::run`] keeps it so.
+/// A process that leads. Its gate is open, and [`Leading::run`] keeps it open.
 #[derive(Debug)]
 pub struct Leading {
     elector: LeaderElector,
@@ -340,13 +344,13 @@ impl Leading {
 
     /// Renews the Lease until it is lost or `stop` is cancelled.
     ///
-    /// When stopped, the gate closes first, so that nothing new is begun; then `drained` is awaited, for at most
-    /// `drain_limit` and never beyond the lease; then the Lease is freed, so that another process leads at once. It is not
-    /// freed if a change that went through the gate has no answer, or was given up without one less than a lease duration
-    /// ago: another process must not look before that shows.
+    /// When stopped, the gate closes first, so that no new write begins. Then `drained` is awaited, for at most
+    /// `drain_limit` and never beyond the lease. Then the Lease is released, so that another process can lead at once.
+    /// It is not released if a write that went through the gate has no answer, or was given up without one less than a
+    /// lease duration ago: the effect of such a write must show before another process leads.
     ///
     /// # Cancellation
-    /// Dropping the future closes the gate and leaves the Lease to run out.
+    /// Dropping the future closes the gate and leaves the Lease to expire.
     pub async fn run(
         mut self,
         stop: &CancellationToken,

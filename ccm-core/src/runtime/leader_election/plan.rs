@@ -1,9 +1,10 @@
-//! The rules of the election as pure functions: what was observed, what follows. No clock, no client: `now` is an
-//! argument, and so is the wall clock, which is only ever written and never judged by.
+//! The rules of leader election, as pure functions from observed state to the next action. They use no clock and no
+//! client: `now` is an argument. So is the wall clock, which is only written to the Lease and never used in a decision.
 //!
-//! Follows client-go's `tools/leaderelection` (v0.37) where they meet on the wire. Differences, all on the safe side:
-//! a leader that sees another holder stops at once instead of after the renew deadline; a Lease that disappears while
-//! another held it is created only after that holder's time is over; a holder without a usable duration is given ours.
+//! The rules follow client-go's `tools/leaderelection` (v0.37) wherever other processes can see a difference. They
+//! differ from it in three ways, all on the safe side: a leader that observes another holder stops at once instead of
+//! after the renew deadline; a Lease that disappears while another process held it is created only after that holder's
+//! lease duration; for a holder without a valid duration our lease duration is used.
 
 use std::time::{Duration, Instant};
 
@@ -17,22 +18,24 @@ const RELEASED_SECONDS: u32 = 1;
 /// The durations of one election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Timing {
-    /// How long others wait after the last change they saw. Whole seconds count; the Lease holds no more.
+    /// How long other processes wait after the last change that they observed. Only whole seconds count, because the
+    /// Lease holds no fractions.
     pub(super) lease_duration: Duration,
-    /// How long a leader goes on trying to renew before it gives up.
+    /// How long a leader tries to renew before it gives up leadership.
     pub(super) renew_deadline: Duration,
     /// Time between two attempts.
     pub(super) retry_period: Duration,
 }
 
-/// Upstream's factor: the retry period, stretched by jitter, must fit into the renew deadline.
+/// Upstream's jitter factor: the retry period times this factor must be shorter than the renew deadline.
 pub(super) const JITTER_FACTOR: f64 = 1.2;
 
 /// Part of the lease duration that the leader does not use.
 ///
-/// One second, because client-go compares records at the precision of a second: a renewal within the same second as
-/// the one before is no change in its eyes, so its wait may have begun that much earlier than our last renewal. It
-/// also covers clocks of different speed (500 ppm of 15 s is 8 ms) and the way from the check of the gate to the wire.
+/// It is one second because client-go compares records with the precision of a second. A renewal within the same second
+/// as the one before is no change for it, so its wait may have begun up to a second before our last renewal. The margin
+/// also covers clocks of different speed (500 ppm of 15 s is 8 ms) and the time between the check of the gate and the
+/// sending of a request.
 const GATE_MARGIN: Duration = Duration::from_secs(1);
 
 impl Timing {
@@ -42,71 +45,72 @@ impl Timing {
     }
 
     /// Returns how long the gate stays open after a successful write, counted from before it was sent. Short leases
-    /// (under 4 s, for tests) give up a quarter instead of the whole margin.
+    /// (under 4 s, for tests) have a margin of a quarter of the lease duration.
     pub(super) fn gate_time(&self) -> Duration {
         let lease = Duration::from_secs(self.lease_seconds().into());
         lease.saturating_sub(GATE_MARGIN.min(lease / 4))
     }
 
-    /// Returns the longest time that one request may take.
+    /// Returns the timeout of one request.
     pub(super) fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1))
     }
 
-    /// Returns the pause of a standby after a look that found the Lease held.
+    /// Returns the delay of a standby after it found that another process holds the Lease.
     ///
-    /// Half the retry period and no jitter, so that a released Lease is noticed within a second by default, where
-    /// upstream takes 2 to 4.4. A watch would notice sooner still, but it needs the `watch` verb, which upstream's roles do
-    /// not grant, keeps a connection open and is sent every renewal anyway; a GET of one object a second costs less
-    /// than one kubelet does.
+    /// It is half the retry period without jitter, so that a standby notices a released Lease within a second by
+    /// default. Upstream takes 2 to 4.4 s. A watch would notice it sooner, but needs the `watch` verb, which upstream's
+    /// roles do not grant, keeps a connection open, and receives every renewal anyway. A GET of one object per second
+    /// costs less than one kubelet does.
     pub(super) fn standby_pause(&self) -> Duration {
         self.retry_period / 2
     }
 
-    /// Returns the pause after a failed request: the retry period times 1 to 2.2, as upstream. `random` is in 0..1.
+    /// Returns the delay after a failed request: the retry period times 1 to 2.2, as upstream. `random` is between 0
+    /// and 1.
     pub(super) fn failure_pause(&self, random: f64) -> Duration {
         self.retry_period.mul_f64(1.0 + JITTER_FACTOR * random.clamp(0.0, 1.0))
     }
 }
 
-/// What should be done about the Lease now.
+/// What to do about the Lease now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Another holds it, or held it when it was last there: nothing may be done before `until`.
+    /// Another process holds the Lease, or held it before the Lease disappeared. Do nothing before `until`.
     Wait {
         /// The holder.
         holder: String,
-        /// When its time is over, if the record does not change before.
+        /// When its lease duration is over, if the record does not change before.
         until: Instant,
     },
     /// There is no Lease: create it with this record.
     Create(LeaseRecord),
-    /// Replace the record of the Lease that was just seen, on the condition that it did not change.
+    /// Replace the record that was just read, on the condition that the Lease has not changed since.
     Update {
         /// The record to write.
         record: LeaseRecord,
-        /// Whether the record was ours already.
+        /// True if this process already holds the Lease.
         renewal: bool,
     },
 }
 
-/// What one process knows about one Lease.
+/// What one process has observed of one Lease and written to it.
 #[derive(Clone, Debug)]
 pub(super) struct ElectionState {
     identity: String,
     timing: Timing,
-    /// The last record seen. Kept when the Lease disappears, since its holder may still believe in it.
+    /// The last record observed. Kept when the Lease disappears, since its holder may still believe that it leads.
     record: Option<LeaseRecord>,
-    /// Whether the Lease was there at the last look.
+    /// True if the Lease existed when it was last read.
     present: bool,
-    /// When the record was last seen to change, on the local clock.
+    /// When the record was last observed to change, on the local clock.
     changed_at: Option<Instant>,
-    /// The time of our own last write.
+    /// The wall-clock time in the last record that this process wrote.
     last_write_time: Option<Timestamp>,
 }
 
 impl ElectionState {
-    /// Makes a candidate that has seen nothing yet.
+    /// Makes the state of a candidate that has not read the Lease yet.
     pub(super) fn new(identity: impl Into<String>, timing: Timing) -> Self {
         Self {
             identity: identity.into(),
@@ -118,7 +122,7 @@ impl ElectionState {
         }
     }
 
-    /// Takes note of the Lease as read or written at `now`; `None` when there is no such Lease.
+    /// Records the Lease as read or written at `now`. `None` means that there is no Lease.
     pub(super) fn observe(&mut self, record: Option<LeaseRecord>, now: Instant) {
         self.present = record.is_some();
         if record.is_some() && record != self.record {
@@ -127,17 +131,17 @@ impl ElectionState {
         }
     }
 
-    /// Returns the holder last seen; empty when the Lease is free or was never seen.
+    /// Returns the last observed holder. Empty when the Lease is free or was never read.
     pub(super) fn holder(&self) -> &str {
         self.record.as_ref().map_or("", |r| &r.holder)
     }
 
-    /// Tells whether the record last seen names this process.
+    /// Returns true if the last observed record names this process.
     pub(super) fn is_holder(&self) -> bool {
         self.holder() == self.identity
     }
 
-    /// Decides what should follow from the last observation. `wall` is only written, never compared with the Lease.
+    /// Decides what to do after the last observation. `wall` is only written, never compared with the Lease.
     pub(super) fn decide(&self, now: Instant, wall: Timestamp) -> Decision {
         if let Some(until) = self.other_holder_until().filter(|until| now < *until) {
             return Decision::Wait { holder: self.holder().to_owned(), until };
@@ -149,12 +153,12 @@ impl ElectionState {
         }
     }
 
-    /// Returns the record of a renewal without a look at the Lease first.
+    /// Returns the record for a renewal that does not read the Lease first.
     pub(super) fn renewal(&self, wall: Timestamp) -> LeaseRecord {
         self.acquire_record(wall)
     }
 
-    /// Returns the record that frees the Lease: no holder and a second's duration, as client-go writes it.
+    /// Returns the record that releases the Lease: no holder and a duration of one second, as client-go writes it.
     pub(super) fn release(&self, wall: Timestamp) -> LeaseRecord {
         let now = micro_time(wall);
         LeaseRecord {
@@ -166,14 +170,15 @@ impl ElectionState {
         }
     }
 
-    /// Takes note of our own successful write. `wall` is the time that went into the record.
+    /// Records a successful write of this process. `wall` is the time in the record.
     pub(super) fn record_own_write(&mut self, record: LeaseRecord, wall: Timestamp, now: Instant) {
         self.last_write_time = Some(wall);
         self.observe(Some(record), now);
     }
 
-    /// Chooses the time to write: the wall clock, unless that stalled or stepped back into the very second that was
-    /// written last. Others judge by *change*, client-go to the second, so a renewal must differ from the one before.
+    /// Returns the renew time to write: the wall clock, or one second after the last one if the wall clock stalled or
+    /// stepped back within the second that was written last. Other processes only look for a *change*, client-go with
+    /// the precision of a second, so a renewal must differ from the one before.
     pub(super) fn next_renew_time(&self, wall: Timestamp) -> Timestamp {
         match self.last_write_time {
             Some(last) if wall <= last && wall.as_second() == last.as_second() => {
@@ -209,46 +214,47 @@ impl ElectionState {
     }
 }
 
-/// When a leader must renew, and when it must give up.
+/// Times at which a leader must renew and must give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeadershipTerm {
     timing: Timing,
     /// Just before the last successful write was sent.
     sent_at: Instant,
-    /// When its answer came.
+    /// When its answer arrived.
     answered_at: Instant,
     /// When the last attempt failed, if none has succeeded since.
     failed_at: Option<Instant>,
 }
 
 impl LeadershipTerm {
-    /// Begins with the write that won the Lease: sent at `sent_at`, answered at `answered_at`.
+    /// Begins a term with the write that acquired the Lease: sent at `sent_at`, answered at `answered_at`.
     pub(super) fn new(timing: Timing, sent_at: Instant, answered_at: Instant) -> Self {
         Self { timing, sent_at, answered_at, failed_at: None }
     }
 
-    /// Takes note of a renewal.
+    /// Records a successful renewal.
     pub(super) fn renewed(&mut self, sent: Instant, answered: Instant) {
         *self = Self::new(self.timing, sent, answered);
     }
 
-    /// Takes note of a failed attempt.
+    /// Records a failed attempt.
     pub(super) fn failed(&mut self, now: Instant) {
         self.failed_at = Some(now);
     }
 
-    /// Returns until when nobody else can have taken the Lease, less the margin.
+    /// Returns the time until which the gate is open: no other process can have acquired the Lease before it, with a
+    /// margin.
     pub(super) fn gate_until(&self) -> Instant {
         self.sent_at + self.timing.gate_time()
     }
 
-    /// Returns when to renew next.
+    /// Returns when to try the next renewal.
     pub(super) fn next_attempt(&self) -> Instant {
         self.failed_at.unwrap_or(self.answered_at) + self.timing.retry_period
     }
 
-    /// Returns when to stop trying: the renew deadline after the first attempt was due, as upstream counts it, and
-    /// never later than the gate closes.
+    /// Returns when to stop trying: the renew deadline counted from when the first attempt was due, as upstream counts
+    /// it, but never after the gate closes.
     pub(super) fn give_up_at(&self) -> Instant {
         (self.answered_at + self.timing.retry_period + self.timing.renew_deadline).min(self.gate_until())
     }

@@ -3,8 +3,9 @@ use std::time::Duration;
 use rand::RngExt as _;
 use tokio::time::Instant;
 
-/// Waiting time between failed attempts, with client-go's numbers (`tools/cache/reflector.go` v0.37): 0.8 s doubling to
-/// 30 s, each stretched by up to its own length, and from the start again after two minutes without a failure.
+/// Back-off between failed attempts, with client-go's numbers (`tools/cache/reflector.go` v0.37): it starts at 0.8 s
+/// and doubles up to 30 s. Each delay is lengthened by up to its own length. After two minutes without a failure it
+/// starts again.
 #[derive(Debug)]
 pub(crate) struct ReflectorBackoff {
     next: Duration,
@@ -20,7 +21,7 @@ impl ReflectorBackoff {
         Self { next: INITIAL_DELAY, last: None }
     }
 
-    /// Returns how long to wait after one more failure. The server's own wish is a lower bound.
+    /// Returns the delay after one more failure. The delay that the server requests is a lower bound.
     pub(crate) fn failure(&mut self, retry_after: Option<Duration>) -> Duration {
         if self.last.is_some_and(|last| last.elapsed() > RESET_AFTER) {
             self.next = INITIAL_DELAY;

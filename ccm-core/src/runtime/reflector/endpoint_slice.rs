@@ -42,13 +42,13 @@ impl CachedObject for EndpointSliceView {
         &self.resource_version
     }
 
-    /// A slice that names no Service is backend of none.
+    /// A slice without the label of a Service holds no backends of any Service.
     fn is_relevant(&self) -> bool {
         !self.service.is_empty()
     }
 }
 
-/// `discovery/v1` EndpointSlice, as far as it is read. The same type for both encodings.
+/// `discovery/v1` EndpointSlice with only the fields that are read. The same type serves both encodings.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSliceWire {
@@ -128,7 +128,8 @@ impl EndpointSliceWire {
         if !view.is_relevant() {
             return Ok(view);
         }
-        // Names instead of addresses, of which no balancer can make a backend. Deprecated, and not worth a report each.
+        // FQDN slices have names instead of addresses, which no load balancer can use as backends. The type is
+        // deprecated, so it is ignored without a log line.
         let is_names = self.address_type == "FQDN";
         let endpoints = if is_names { Vec::new() } else { self.endpoints };
         Ok(EndpointSliceView {
@@ -142,7 +143,7 @@ impl EndpointSliceWire {
 }
 
 impl PortWire {
-    /// Leaves out what cannot be used. It must not become a port without a number, which stands for all of them.
+    /// Converts a port. Ignores an invalid one: it must not become a port without a number, which stands for all ports.
     fn view(self, object: &str, decoder: &Decoder<EndpointSliceView>) -> Option<SlicePort> {
         let number = self.port.map(port);
         match (number, protocol(&self.protocol)) {

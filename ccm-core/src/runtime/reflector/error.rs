@@ -6,33 +6,33 @@ use crate::runtime::{
     encoding::decode::DecodeError,
 };
 
-/// Why a list or watch did not go on.
+/// Error that ended a list or a watch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReflectorError {
-    /// The server refused, or could not be reached.
+    /// The server rejected the request, or could not be reached.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The answer cannot be read.
+    /// The answer cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The watch broke.
+    /// The stream of the watch broke.
     #[error("watch broken")]
     Stream(#[from] StreamError),
-    /// A streaming list broke off or did not come to its end.
+    /// A streaming list ended, or exceeded its time limit, before all initial events had arrived.
     #[error("the initial events of the watch did not end")]
     IncompleteList,
-    /// The watch ended at once and without a word.
+    /// The watch ended at once, without a newer resource version.
     #[error("watch ended at once")]
     WatchTooShort,
-    /// Nothing arrived for this long.
+    /// Nothing arrived on the watch for this long.
     #[error("nothing arrived for {0:?}")]
     WatchIdle(Duration),
-    /// The server is at an earlier resource version than it once was.
+    /// The server is at an older resource version than before.
     #[error("the server went back from resource version {from} to {to}")]
     ResourceVersionDecreased {
-        /// Last seen.
+        /// Latest resource version before.
         from: u64,
-        /// Seen now.
+        /// Resource version now.
         to: u64,
     },
 }
@@ -45,15 +45,15 @@ impl ReflectorError {
         }
     }
 
-    /// Tells whether the server does not do streaming lists. 400 and 422 are what servers without the feature answer.
+    /// Returns true if the server does not support streaming lists. Servers without the feature answer 400 or 422.
     pub(crate) fn rejects_streaming_list(&self) -> bool {
         matches!(self, Self::Api(error) if matches!(error.code(), Some(400 | 405 | 406 | 415 | 422)))
     }
 
-    /// Tells whether a watch cannot be resumed where it was, so that everything must be listed.
+    /// Returns true if a watch cannot be resumed at its resource version, so that everything must be listed again.
     ///
-    /// That is 410, and every answer that will not become another by waiting: a resource version that the server takes
-    /// for malformed (400) or for one of the future (504 with reason `Timeout`).
+    /// This is the case for 410, and for every error that would be the same after a wait: for example, the server takes
+    /// the resource version for malformed (400), or for one in the future (504 with reason `Timeout`).
     pub(crate) fn needs_relist(&self) -> bool {
         match self {
             Self::Api(error) => match error.kind() {
@@ -66,7 +66,7 @@ impl ReflectorError {
         }
     }
 
-    /// Tells whether the position in the watch expired, or is not on the server's line any more.
+    /// Returns true if the resource version of the watch has expired, or the server went back behind it.
     pub(crate) fn is_expiry(&self) -> bool {
         match self {
             Self::Api(error) => *error.kind() == ApiErrorKind::Gone,
@@ -75,7 +75,7 @@ impl ReflectorError {
         }
     }
 
-    /// Tells whether a right is missing, or the credentials are not accepted: only a person can mend that.
+    /// Returns true if a permission is missing or the credentials are rejected. Only a person can fix that.
     pub(crate) fn is_forbidden(&self) -> bool {
         let Self::Api(error) = self else { return false };
         matches!(error.kind(), ApiErrorKind::Forbidden | ApiErrorKind::Unauthorized)

@@ -17,22 +17,23 @@ use crate::{
     },
 };
 
-/// Streaming lists that may break in a row before pages are tried. A proxy that holds back streams does not hold those.
+/// Number of streaming lists in a row that may break before paged lists are used. A proxy that buffers streams does not
+/// delay pages.
 const MAX_BROKEN_STREAMS: u32 = 2;
 
-/// How long the initial events of a streaming list may pause. The server sends them as fast as they are read.
+/// Idle timeout between the initial events of a streaming list. The server sends them as fast as they are read.
 const INITIAL_IDLE: Duration = Duration::from_secs(30);
 
-/// How long the initial events may take in all. A server that does not know streaming lists and does not refuse them
-/// either sends events for ever; a connection that is too slow for this does better with pages.
+/// Timeout of all initial events together. A server that neither supports nor rejects streaming lists sends events
+/// indefinitely. On a connection that is too slow for this timeout, pages work better.
 const INITIAL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Lists in a row that may be refused because they are older than what was seen, before they are believed. With the
-/// pauses between them this lasts half a minute to a minute: an API server that lags has caught up by then.
+/// Number of lists in a row that are older than the latest resource version, of which the last is accepted. With the
+/// delays between them this takes half a minute to a minute, by which time a lagging API server has caught up.
 const MAX_STALE_LISTS: u32 = 5;
 
 impl<T: CachedObject> Reflector<T> {
-    /// Lists everything once and puts it into the cache.
+    /// Lists everything once and stores it in the cache.
     pub(super) async fn list(&mut self) -> Result<ListPosition, ReflectorError> {
         if self.streaming && self.broken_streams < MAX_BROKEN_STREAMS {
             match self.streaming_list().await {
@@ -42,7 +43,8 @@ impl<T: CachedObject> Reflector<T> {
                     self.streaming = false;
                 }
                 Err(failure) => {
-                    // Only what ended an open stream counts; a server that is away is not one that cannot stream.
+                    // Count only streams that broke after they were opened: an unreachable server may still support
+                    // streaming.
                     if !matches!(failure, ReflectorError::Api(_) | ReflectorError::ResourceVersionDecreased { .. }) {
                         self.broken_streams += 1;
                     }
@@ -54,7 +56,7 @@ impl<T: CachedObject> Reflector<T> {
         self.paged_list().await
     }
 
-    /// Lists through a watch that begins with everything there is, and goes on as a watch.
+    /// Lists with a watch that begins with all existing objects. The stream continues as a watch.
     async fn streaming_list(&mut self) -> Result<ListPosition, ReflectorError> {
         let query = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let stream = self.open(query).await?;
@@ -75,14 +77,15 @@ impl<T: CachedObject> Reflector<T> {
                     return Ok(ListPosition::At { resource_version, stream: Some(stream) });
                 }
                 WatchEvent::Failed(status) => return Err(Self::failed(status)),
-                // A deletion is no initial event; the object is in no list either.
+                // A deletion is not an initial event, but it also means that the object is not in the list.
                 WatchEvent::Deleted(gone) => listed.remove(&gone.key),
                 WatchEvent::Bookmark { .. } | WatchEvent::Unknown(_) => {}
             }
         }
     }
 
-    /// Lists page by page, all of one state of the server. If that state expires on the way, everything in one piece.
+    /// Lists page by page, all pages of one state of the server. If that state expires meanwhile, lists everything in
+    /// one request.
     async fn paged_list(&mut self) -> Result<ListPosition, ReflectorError> {
         let mut listed = ListSnapshot::new();
         let mut query = format!("?limit={}", self.options.page_size);
@@ -116,7 +119,7 @@ impl<T: CachedObject> Reflector<T> {
         listed.unreadable(malformed.key);
     }
 
-    /// Puts a complete list into the cache, unless it is older than what the cache has had.
+    /// Stores a complete list in the cache, unless it is older than the latest resource version of the cache.
     fn store_list(&mut self, listed: ListSnapshot<T>, resource_version: &str) -> Result<(), ReflectorError> {
         if let Err(failure) = self.latest.advance(resource_version) {
             self.stale_lists += 1;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::telemetry::metrics::register;
 
-/// State of the caches, by `resource`.
+/// Metrics of the caches, by `resource`.
 #[derive(Clone, Debug)]
 pub struct CacheMetrics {
     objects: IntGaugeVec,
@@ -21,12 +21,12 @@ pub struct CacheMetrics {
 }
 
 impl CacheMetrics {
-    /// Registers, all with label `resource`:
-    /// - `ccm_cache_objects`: objects held;
-    /// - `ccm_cache_relists_total`: complete lists taken, the first included;
+    /// Registers these metrics, all with label `resource`:
+    /// - `ccm_cache_objects`: objects in the cache;
+    /// - `ccm_cache_relists_total`: complete lists that were stored, including the first;
     /// - `ccm_cache_watch_restarts_total`: watches opened after the first;
-    /// - `ccm_cache_unreadable_objects_total`: objects of lists and events that could not be read;
-    /// - `ccm_cache_last_event_age_seconds`: time since the server was last heard of through a list, event or bookmark.
+    /// - `ccm_cache_unreadable_objects_total`: objects in lists and events that could not be decoded;
+    /// - `ccm_cache_last_event_age_seconds`: time since the last list, event or bookmark from the server.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let counter =
             |name: &str, help: &str| register(registry, IntCounterVec::new(Opts::new(name, help), &["resource"])?);
@@ -44,7 +44,7 @@ impl CacheMetrics {
         })
     }
 
-    /// Shows the counters of a resource from the start.
+    /// Exposes the metrics of a resource from the start.
     pub(crate) fn init(&self, resource: &'static str) {
         self.objects.with_label_values(&[resource]);
         for family in [&self.relists, &self.restarts, &self.unreadable] {
@@ -65,14 +65,14 @@ impl CacheMetrics {
         self.unreadable.with_label_values(&[resource]).inc();
     }
 
-    /// Notes that the server was heard of, and how many objects there are now.
+    /// Records that something arrived from the server, and the number of objects in the cache.
     pub(crate) fn record_event(&self, resource: &'static str, objects: usize) {
         self.objects.with_label_values(&[resource]).set(i64::try_from(objects).unwrap_or(i64::MAX));
         self.age.last.lock().insert(resource, Instant::now());
     }
 }
 
-/// A gauge whose value is worked out when it is read.
+/// A gauge whose value is computed when it is read.
 #[derive(Clone, Debug)]
 struct LastEventAge {
     gauge: GaugeVec,

@@ -1,22 +1,24 @@
-//! Keeps a [`Cache`] equal to what the API server has: list, watch, and recovery from everything that can go wrong with
+//! Keeps a [`Cache`] equal to the objects on the API server, with a list, a watch, and recovery from every error of
 //! either.
 //!
-//! # What is guaranteed
+//! # Guarantees
 //!
-//! - *Lists are consistent reads.* They never ask for `resourceVersion=0`, so no API server answers from a cache that lags
-//!   behind what another one has shown before a fail-over. After a list the cache is at least as new as the moment at
-//!   which the list was asked for.
-//! - *A watch continues where the last event or bookmark was*, at whichever API server: everything since is sent, or 410
-//!   is answered, which leads to a new list.
-//! - *The cache never goes back* behind the newest resource version that it has had. A list or an event that is older
-//!   leads to another list; only when five lists in a row are older, over half a minute to a minute, are they believed:
-//!   then etcd was restored from a backup, and what the server has now is the truth. (Resource versions are compared as
-//!   numbers, which the API guarantees since 1.35 and etcd always did; versions that are no numbers are not compared.)
-//! - *Silence is noticed.* A watch on which nothing arrives for [`ReflectorOptions::watch_idle_timeout`], no bookmark either (the server
-//!   sends one a minute), is opened again. The server ends each watch after a random 5 to 10 minutes.
-//! - *Failures back off* from 0.8 s to 30 s with jitter, and never end the reflector, save when the very first list does
-//!   not arrive within [`ReflectorOptions::first_sync`]. A server that denies access has answered: that time does not count,
-//!   because no restart grants a right.
+//! - *Lists are consistent reads.* They never request `resourceVersion=0`, so no API server answers from a cache that
+//!   is older than what another one returned before a fail-over. After a list the cache is at least as new as the time
+//!   at which the list was requested.
+//! - *A watch continues after the last event or bookmark*, on whichever API server: the server sends everything since,
+//!   or answers 410, which leads to a new list.
+//! - *The cache never goes back* behind the latest resource version that it has had. An older list or event leads to
+//!   another list. Only when five lists in a row are older, over half a minute to a minute, is the last of them
+//!   accepted: then etcd was restored from a backup, and the server's current state is the truth. (Resource versions
+//!   are compared as numbers, which the API guarantees since 1.35 and which etcd always used. Versions that are not
+//!   numbers are not compared.)
+//! - *Silence is detected.* A watch on which nothing arrives for [`ReflectorOptions::watch_idle_timeout`], not even a
+//!   bookmark (the server sends one per minute), is opened again. The server ends each watch after a random 5 to 10
+//!   minutes.
+//! - *Failures back off* from 0.8 s to 30 s with jitter. They never end the reflector, except when the very first list
+//!   does not arrive within [`ReflectorOptions::first_sync`]. By default the time in which the server denies access
+//!   does not count, because the server is reachable and a restart would not grant a permission.
 
 mod backoff;
 mod endpoint_slice;
@@ -49,25 +51,25 @@ use super::{
 };
 use crate::error::chain;
 
-/// How often a denial that lasts is told again.
+/// How often access that stays denied is logged again.
 const DENIAL_LOG_INTERVAL: Duration = Duration::from_secs(600);
 const DENIED: &str = "the API server denies access to a watched resource; trying again";
 
-/// How a [`Reflector`] behaves.
+/// Options of a [`Reflector`].
 #[derive(Clone, Debug)]
 pub struct ReflectorOptions {
-    /// Objects per page of a list, where the server does not stream lists. Default 500, as in client-go.
+    /// Objects per page of a list, if the server does not stream lists. Default 500, as in client-go.
     pub page_size: u32,
-    /// Whether to ask for streaming lists (`sendInitialEvents`) at all. Default true; a server that refuses them is asked
+    /// Whether to request streaming lists (`sendInitialEvents`). Default true. A server that rejects them is only tried
     /// once.
     pub streaming: bool,
-    /// How long the first complete list may take, retries included, before [`Reflector::run`] fails. Default five minutes:
-    /// longer than an API server takes to start, short enough for an orchestrator to show the restarts.
+    /// Timeout of the first complete list, including retries, after which [`Reflector::run`] fails. Default five
+    /// minutes: longer than the start of an API server, and short enough for an orchestrator to show the restarts.
     pub first_sync: Duration,
-    /// Whether time in which the server denied access counts towards that limit. Default false; a process whose end is
-    /// waited for sets it.
+    /// Whether the time in which the server denies access counts towards `first_sync`. Default false. Set for a run
+    /// that must end by itself, such as a single comparison.
     pub count_denials: bool,
-    /// How long a watch may be silent. Default 150 s: two bookmarks of the server and some.
+    /// Idle timeout of a watch. Default 150 s, which is more than two intervals of the server's bookmarks.
     pub watch_idle_timeout: Duration,
 }
 
@@ -82,15 +84,15 @@ impl Default for ReflectorOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot list {resource}: not complete after {after:?}, last failure: {last}")]
 pub struct FirstSyncTimedOut {
-    /// Resource.
+    /// The resource.
     pub resource: &'static str,
-    /// How long it was tried.
+    /// The timeout.
     pub after: Duration,
-    /// The last failure with its causes.
+    /// The last error with its causes.
     pub last: String,
 }
 
-/// Fills a cache. RBAC: `list` and `watch` on the resource.
+/// Fills a cache and keeps it up to date. RBAC: `list` and `watch` on the resource.
 pub struct Reflector<T: CachedObject> {
     client: ApiClient,
     cache: Cache<T>,
@@ -98,29 +100,29 @@ pub struct Reflector<T: CachedObject> {
     metrics: CacheMetrics,
     backoff: ReflectorBackoff,
     last_failure: Option<String>,
-    /// What was last said of a denial, and when.
+    /// The last logged error of denied access, and when it was logged.
     last_denial: Option<(String, Instant)>,
-    /// Whether the server may do streaming lists.
+    /// True unless the server has rejected streaming lists, or the options disable them.
     streaming: bool,
-    /// Streaming lists that broke since the last complete one.
+    /// Streaming lists that broke since the last complete list.
     broken_streams: u32,
     latest: LatestResourceVersion,
-    /// Lists in a row that were older than that.
+    /// Number of lists in a row that were older than `latest`.
     stale_lists: u32,
-    /// When the last complete list was taken.
+    /// When the last complete list was stored.
     last_list: Option<Instant>,
 }
 
-/// Where the reflector stands.
+/// What the reflector does next.
 enum ListPosition {
-    /// Everything has to be listed.
+    /// List everything again.
     Relist,
-    /// Everything up to the resource version is in the cache; the stream, if any, goes on from there.
+    /// Watch: everything up to the resource version is in the cache. An open stream, if any, continues from there.
     At { resource_version: String, stream: Option<WatchStream> },
 }
 
 impl<T: CachedObject> Reflector<T> {
-    /// Makes a reflector that fills `cache` through `client`. One cache has one reflector.
+    /// Makes a reflector that fills `cache` through `client`. Each cache must have only one reflector.
     pub fn new(client: ApiClient, cache: Cache<T>, options: ReflectorOptions, metrics: CacheMetrics) -> Self {
         let streaming = options.streaming;
         Self {
@@ -139,10 +141,11 @@ impl<T: CachedObject> Reflector<T> {
         }
     }
 
-    /// Follows the resource until `shutdown`. The caller spawns this and treats an early end as the end of the process.
+    /// Lists and watches the resource until `shutdown` is cancelled. The caller spawns this, and ends the process if it
+    /// returns earlier.
     ///
     /// # Errors
-    /// [`FirstSyncTimedOut`]; nothing else ends it.
+    /// [`FirstSyncTimedOut`]. No other error ends it.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), FirstSyncTimedOut> {
         shutdown.run_until_cancelled(self.list_and_watch()).await.unwrap_or(Ok(()))
     }
@@ -159,7 +162,7 @@ impl<T: CachedObject> Reflector<T> {
         }
     }
 
-    /// Lists until it works or lasts too long.
+    /// Retries the list until it succeeds or the timeout of the first list is over.
     async fn first_sync(&mut self) -> Result<ListPosition, FirstSyncTimedOut> {
         let after = self.options.first_sync;
         let mut deadline = Instant::now() + after;
@@ -183,7 +186,7 @@ impl<T: CachedObject> Reflector<T> {
         }
     }
 
-    /// Lists until it works.
+    /// Retries the list until it succeeds.
     async fn relist(&mut self) -> ListPosition {
         loop {
             match self.list().await {
@@ -193,7 +196,7 @@ impl<T: CachedObject> Reflector<T> {
         }
     }
 
-    /// Reports a failure and waits before the next attempt.
+    /// Logs a failure and waits before the next attempt.
     async fn back_off(&mut self, failure: &ReflectorError) {
         let wait = self.backoff.failure(failure.retry_after());
         let error = chain(failure);
@@ -206,7 +209,8 @@ impl<T: CachedObject> Reflector<T> {
         tokio::time::sleep(wait).await;
     }
 
-    /// Reports that a person has to grant a right: when that begins, when it changes, and seldom in between.
+    /// Logs that access is denied, which a person has to fix. Logs an error at first, when the error changes, and every
+    /// 10 minutes.
     fn log_denial(&mut self, error: &str, wait: Duration) {
         let known = |(told, at): &(String, Instant)| told == error && at.elapsed() < DENIAL_LOG_INTERVAL;
         if self.last_denial.as_ref().is_some_and(known) {
@@ -217,7 +221,7 @@ impl<T: CachedObject> Reflector<T> {
         self.last_denial = Some((error.to_owned(), Instant::now()));
     }
 
-    /// Reports an object that cannot be read.
+    /// Logs an object that cannot be decoded.
     fn log_unreadable(&self, malformed: &decode::UnreadableObject) {
         self.metrics.unreadable(T::RESOURCE);
         let object = malformed.key.as_deref().unwrap_or_default();

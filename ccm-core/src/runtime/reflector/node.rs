@@ -89,7 +89,7 @@ impl CachedObject for NodeView {
     }
 }
 
-/// What both encodings have in common, before strings are shared and unwanted parts dropped.
+/// The fields of both encodings, before strings are interned and unwanted fields are dropped.
 struct NodeParts {
     name: String,
     uid: String,
@@ -109,7 +109,7 @@ struct NodeParts {
     system_uuid: String,
 }
 
-/// Entries of a map whose text has not been checked.
+/// Entries of a map that may not be UTF-8.
 type Entries = Vec<(Bytes, Bytes)>;
 
 impl NodeParts {
@@ -118,16 +118,18 @@ impl NodeParts {
             return Err(DecodeError::Field { what: "nodes".to_owned(), field: "name" });
         }
         let Decoder { fields, interner, .. } = decoder;
+        // First, select the labels and annotations that are kept.
         let uninitialized = self.taints.iter().any(|(key, ..)| key == wk::TAINT_UNINITIALIZED);
         let has_labels = !labels.is_empty();
-        // Before initialisation anything may be asked for: by label reconcile, or by a provider's look-up.
+        // An uninitialized node keeps all labels: label reconciliation or the provider may need any of them.
         let labels = select_entries(&self.name, "labels", labels, |key, value| {
             (uninitialized || fields.keeps_label(key)).then(|| (interner.intern(key), interner.intern(value)))
         })?;
-        // Values of annotations are each node's own.
+        // Values of annotations differ from node to node, so they are not interned.
         let annotations = select_entries(&self.name, "annotations", annotations, |key, value| {
             fields.keeps_annotation(key).then(|| (interner.intern(key), Arc::from(value)))
         })?;
+        // Then convert pod CIDRs, conditions and taints. `podCIDR` is used only if there are no `podCIDRs`.
         let mut pod_cidrs = self.pod_cidrs;
         if pod_cidrs.is_empty() && !self.pod_cidr.is_empty() {
             pod_cidrs.push(self.pod_cidr);
@@ -163,7 +165,7 @@ impl NodeParts {
     }
 }
 
-/// Selects entries of a map, once their text is known to be text.
+/// Checks that entries of a map are UTF-8, and selects those that are kept.
 fn select_entries(
     node: &str,
     field: &'static str,
@@ -201,7 +203,7 @@ fn invalid(node: &str, field: &'static str) -> DecodeError {
     DecodeError::Field { what: format!("nodes {node:?}"), field }
 }
 
-/// `core/v1` Node in JSON. A field may be absent or null.
+/// `core/v1` Node in JSON. Fields may be absent or null.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeJson {

@@ -1,14 +1,14 @@
 use super::error::ReflectorError;
 
-/// The newest resource version that was seen of a resource.
+/// The latest resource version observed of a resource.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LatestResourceVersion(Option<u64>);
 
 impl LatestResourceVersion {
-    /// Moves on to a resource version. What is no number cannot be compared and is let through.
+    /// Advances to a resource version. A version that is not a number cannot be compared and is accepted.
     ///
     /// # Errors
-    /// [`Failure::ResourceVersionDecreased`] when it is older than the newest one.
+    /// [`ReflectorError::ResourceVersionDecreased`] when it is older than the latest one.
     pub(crate) fn advance(&mut self, resource_version: &str) -> Result<(), ReflectorError> {
         let Ok(to) = resource_version.parse::<u64>() else { return Ok(()) };
         match self.0 {

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What kubectl keeps for itself: a second copy of the whole object, which nobody here reads.
+/// An annotation of kubectl, which holds a second copy of the whole object. It is not read here.
 const ANNOTATION_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The API's default of `sessionAffinityConfig.clientIP.timeoutSeconds`.
@@ -52,7 +52,8 @@ impl CachedObject for ServiceView {
     }
 }
 
-/// `core/v1` Service, as far as it is read. The same type for both encodings, so that they cannot differ.
+/// `core/v1` Service with only the fields that are read. The same type serves both encodings, so that they cannot
+/// differ.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
 pub struct ServiceWire {
@@ -205,7 +206,7 @@ impl ServiceWire {
     }
 }
 
-/// Reads the parts of one Service.
+/// Converts the parts of one Service.
 struct ServiceReader<'a> {
     /// `namespace/name`.
     object: String,
@@ -215,7 +216,8 @@ struct ServiceReader<'a> {
 type Map = BTreeMap<Arc<str>, Arc<str>>;
 
 impl ServiceReader<'_> {
-    /// Reads what is kept of every Service. Strings of one that is not relevant are not shared: the table would keep them.
+    /// Converts the fields that every Service keeps. Strings of a Service that is not relevant are not interned,
+    /// because the table would keep them.
     fn identity(&self, metadata: &ObjectMetaProto, spec: &SpecWire) -> Result<ServiceView, DecodeError> {
         let is_load_balancer = spec.r#type == "LoadBalancer";
         let kept = is_load_balancer || metadata.finalizers.iter().any(|f| f == wk::FINALIZER_LOAD_BALANCER);
@@ -233,7 +235,8 @@ impl ServiceReader<'_> {
         })
     }
 
-    /// Reads labels and annotations. Values of labels repeat; those of annotations are each Service's own.
+    /// Converts labels and annotations. Values of annotations are not interned, because they differ from Service to
+    /// Service.
     fn maps(&self, metadata: &ObjectMetaProto) -> Result<(Map, Map), DecodeError> {
         let interner = &self.decoder.interner;
         let (mut labels, mut annotations) = (Map::new(), Map::new());
@@ -250,7 +253,7 @@ impl ServiceReader<'_> {
         Ok((labels, annotations))
     }
 
-    /// Reads everything else.
+    /// Converts all other fields.
     fn complete(
         &self,
         view: ServiceView,
@@ -271,7 +274,8 @@ impl ServiceReader<'_> {
             status: LbStatus { ingress: status.ingress.into_iter().map(|i| self.ingress(i)).collect() },
             ..view
         };
-        // Only what is to be served must be understood to the last port. What is to be taken down must be taken down.
+        // A Service that is served must be understood completely. One that is being cleaned up must never be blocked by
+        // a value that this version does not know.
         let is_served = view.is_load_balancer && !view.deleting;
         let doubtful = |error: DecodeError| if is_served { Err(error) } else { Ok(()) };
         let mut ports = Vec::with_capacity(spec.ports.len());
@@ -354,7 +358,8 @@ impl ServiceReader<'_> {
         }
     }
 
-    /// Reads one entry point. An entry whose address is no address stays as an entry: there is something to clear.
+    /// Converts one ingress entry. An entry with an invalid address is kept without it, because the entry must be
+    /// cleared later.
     fn ingress(&self, wire: IngressWire) -> LbIngress {
         let ip = wire.ip.parse::<IpAddr>().ok();
         if ip.is_none() && !wire.ip.is_empty() {
@@ -393,12 +398,12 @@ fn non_empty(text: String) -> Option<Box<str>> {
     (!text.is_empty()).then(|| text.into_boxed_str())
 }
 
-/// Reads the number of a port that must be one.
+/// Converts a port number. `None` if it is not from 1 to 65535.
 pub(super) fn port(number: i32) -> Option<NonZeroU16> {
     u16::try_from(number).ok().and_then(NonZeroU16::new)
 }
 
-/// Reads a protocol; TCP when empty, as the API has it.
+/// Converts a protocol. TCP if it is empty, as in the API.
 pub(super) fn protocol(text: &str) -> Option<Protocol> {
     match text {
         "" | "TCP" => Some(Protocol::Tcp),

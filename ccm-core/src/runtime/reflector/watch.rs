@@ -17,14 +17,14 @@ use crate::{
     },
 };
 
-/// A watch that ends sooner than this without a word did not work, whatever its status was.
+/// A watch that ends sooner than this without a newer resource version failed, whatever its status was.
 const MIN_WATCH_TIME: Duration = Duration::from_secs(1);
 
-/// How long ago a list must be to be repeated without a pause.
+/// How old the last list must be to list again without a delay.
 const LISTED_LATELY: Duration = Duration::from_secs(10);
 
 impl<T: CachedObject> Reflector<T> {
-    /// Follows one watch to its end and tells where to go on.
+    /// Applies the events of one watch until it ends, and returns how to continue.
     pub(super) async fn watch(&mut self, resource_version: String, stream: Option<WatchStream>) -> ListPosition {
         let started = Instant::now();
         let mut at = resource_version;
@@ -37,14 +37,14 @@ impl<T: CachedObject> Reflector<T> {
             Err(failure) if failure.needs_relist() => {
                 let reason = super::chain(&failure);
                 tracing::info!(resource = T::RESOURCE, reason, "cannot resume the watch; listing everything");
-                // An expiry is worth one list at once. After a list that is just over, or for any other answer, the same
-                // may come again and again.
+                // An expired resource version allows one list at once. If the last list is recent, or for any other
+                // error, the same error may come again and again, so back off.
                 if !failure.is_expiry() || self.last_list.is_some_and(|t| t.elapsed() < LISTED_LATELY) {
                     self.back_off(&failure).await;
                 }
                 return ListPosition::Relist;
             }
-            // A server that asks to wait, or denies, or cannot be reached.
+            // The server throttles, denies access, or cannot be reached.
             Err(failure @ ReflectorError::Api(_)) => self.back_off(&failure).await,
             Err(failure) if started.elapsed() < MIN_WATCH_TIME && at == before => self.back_off(&failure).await,
             Err(failure) => {
@@ -67,14 +67,14 @@ impl<T: CachedObject> Reflector<T> {
 
     /// Opens a watch.
     pub(super) async fn open(&self, query: &str) -> Result<WatchStream, ReflectorError> {
-        // As client-go: spread, so that watches opened together do not end together.
+        // Random as in client-go, so that watches that were opened together do not end together.
         let seconds = rand::rng().random_range(300..600);
         let path = format!("{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{query}", T::PATH);
         let (encoding, body) = self.client.open(ApiRequest::get(path).accept(ACCEPT_WATCH)).await?;
         Ok(WatchStream::new(encoding, body))
     }
 
-    /// Waits for the next event, not longer than a watch may be silent. `None` when the server ended the watch.
+    /// Waits for the next event, at most for the idle timeout. `None` when the server ended the watch.
     pub(super) async fn next(
         &self,
         stream: &mut WatchStream,
@@ -87,7 +87,7 @@ impl<T: CachedObject> Reflector<T> {
         Ok(Some(event))
     }
 
-    /// Puts the events of a watch into the cache, keeping `at` at the last one.
+    /// Applies the events of a watch to the cache. `at` follows the resource version of the last one.
     async fn apply_events(&mut self, mut stream: WatchStream, at: &mut String) -> Result<(), ReflectorError> {
         while let Some(event) = self.next(&mut stream, self.options.watch_idle_timeout).await? {
             match event {
@@ -109,7 +109,7 @@ impl<T: CachedObject> Reflector<T> {
         Ok(())
     }
 
-    /// Moves on to a newer resource version.
+    /// Advances to a newer resource version.
     fn advance(&mut self, at: &mut String, to: &str) -> Result<(), ReflectorError> {
         self.latest.advance(to)?;
         if !to.is_empty() {

@@ -15,22 +15,22 @@ use crate::runtime::{
     },
 };
 
-/// Longest event that is accepted. etcd refuses objects of more than a few MiB, so a longer one is not an event.
+/// Maximum size of an event. etcd rejects objects of more than a few MiB, so a longer one is not an event.
 const MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// A watch that broke.
+/// Error of the stream of a watch.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
     /// The connection failed.
     #[error("connection lost")]
     Lost(#[source] kube::Error),
-    /// The server announced more than any event can have.
+    /// An event exceeds the maximum size.
     #[error("an event of {0} bytes")]
     TooLong(usize),
-    /// An event cannot be read.
+    /// An event cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
@@ -40,7 +40,7 @@ pub(crate) struct WatchStream {
     body: Body,
     encoding: Encoding,
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
+    /// Number of bytes at the start of the buffer that contain no line end.
     scanned: usize,
 }
 
@@ -49,10 +49,10 @@ impl WatchStream {
         Self { body, encoding, buffer: BytesMut::new(), scanned: 0 }
     }
 
-    /// Returns the next event's bytes, `None` at the end of the watch. What is left of a broken last event is dropped.
+    /// Returns the bytes of the next event. `None` at the end of the watch, where an incomplete last event is dropped.
     ///
     /// # Cancellation
-    /// Safe: nothing that was read is lost.
+    /// Safe: no bytes that were read are lost.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, StreamError> {
         loop {
             if let Some(frame) = self.next_frame()? {
@@ -70,7 +70,7 @@ impl WatchStream {
         }
     }
 
-    /// Takes what arrived by another way than the body.
+    /// Adds bytes that did not arrive through the body.
     #[cfg(feature = "fuzz")]
     pub(crate) fn push(&mut self, data: &[u8]) {
         self.buffer.extend_from_slice(data);
@@ -99,7 +99,7 @@ impl WatchStream {
 
     fn take_prefixed(&mut self) -> Result<Option<Bytes>, StreamError> {
         let Some(prefix) = self.buffer.first_chunk::<4>() else { return Ok(None) };
-        // A platform whose usize is too small cannot hold the event either.
+        // A platform whose `usize` is too small for the length cannot hold the event either.
         let length = usize::try_from(u32::from_be_bytes(*prefix)).unwrap_or(usize::MAX);
         within_bounds(length)?;
         if self.buffer.len() - 4 < length {
@@ -129,13 +129,13 @@ pub(crate) enum WatchEvent<T> {
     Bookmark { resource_version: String, initial_events_end: bool },
     /// The server ends the watch.
     Failed(Status),
-    /// An event about an object that cannot be read.
+    /// An event with an object that cannot be decoded.
     Unreadable(UnreadableObject),
-    /// A type that this version does not know.
+    /// An event of a type that this version does not know.
     Unknown(String),
 }
 
-/// An object that was deleted. Nothing of its last state is needed, so a state that cannot be read is no obstacle.
+/// An object that was deleted. Its last state is not needed, so it does not matter if that cannot be decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DeletedObject {
     pub(crate) key: String,
@@ -144,10 +144,11 @@ pub(crate) struct DeletedObject {
 }
 
 impl<T: CachedObject> Decoder<T> {
-    /// Reads one event.
+    /// Decodes one event.
     ///
     /// # Errors
-    /// When it cannot be told what kind of event it is. An unreadable object is an event.
+    /// When the type of the event cannot be decoded, or a bookmark or an error. An object that cannot be decoded is no
+    /// error but [`WatchEvent::Unreadable`].
     pub(crate) fn event(&self, encoding: Encoding, frame: &Bytes) -> Result<WatchEvent<T>, DecodeError> {
         match encoding {
             Encoding::Json => self.json_event(frame),

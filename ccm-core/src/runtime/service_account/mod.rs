@@ -1,10 +1,11 @@
-//! A ServiceAccount for each controller (`--use-service-account-credentials`), named as its client, in `kube-system`.
+//! One ServiceAccount for each controller (`--use-service-account-credentials`), named like its client, in
+//! `kube-system`.
 //!
-//! Requests of a controller go out with a token of its account, which the process asks for with its own credentials. A
-//! ServiceAccount that is not there is made. Tokens are kept in memory alone and never logged.
+//! The requests of a controller use a token of its ServiceAccount, which the process requests with its own credentials.
+//! A missing ServiceAccount is created. Tokens are kept only in memory and never logged.
 //!
-//! RBAC of the process: `create` on `serviceaccounts/token`, and on `serviceaccounts` where they are not there, in
-//! `kube-system`. Upstream also reads the account first.
+//! RBAC of the process in `kube-system`: `create` on `serviceaccounts/token`, and `create` on `serviceaccounts` if they
+//! do not exist. Upstream also reads the ServiceAccount first.
 
 #[cfg(test)]
 mod tests;
@@ -21,14 +22,14 @@ use tower::BoxError;
 use self::token::TokenSource;
 use crate::write_gate::WriteGate;
 
-/// Namespace of the accounts.
+/// Namespace of the ServiceAccounts.
 const NAMESPACE: &str = "kube-system";
 
-/// The accounts of a process and their connections, before there is a right to ask for tokens.
+/// The ServiceAccounts of a process and their connections, before there is a write gate for requesting tokens.
 #[derive(Clone)]
 pub struct ServiceAccounts {
     root: kube::Client,
-    /// By name of the client; without credentials.
+    /// Clients without credentials, by name.
     anonymous: BTreeMap<&'static str, kube::Client>,
 }
 
@@ -39,12 +40,13 @@ impl std::fmt::Debug for ServiceAccounts {
 }
 
 impl ServiceAccounts {
-    /// Makes accounts of connections without credentials, by account; `root` asks for tokens.
+    /// Makes ServiceAccounts from clients without credentials, by account; `root` requests the tokens.
     pub fn new(root: kube::Client, anonymous: impl IntoIterator<Item = (&'static str, kube::Client)>) -> Self {
         Self { root, anonymous: anonymous.into_iter().collect() }
     }
 
-    /// Makes what the clients get their tokens from. New ones are asked for while `gate` is open, since to ask creates one.
+    /// Makes the token sources of the clients. New tokens are requested only while `gate` is open, because a request
+    /// creates a token.
     pub(crate) fn credentials(&self, gate: &WriteGate) -> ServiceAccountTokens {
         let account = |(name, anonymous): (&&'static str, &kube::Client)| {
             (*name, (anonymous.clone(), Arc::new(TokenSource::new(self.root.clone(), name, gate.clone()))))
@@ -53,31 +55,33 @@ impl ServiceAccounts {
     }
 }
 
-/// The accounts of a process that may ask for tokens. Clones share them.
+/// The ServiceAccounts of a process, able to request tokens. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct ServiceAccountTokens(BTreeMap<&'static str, (kube::Client, Arc<TokenSource>)>);
 
 impl ServiceAccountTokens {
-    /// Tells whether there is an account of this name.
+    /// Returns whether there is a ServiceAccount of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Returns a client that adds a token of the account to each request; `gate` is its right to change anything.
+    /// Returns a client that adds a token of the ServiceAccount to each request; `gate` is the write gate of these
+    /// requests.
     pub(crate) fn client(&self, name: &str, gate: &WriteGate) -> Option<kube::Client> {
         let (anonymous, source) = self.0.get(name)?;
         Some(with_tokens(anonymous.clone(), source.clone(), gate.clone()))
     }
 
-    /// Asks for tokens whenever a request wants one, until `stop`. Not within the request: to wait for a token must take
-    /// no longer than the request may, and a request that is given up must not take the question with it.
+    /// Requests tokens whenever they are needed, until `stop`. This runs outside of the requests that need a token:
+    /// waiting for a token must take no longer than such a request may, and dropping a request must not abort the token
+    /// request.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let sources: Vec<_> = self.0.into_values().map(|(_, source)| source).collect();
         join_all(sources.iter().map(|source| source.run(&stop))).await;
     }
 }
 
-/// Returns the user that an account is, which is also the end of its user agent.
+/// Returns the user name of a ServiceAccount, which is also the end of its user agent.
 pub fn user(account: &str) -> String {
     format!("system:serviceaccount:{NAMESPACE}:{account}")
 }
@@ -88,14 +92,14 @@ fn with_tokens(anonymous: kube::Client, source: Arc<TokenSource>, gate: WriteGat
         let (anonymous, source, gate) = (anonymous.clone(), source.clone(), gate.clone());
         async move {
             let token = source.token().await?;
-            // Again: the caller asked before the wait for a token, in which the lease may have run out.
+            // Checked again: the caller checked before the wait for a token, during which the Lease may have expired.
             if !matches!(*request.method(), Method::GET | Method::HEAD) {
                 gate.may_write()?;
             }
             request.headers_mut().insert(header::AUTHORIZATION, token.clone());
             let response = anonymous.send(request).await?;
             if response.status() == StatusCode::UNAUTHORIZED {
-                // Its account was made anew, or the server's keys were: the next request gets another.
+                // The ServiceAccount or the server's signing keys were replaced: the next request gets another token.
                 source.invalidate(&token);
             }
             Ok::<_, BoxError>(response)

@@ -1,7 +1,7 @@
-//! The token of one ServiceAccount: asked for when it is needed, and again before it runs out.
+//! The token of one ServiceAccount: requested when it is needed, and again before it expires.
 //!
-//! Requests only read what is there. A task of the process asks, so that a request is not held up while there is a token
-//! that is still good, and nothing is lost when a request is given up.
+//! Requests only use the current token. A background task requests new ones, so that a request is not delayed while the
+//! current token is valid, and a token request is not aborted when a request is dropped.
 
 use std::time::Duration;
 
@@ -18,24 +18,25 @@ use tokio_util::sync::CancellationToken;
 use super::NAMESPACE;
 use crate::{error::chain, write_gate::WriteGate};
 
-/// Life that is asked for, and the part of it after which another is asked for: upstream's.
+/// Requested lifetime, and the fraction of it after which another token is requested: upstream's values.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 const REFRESH_FRACTION: f64 = 0.8;
-/// The API server gives none for less than ten minutes; anything below this would mean to ask without end.
+/// The API server issues no token for less than ten minutes. A shorter refresh interval would mean constant requests.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Tries of one request for a token, and the pause after the first, which doubles: upstream's.
+/// Attempts of one request for a token, and the delay after the first one, which doubles: upstream's values.
 const MAX_ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long one try may take.
+/// Timeout of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long all tries may take together: well below the 30 s after which requests are given up, so that those learn why.
+/// Timeout of all attempts together. It is well below the 30 s after which requests time out, so that these get the
+/// reason.
 const LIMIT: Duration = Duration::from_secs(15);
-/// How long nobody tries after a failure; requests fail with it, or use a token that is still good.
+/// How long no token is requested after a failure. Requests fail with that failure, or use a token that is still valid.
 const FAILURE_BACKOFF: Duration = Duration::from_secs(5);
-/// How often a lasting failure is logged.
+/// Minimum interval between log messages about the same failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Why there is no token. Holds no part of one.
+/// Why there is no token. Contains no part of one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TokenError {
     #[error(
@@ -47,15 +48,15 @@ pub(super) enum TokenError {
     Failed { account: &'static str, message: String },
 }
 
-/// Where the tokens of one account come from.
+/// Requests and caches the tokens of one ServiceAccount.
 pub(super) struct TokenSource {
     root: kube::Client,
     account: &'static str,
     gate: WriteGate,
     state: Mutex<TokenState>,
-    /// Somebody wants another token.
+    /// Notified when another token is needed.
     refresh_requested: Notify,
-    /// Tells those who wait that the state changed: true once nobody asks any more.
+    /// Notifies waiting requests of a changed state. True once no more tokens are requested.
     state_changed: watch::Sender<bool>,
 }
 
@@ -66,7 +67,7 @@ struct TokenState {
     logged: Option<(TokenError, Instant)>,
 }
 
-/// A token that is never shown: the header's value is marked as sensitive.
+/// A token that is never shown: the header value is marked as sensitive.
 struct Token {
     header: HeaderValue,
     refresh_at: Instant,
@@ -79,15 +80,15 @@ impl TokenSource {
         Self { root, account, gate, state, refresh_requested, state_changed }
     }
 
-    /// Returns the value of `Authorization`: at once while there is a token that is good, otherwise when [`run`](Self::run)
-    /// has got one, or a reason why there is none.
+    /// Returns the value of `Authorization`: immediately while there is a valid token, otherwise once
+    /// [`run`](Self::run) has received one or failed.
     pub(super) async fn token(&self) -> Result<HeaderValue, TokenError> {
         let mut changes = self.state_changed.subscribe();
         loop {
             let ended = *changes.borrow_and_update();
             match self.state.lock().check(Instant::now()) {
                 TokenStatus::Valid(header) => return Ok(header),
-                // One that is not new any more is still good.
+                // The token is due for a refresh but still valid.
                 TokenStatus::RefreshDue(header) => {
                     self.refresh_requested.notify_one();
                     return Ok(header);
@@ -102,7 +103,7 @@ impl TokenSource {
         }
     }
 
-    /// Forgets a token that the API server does not take.
+    /// Drops a token that the API server rejected.
     pub(super) fn invalidate(&self, header: &HeaderValue) {
         let mut state = self.state.lock();
         if state.token.as_ref().is_some_and(|token| token.header == *header) {
@@ -110,12 +111,12 @@ impl TokenSource {
         }
     }
 
-    /// Asks for a token each time one is wanted, until `stop`.
+    /// Requests a token each time one is needed, until `stop`.
     pub(super) async fn run(&self, stop: &CancellationToken) {
         let serve = async {
             loop {
                 self.refresh_requested.notified().await;
-                // It may have come meanwhile: whoever waits wants it as well.
+                // A token may have arrived since the notification, for another request.
                 if !self.state.lock().needs_refresh(Instant::now()) {
                     continue;
                 }
@@ -138,7 +139,7 @@ impl TokenSource {
         for _ in 1..MAX_ATTEMPTS {
             match self.request_token_once().await {
                 Err(TokenError::Failed { .. }) => {}
-                // A right does not come within seconds.
+                // A missing permission does not appear within seconds.
                 ended => return ended,
             }
             sleep(pause).await;
@@ -147,7 +148,7 @@ impl TokenSource {
         self.request_token_once().await
     }
 
-    /// Asks for a token; makes the account if that is missing.
+    /// Requests a token; creates the ServiceAccount if it does not exist.
     async fn request_token_once(&self) -> Result<Token, TokenError> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": self.account}});
@@ -163,7 +164,7 @@ impl TokenSource {
             && status.is_not_found()
         {
             match self.post::<serde_json::Value>(&path, &account).await? {
-                // Another process made it meanwhile.
+                // Another process created it at the same time.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
                 Err(error) => return Err(self.failure("serviceaccounts", &error)),
                 Ok(_) => tracing::info!(account = self.account, namespace = NAMESPACE, "made the ServiceAccount"),
@@ -174,7 +175,7 @@ impl TokenSource {
         let mut header = HeaderValue::try_from(format!("Bearer {}", answer.status.token))
             .map_err(|_| self.failed("the API server's answer is no token"))?;
         header.set_sensitive(true);
-        // By the time since it was asked for: the server's clock may be another.
+        // Measured from the time of the request, because the server's clock may differ.
         let life = answer.spec.expiration_seconds.map_or(TOKEN_LIFETIME, Duration::from_secs).max(MIN_REFRESH_INTERVAL);
         Ok(Token { header, refresh_at: asked + life.mul_f64(REFRESH_FRACTION), expires_at: asked + life })
     }
@@ -210,12 +211,12 @@ impl TokenSource {
     }
 }
 
-/// What a request finds.
+/// State of the token for a request.
 enum TokenStatus {
     Valid(HeaderValue),
-    /// Good for now; it is time for another.
+    /// Valid, but due for a refresh.
     RefreshDue(HeaderValue),
-    /// There is none, and nobody tries for a moment.
+    /// There is no token, and none is requested during the back-off.
     Failed(TokenError),
     None,
 }
@@ -229,7 +230,7 @@ impl TokenState {
         self.backing_off(now).map_or(TokenStatus::None, |error| TokenStatus::Failed(error.clone()))
     }
 
-    /// Tells whether it is time to ask for a token.
+    /// Returns whether a token must be requested.
     fn needs_refresh(&self, now: Instant) -> bool {
         self.token.as_ref().is_none_or(|token| now >= token.refresh_at) && self.backing_off(now).is_none()
     }
@@ -238,7 +239,7 @@ impl TokenState {
         self.failure.as_ref().filter(|(_, at)| now < *at + FAILURE_BACKOFF).map(|(error, _)| error)
     }
 
-    /// Remembers a failure, and logs it unless it was not long ago.
+    /// Records a failure, and logs it unless the same one was logged recently.
     fn failed(&mut self, error: &TokenError) {
         let now = Instant::now();
         self.failure = Some((error.clone(), now));

@@ -1,4 +1,4 @@
-//! Who may see which page.
+//! Filter that decides who may use which endpoint.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,17 +14,18 @@ use rustls::pki_types::CertificateDer;
 
 use super::auth::{AllowedPaths, AuthError, AuthRefusal, DelegatedAuth};
 
-/// The caller's certificates, its own first; empty without one. Only the key of the first is proved to be the caller's.
+/// The client's certificate chain from the TLS handshake, its own certificate first; empty without one. Only possession
+/// of the first certificate's key is proven.
 #[derive(Clone, Debug, Default)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
-/// Decides about requests for pages that are not open to everybody.
+/// Decides about requests for paths that are not open to everybody.
 #[async_trait]
 pub trait RequestAuth: Send + Sync + 'static {
-    /// Finds out who calls and whether that may be.
+    /// Authenticates and authorizes a request.
     ///
     /// # Errors
-    /// What to answer instead.
+    /// The response to send instead.
     async fn check(&self, peer: &[CertificateDer<'static>], parts: &Parts) -> Result<(), AuthRefusal>;
 }
 
@@ -35,10 +36,10 @@ impl RequestAuth for DelegatedAuth {
     }
 }
 
-/// Lets requests in or not. Clones are one.
+/// Admits or rejects requests. Clones share their state.
 ///
-/// Pages that are always allowed are served without a look at the caller: a probe must not depend on an API server that
-/// checks its token. Until a guard is posted nothing else is served.
+/// Always-allowed paths are served without authentication: a probe must not depend on an API server that reviews its
+/// token. No other path is served until [`install`](Self::install) was called.
 #[derive(Clone)]
 pub struct AuthFilter {
     always_allowed: Arc<AllowedPaths>,
@@ -46,10 +47,11 @@ pub struct AuthFilter {
 }
 
 impl AuthFilter {
-    /// Makes a door that lets everybody to these paths (`--authorization-always-allow-paths`) and nobody anywhere else.
+    /// Makes a filter that admits everybody to these paths (`--authorization-always-allow-paths`) and nobody to any
+    /// other path.
     ///
     /// # Errors
-    /// The path that is none.
+    /// The first entry that is not a valid path.
     pub fn new(always_allowed: &[String]) -> Result<Self, AuthError> {
         let paths = AllowedPaths::parse(always_allowed).map_err(|value| AuthError::Flag {
             flag: "authorization-always-allow-paths",
@@ -59,7 +61,7 @@ impl AuthFilter {
         Ok(Self { always_allowed: Arc::new(paths), request_auth: Arc::default() })
     }
 
-    /// Posts a guard. There is one at most: a second one is turned away.
+    /// Installs the authentication for all other paths. Only the first call has an effect.
     pub fn install(&self, guard: Arc<dyn RequestAuth>) {
         if self.request_auth.set(guard).is_err() {
             tracing::error!("requests are guarded already");
@@ -86,7 +88,7 @@ impl std::fmt::Debug for AuthFilter {
     }
 }
 
-/// Middleware: asks the door before anything else happens.
+/// Middleware that checks each request before any handler runs.
 pub(super) async fn authorize(State(door): State<AuthFilter>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<PeerCertificates>().cloned().unwrap_or_default();
     let (parts, body) = request.into_parts();

@@ -1,4 +1,4 @@
-//! Certificates of the server: made, read, chosen by server name, and read again when their files change.
+//! Certificates of the server: created, loaded, selected by server name, and reloaded when their files change.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use rustls::{
 use super::self_signed;
 use crate::{config::ServingConfig, error::chain};
 
-/// Name of the pair in `--cert-dir`.
+/// File name, without extension, of the pair in `--cert-dir`.
 const PAIR_NAME: &str = "cloud-controller-manager";
 
 /// Why a certificate cannot be served.
@@ -36,16 +36,16 @@ pub struct CertificateError {
 /// All certificates of a server.
 #[derive(Debug)]
 pub(super) struct Certificates {
-    /// For callers that give no name, or one that no other is for.
+    /// For clients that send no server name, or one that matches no other certificate.
     default: ServingCertificate,
-    /// For certain names, in the order of the flags.
+    /// For certain server names, in the order of the flags.
     named: Vec<ServingCertificate>,
 }
 
-/// A certificate with its key, and where they come from.
+/// A certificate with its key, and the files that contain them.
 #[derive(Debug)]
 struct ServingCertificate {
-    /// `None` for one that was made in memory.
+    /// `None` for a certificate that was created in memory.
     files: Option<Files>,
     names: Vec<String>,
     state: Mutex<LoadedCertificate>,
@@ -61,7 +61,7 @@ struct Files {
 #[derive(Debug)]
 struct LoadedCertificate {
     served: Arc<CertifiedKey>,
-    /// What was last read, good or not, so that a bad pair is complained about once.
+    /// Contents that were last read, valid or not, so that an invalid pair is logged only once.
     read: Option<FileContents>,
 }
 
@@ -71,7 +71,7 @@ struct FileContents {
     key: Vec<u8>,
 }
 
-/// Without the key.
+/// Does not show the key.
 impl fmt::Debug for FileContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileContents").field("certificate", &self.certificate.len()).finish_non_exhaustive()
@@ -79,7 +79,7 @@ impl fmt::Debug for FileContents {
 }
 
 impl Certificates {
-    /// Reads or makes what the flags ask for.
+    /// Loads or creates the certificates that the flags request.
     ///
     /// # Errors
     /// Every certificate that cannot be used.
@@ -104,13 +104,13 @@ impl Certificates {
         }
     }
 
-    /// Reads the files again. What cannot be used leaves its predecessor in place.
+    /// Reloads the files. If a new pair cannot be used, the previous one stays.
     pub(super) fn refresh(&self, provider: &CryptoProvider) {
         self.named.iter().chain([&self.default]).for_each(|pair| pair.refresh(provider));
     }
 
-    /// Chooses as Go's clients expect: the pair that names the server itself, then one with a wildcard, then one whose
-    /// certificate is for the name, then the default.
+    /// Selects a certificate in upstream's order: first a pair whose flag names the server exactly, then one whose flag
+    /// has a matching wildcard, then one whose certificate is valid for the name, then the default.
     pub(super) fn choose(&self, name: &str) -> Arc<CertifiedKey> {
         let named = |matches: &dyn Fn(&ServingCertificate) -> bool| self.named.iter().find(|pair| matches(pair));
         let pair = named(&|pair| pair.names.iter().any(|own| own.eq_ignore_ascii_case(name)))
@@ -147,8 +147,8 @@ impl ServingCertificate {
         Ok(Self { files: None, names: Vec::new(), state: Mutex::new(LoadedCertificate { served, read: None }) })
     }
 
-    /// The pair in a directory, which is made if neither part of it can be read. One part without the other is somebody's
-    /// mistake, and nothing is overwritten.
+    /// Loads the pair from a directory. Creates it if neither file can be read. If only one file exists, that is an
+    /// operator error, and nothing is overwritten.
     fn from_directory(directory: &Path, bind: IpAddr, provider: &CryptoProvider) -> Result<Self, CertificateError> {
         let files = Files {
             flag: "cert-dir",
@@ -165,7 +165,7 @@ impl ServingCertificate {
             self_signed::write(&files.key, &made.key, 0o600)
                 .map_err(|error| failed("write the key", &files.key, error.into()))?;
             self_signed::write(&files.certificate, &made.certificate, 0o644).map_err(|error| {
-                // A key alone would be taken for somebody's mistake at the next start.
+                // A key without certificate would be treated as an operator error at the next start.
                 let _ = std::fs::remove_file(&files.key);
                 failed("write the certificate", &files.certificate, error.into())
             })?;
@@ -185,7 +185,8 @@ impl ServingCertificate {
         let Some(files) = &self.files else { return };
         let mut result = files.read_changed(self.state.lock().read.as_ref(), provider);
         if result.as_ref().is_some_and(Result::is_err) {
-            // The two files are written one after the other: perhaps that was in between.
+            // The two files are written one after the other, and the first read may have happened between the two
+            // writes.
             result = files.read_changed(self.state.lock().read.as_ref(), provider);
         }
         let mut state = self.state.lock();
@@ -207,7 +208,7 @@ impl ServingCertificate {
         }
     }
 
-    /// Whether the certificate is for this name.
+    /// Returns whether the certificate is valid for this server name.
     fn is_for(&self, name: &str) -> bool {
         let served = self.state.lock().served.clone();
         let (Some(certificate), Ok(name)) = (served.cert.first(), ServerName::try_from(name)) else { return false };
@@ -215,7 +216,7 @@ impl ServingCertificate {
     }
 }
 
-/// A changed pair, or what is wrong with it; the contents are missing if they could not even be read.
+/// A changed pair, or what is wrong with it; without contents if the files could not be read.
 type ReloadResult = Result<(FileContents, Arc<CertifiedKey>), (Option<FileContents>, CertificateError)>;
 
 impl Files {
@@ -227,7 +228,7 @@ impl Files {
         })
     }
 
-    /// Reads the pair; `None` if it is what was read before.
+    /// Reads the pair; `None` if it is unchanged.
     fn read_changed(&self, before: Option<&FileContents>, provider: &CryptoProvider) -> Option<ReloadResult> {
         let contents = match self.read() {
             Ok(contents) if before == Some(&contents) => return None,
@@ -261,7 +262,7 @@ impl FileContents {
         if chain.is_empty() {
             return Err(certificate("there is none in the file".into()));
         }
-        // The library's own words may repeat what is in the file.
+        // The library's error message may repeat contents of the file.
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|_| files.error("use the key", &files.key, "there is no private key in the file"))?;
         CertifiedKey::from_der(chain, key, provider)
@@ -270,7 +271,7 @@ impl FileContents {
     }
 }
 
-/// Whether `name` is one label below the wildcard `pattern`.
+/// Returns whether `name` is one label below the wildcard `pattern`.
 fn is_under(name: &str, pattern: &str) -> bool {
     let Some(parent) = pattern.strip_prefix("*.") else { return false };
     name.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))

@@ -1,4 +1,4 @@
-//! Connections: how many, how long, and what is done with each.
+//! Connections: their limits, their timeouts, and how each is served.
 
 use std::{
     collections::HashMap,
@@ -30,32 +30,33 @@ use tower::{ServiceExt as _, service_fn};
 
 use super::auth_filter::PeerCertificates;
 
-/// Limits of a server. The defaults are for a few probes and scrapers.
+/// Limits of a server. The defaults suit a few probes and scrapers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Open connections; more are closed as they come.
+    /// Maximum number of open connections; further ones are closed immediately.
     pub(super) connections: usize,
-    /// Open connections of one address.
+    /// Maximum number of open connections from one address.
     pub(super) per_address: usize,
-    /// Places among `connections` for addresses that have few yet, so that some that have many do not keep others out.
+    /// Part of `connections` that is reserved for addresses with few connections, so that addresses with many cannot
+    /// lock them out.
     pub(super) for_modest: usize,
-    /// How many an address may have to count as one of those.
+    /// An address with fewer open connections than this may use the reserved part.
     pub(super) modest: usize,
-    /// Places beyond `connections` for this host, which the kubelet's probes come from.
+    /// Additional connections, beyond `connections`, for this host, from which the kubelet's probes come.
     pub(super) for_this_host: usize,
-    /// For a TLS handshake.
+    /// Timeout of a TLS handshake.
     pub(super) handshake: Duration,
-    /// For the head of a request.
+    /// Timeout for the header of a request.
     pub(super) header: Duration,
-    /// For the answer to a request; a token is checked with the API server, which may take 10 s.
+    /// Timeout for the answer to a request. It includes the review of a token by the API server, which may take 10 s.
     pub(super) answer: Duration,
-    /// For a connection without requests. Upstream's 90 s are what Go's clients expect.
+    /// Timeout for a connection without requests. Go's clients expect upstream's 90 s.
     pub(super) idle: Duration,
-    /// For connections when the server ends.
+    /// How long connections may take to end when the server stops.
     pub(super) grace: Duration,
-    /// HTTP/2 streams of a connection.
+    /// Maximum number of concurrent HTTP/2 streams per connection.
     pub(super) streams: u32,
-    /// Bytes of a request's body.
+    /// Maximum size of a request's body in bytes.
     pub(super) body: usize,
 }
 
@@ -82,7 +83,7 @@ impl Default for Limits {
 #[derive(Debug, Default)]
 pub(super) struct ConnectionLimiter(Mutex<HashMap<IpAddr, usize>>);
 
-/// A connection's place, free again when dropped.
+/// Counts a connection as open until dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     places: Arc<ConnectionLimiter>,
@@ -90,14 +91,15 @@ pub(super) struct ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// Takes a place, if there is one for the address `peer` that has connected to `local`.
+    /// Returns a permit if the limits allow another connection from `peer`. `local` is the address that it connected
+    /// to.
     pub(super) fn acquire(
         self: &Arc<Self>,
         peer: IpAddr,
         local: Option<IpAddr>,
         limits: &Limits,
     ) -> Option<ConnectionPermit> {
-        // IPv4 callers of a socket of both families.
+        // Clients connect to a dual-stack socket with IPv4-mapped IPv6 addresses.
         let (address, local) = (peer.to_canonical(), local.map(|local| local.to_canonical()));
         let mut taken = self.0.lock();
         let all: usize = taken.values().sum();
@@ -129,7 +131,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 pub(super) async fn serve(
     stream: TcpStream,
     acceptor: TlsAcceptor,
@@ -138,7 +140,7 @@ pub(super) async fn serve(
     stop: CancellationToken,
     _place: ConnectionPermit,
 ) {
-    // Small answers must not wait for an acknowledgement.
+    // Small responses must not wait for a TCP acknowledgement.
     let _ = stream.set_nodelay(true);
     let handshake = timeout(limits.handshake, acceptor.accept(stream));
     match stop.run_until_cancelled(handshake).await {
@@ -154,6 +156,7 @@ async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits
     let h2 = tls.alpn_protocol() == Some(b"h2");
     let certificates = tls.peer_certificates().unwrap_or_default();
     let peer = PeerCertificates(certificates.iter().map(|certificate| certificate.clone().into_owned()).collect());
+    // First, build the service that adds the client's certificates to each request and limits the time for its answer.
     let requests = Requests::default();
     let service = service_fn({
         let requests = requests.clone();
@@ -173,10 +176,11 @@ async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits
     let streams = Streams::default();
     let _streams_end_with_the_connection = streams.0.clone().drop_guard();
     let builder = Builder::new(streams);
-    // What was agreed on, not what the first bytes look like: nothing limits the wait for those.
+    // Use the protocol negotiated by ALPN. Detecting it from the first bytes would wait for them without a timeout.
     let mut builder = if h2 { builder.http2_only() } else { builder.http1_only() };
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(limits.streams);
+    // Then serve until the connection ends, is idle for too long or the server stops.
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut connection = pin!(connection);
     let ended = tokio::select! {
@@ -188,7 +192,7 @@ async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits
         Some(ended) => ended,
         None => {
             connection.as_mut().graceful_shutdown();
-            // A caller that does not read its answer would hold the place for ever.
+            // Without this timeout, a client that does not read its response would hold its permit indefinitely.
             timeout(limits.answer, connection).await.unwrap_or(Ok(()))
         }
     };
@@ -197,7 +201,7 @@ async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits
     }
 }
 
-/// Runs what hyper starts for HTTP/2 streams, until the token is cancelled.
+/// Runs the tasks that hyper spawns for HTTP/2 streams until the token is cancelled.
 #[derive(Clone, Default)]
 struct Streams(CancellationToken);
 
@@ -218,7 +222,7 @@ fn too_slow() -> Response<axum::body::Body> {
     response
 }
 
-/// Requests of a connection that are not answered yet, and when the last one was.
+/// Number of requests in flight on a connection, and when the last one was answered.
 #[derive(Clone)]
 struct Requests(Arc<(AtomicUsize, Mutex<Instant>)>);
 
@@ -236,7 +240,7 @@ impl Requests {
         InFlightRequest(self.clone())
     }
 
-    /// Waits until nothing was in hand for `time`.
+    /// Waits until no request was in flight for `time`.
     async fn idle_for(&self, time: Duration) {
         loop {
             let quiet = if self.0.0.load(Ordering::Relaxed) == 0 { self.0.1.lock().elapsed() } else { Duration::ZERO };

@@ -1,7 +1,7 @@
-//! The HTTPS server of health, metrics and configuration.
+//! The HTTPS server for health checks, metrics and configuration.
 //!
-//! It listens before the election, on a standby too, and ends last. Which pages there are is in [`Pages`], who sees them is
-//! decided by the [`Door`]; certificates are read again when their files change.
+//! It listens before leader election, on a standby too, and stops last. [`Handlers`] has the endpoints, and
+//! [`AuthFilter`] decides who may use them. Certificates are reloaded when their files change.
 
 pub mod auth;
 mod auth_filter;
@@ -36,22 +36,23 @@ use crate::{
     error::chain,
 };
 
-/// How often certificate files are looked at. They are small; a renewed certificate has days of overlap.
+/// How often certificate files are checked. They are small, and renewed certificates overlap with their predecessors by
+/// days.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(10);
-/// Pause after a connection that could not be accepted: out of file descriptors, most likely.
+/// Delay after a connection could not be accepted, most likely because no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why the server cannot run: all that is wrong with its flags and files at once.
+/// Why the server cannot start: all problems with its flags and files.
 #[derive(Debug)]
 pub struct ServingErrors(Vec<ServingError>);
 
-/// One reason why the server cannot run.
+/// One reason why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
     /// A certificate cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("--secure-port={}, --bind-address={}: listen on {address}", address.port(), address.ip())]
     Listen {
         /// The address.
@@ -77,7 +78,7 @@ impl fmt::Display for ServingErrors {
 
 impl std::error::Error for ServingErrors {}
 
-/// A server that listens and does not answer yet.
+/// A server that listens and does not answer requests yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -89,10 +90,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the certificates and listens; `None` when `--secure-port` is 0. To be called inside a runtime.
+    /// Reads the certificates and starts to listen; `None` when `--secure-port` is 0. Must be called inside a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// All that is wrong; then nothing is left behind but a certificate that was made in `--cert-dir`.
+    /// All problems found. Nothing is left behind then, except a certificate that was created in `--cert-dir`.
     pub fn bind(config: &ServingConfig) -> Result<Option<Self>, ServingErrors> {
         match config.port {
             Some(port) => Self::bind_port(config, port.get()).map(Some),
@@ -124,12 +126,12 @@ impl Server {
         Ok(Self { listener, address: local, tls: Arc::new(tls), certificates, provider, limits })
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `stop`; then requests that were begun have a second to end.
+    /// Serves requests until `stop`. Requests in flight then have one second to finish.
     pub async fn run(self, router: Router, stop: CancellationToken) {
         tracing::info!(address = %self.address, "serving");
         let router = router.layer(axum::extract::DefaultBodyLimit::max(self.limits.body));
@@ -151,6 +153,7 @@ impl Server {
         let acceptor = TlsAcceptor::from(self.tls.clone());
         let mut connections = JoinSet::new();
         loop {
+            // First, wait for a new connection; also collect the tasks of those that ended.
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
                 Some(ended) = connections.join_next() => {
@@ -169,6 +172,7 @@ impl Server {
                     continue;
                 }
             };
+            // Then serve it in a task of its own, unless the limits are reached.
             let local = stream.local_addr().ok().map(|local| local.ip());
             let Some(place) = places.acquire(address.ip(), local, &self.limits) else {
                 tracing::debug!(%address, "too many connections, one more is closed");
@@ -177,6 +181,7 @@ impl Server {
             let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
             connections.spawn(connection::serve(stream, acceptor, router, self.limits, stop, place));
         }
+        // Finally, let the open connections finish.
         let all = async { while connections.join_next().await.is_some() {} };
         if timeout(self.limits.grace, all).await.is_err() {
             tracing::debug!("connections did not end in time and are closed");

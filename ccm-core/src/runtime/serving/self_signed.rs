@@ -1,11 +1,11 @@
-//! Certificates that nobody signed: enough for probes and for callers that do not ask who answers.
+//! Self-signed certificates: sufficient for probes and for clients that do not verify the server.
 
 use std::{io, io::Write as _, net::IpAddr, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use jiff::{Timestamp, tz::TimeZone};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd};
 
-/// Longer than any process runs: nothing replaces it while it is served.
+/// Validity in years. Longer than any process runs, because nothing renews the certificate while it is served.
 const YEARS: i16 = 10;
 
 /// A certificate and its key, in PEM.
@@ -14,7 +14,7 @@ pub(super) struct SelfSignedCertificate {
     pub(super) key: String,
 }
 
-/// Makes a certificate for loopback and, unless that stands for every address, the address listened on.
+/// Makes a certificate for loopback and, unless it is unspecified, for the bind address.
 pub(super) fn generate(bind: IpAddr) -> Result<SelfSignedCertificate, rcgen::Error> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     if !bind.is_unspecified() && !names.contains(&bind.to_string()) {
@@ -24,7 +24,8 @@ pub(super) fn generate(bind: IpAddr) -> Result<SelfSignedCertificate, rcgen::Err
     params.distinguished_name.push(DnType::CommonName, "cloud-controller-manager");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    // Yesterday, since clocks differ; the first days of a month do for its end.
+    // Valid from yesterday, since clocks differ. Days above 28 are cut, so that the same day exists in the year of its
+    // end.
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
     let begin = today.yesterday().unwrap_or(today);
     let date = |year: i16| {
@@ -38,7 +39,7 @@ pub(super) fn generate(bind: IpAddr) -> Result<SelfSignedCertificate, rcgen::Err
     Ok(SelfSignedCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// Writes a file that is not there yet with these rights, whatever the process's mask adds to them.
+/// Creates a file with this mode, further restricted by the umask; fails if the file exists.
 pub(super) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true).mode(mode);

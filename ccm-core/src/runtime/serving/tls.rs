@@ -14,7 +14,7 @@ use rustls::{
 use super::certificates::Certificates;
 use crate::config::{self, TlsVersion};
 
-/// Puts the settings together.
+/// Builds the TLS configuration of the server.
 pub(super) fn server_config(
     config: &config::ServingConfig,
     provider: &Arc<CryptoProvider>,
@@ -22,7 +22,7 @@ pub(super) fn server_config(
 ) -> Result<ServerConfig, Error> {
     let versions = match config.tls_min_version {
         TlsVersion::Tls13 => &[&TLS13][..],
-        // The library has nothing below.
+        // The library supports no older versions.
         TlsVersion::Default | TlsVersion::Tls10 | TlsVersion::Tls11 | TlsVersion::Tls12 => &[&TLS13, &TLS12],
     };
     let verifier = AnyClient(provider.clone());
@@ -30,7 +30,7 @@ pub(super) fn server_config(
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(certificates);
-    // A list of groups or suites is in the order of the operator's preference.
+    // The operator's list of groups or suites is in order of preference.
     tls.ignore_client_order = true;
     tls.alpn_protocols = match config.disable_http2 {
         true => vec![b"http/1.1".to_vec()],
@@ -39,8 +39,8 @@ pub(super) fn server_config(
     Ok(tls)
 }
 
-/// Asks for a client certificate and takes any, or none: who its holder is gets decided per request, with CAs that change
-/// while the process runs. That the caller has the certificate's key is proved here.
+/// Requests a client certificate and accepts any, or none. Who its holder is, is decided per request, with CAs that
+/// change while the process runs. The handshake only proves that the client has the certificate's key.
 #[derive(Debug)]
 struct AnyClient(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! When an object is compared again: at once when it changed, sooner when it differed, otherwise once per period.
+//! When an object is compared again: immediately after it changed, soon if it differed, otherwise once per period.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use super::{Difference, DryRunFindings, NotCompared};
 use crate::runtime::work_queue::Backoff;
 
-/// Back-off of what could not be compared.
+/// Back-off of an object that could not be compared.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) };
-/// Longest pause between two looks at something that differs and stays as it is.
+/// Longest delay between two comparisons of an object whose differences stay the same.
 const MAX_PAUSE: Duration = Duration::from_secs(300);
 
-/// What is known of each object, and when it is due. `T` is what was compared.
+/// Result of the last comparison of each object, and when the next one is due. `T` is what was compared.
 #[derive(Debug)]
 pub(crate) struct CompareSchedule<T> {
     settle: Duration,
@@ -25,7 +25,7 @@ struct ScheduledObject<T> {
     subject: T,
     checked: Instant,
     next: Instant,
-    /// Pause after the last look that found the same differences as the one before.
+    /// Delay after the last comparison that found the same differences as the one before.
     pause: Duration,
     differences: Vec<Difference>,
     failures: u32,
@@ -33,17 +33,19 @@ struct ScheduledObject<T> {
 }
 
 impl<T> CompareSchedule<T> {
-    /// Makes it: what differs is looked at again after `settle`, everything else after `period`.
+    /// Makes an empty schedule. An object with differences is compared again after `settle`, any other object after
+    /// `period`.
     pub(crate) fn new(settle: Duration, period: Duration) -> Self {
         Self { settle, period, entries: HashMap::new() }
     }
 
-    /// Tells whether an object is to be compared now. `is_same`: nothing that matters changed since.
+    /// Returns whether an object must be compared now. `is_same` returns whether it is unchanged in everything that
+    /// matters.
     pub(crate) fn is_due(&self, key: &str, now: Instant, is_same: impl FnOnce(&T) -> bool) -> bool {
         self.entries.get(key).is_none_or(|entry| entry.next <= now || !is_same(&entry.subject))
     }
 
-    /// Takes the outcome of a comparison.
+    /// Records the result of a comparison.
     pub(crate) fn compared(&mut self, key: &Arc<str>, about: T, now: Instant, differences: Vec<Difference>) {
         let before = self.entries.get(key);
         let pause = match before.filter(|entry| entry.differences == differences) {
@@ -58,7 +60,7 @@ impl<T> CompareSchedule<T> {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// Takes the outcome of a comparison that left something out.
+    /// Records the result of a comparison that left something out.
     pub(crate) fn partially_compared(
         &mut self,
         key: &Arc<str>,
@@ -73,7 +75,7 @@ impl<T> CompareSchedule<T> {
         }
     }
 
-    /// Takes that an object could not be compared. What was found before stands.
+    /// Records that an object could not be compared. Earlier differences stay.
     pub(crate) fn failed(
         &mut self,
         key: &Arc<str>,
@@ -93,12 +95,12 @@ impl<T> CompareSchedule<T> {
         );
     }
 
-    /// Forgets the objects that are not to be kept.
+    /// Removes the objects for which `keep` returns false.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.entries.retain(|key, _| keep(key));
     }
 
-    /// Returns what is known. What could not be compared is so at this moment.
+    /// Returns all current findings. Those that could not be compared get the current time.
     pub(crate) fn findings(&self, what: &'static str, now: Instant) -> DryRunFindings {
         let mut findings = DryRunFindings { compared: vec![(what, self.entries.len())], ..DryRunFindings::default() };
         for entry in self.entries.values() {

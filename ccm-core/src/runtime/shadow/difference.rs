@@ -2,15 +2,15 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// How an absent value is shown.
+/// Text for an absent value.
 pub(crate) const NONE: &str = "none";
 
-/// What is spoken about.
+/// Kind of the object of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ObjectKind {
     /// A Node.
     Node,
-    /// A route of the cloud, named by its destination.
+    /// A route in the cloud, identified by its destination.
     Route,
     /// A Service, with its load balancer.
     Service,
@@ -26,30 +26,30 @@ impl ObjectKind {
     }
 }
 
-/// One change that a controller would make. The order is that in which differences are shown.
+/// One change that a controller would make. Differences are shown in the order of this type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// What the object is.
+    /// Kind of the object.
     pub kind: ObjectKind,
     /// Its name, with its namespace if it has one.
     pub object: String,
-    /// What of it: a field, or an object of the cloud.
+    /// The part that differs: a field, or an object in the cloud.
     pub part: String,
     /// The controller that would change it.
     pub controller: &'static str,
-    /// What is there; absent where only the change can be named.
+    /// Observed value; absent where only the change can be named.
     #[serde(rename = "is", skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// What would be there, or be done.
+    /// Value after the change, or the action.
     #[serde(rename = "wouldBe")]
     pub desired: String,
-    /// Why.
+    /// Why the controller would make the change.
     pub why: String,
 }
 
 impl Difference {
-    /// Tells whether both are about the same part of the same object.
+    /// Returns the key of a difference. Equal keys mean the same part of the same object.
     pub(super) fn key(&self) -> (ObjectKind, String, String, &'static str) {
         (self.kind, self.object.clone(), self.part.clone(), self.controller)
     }
@@ -70,13 +70,13 @@ impl fmt::Display for Difference {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotCompared {
-    /// What the object is.
+    /// Kind of the object.
     pub kind: ObjectKind,
-    /// Its name, with its namespace if it has one; empty for all of the kind.
+    /// Its name, with its namespace if it has one; empty for all objects of the kind.
     pub object: String,
     /// The controller that would compare it.
     pub controller: &'static str,
-    /// Why not.
+    /// Why it could not be compared.
     pub why: String,
 }
 

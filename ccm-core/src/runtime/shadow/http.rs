@@ -20,14 +20,13 @@ struct ShadowResponse {
     not_compared: Vec<NotCompared>,
 }
 
-/// Serves what stands at `/shadow`: as JSON, or as the lines that are printed to a reader that accepts `text/plain`
-/// before JSON.
+/// Serves the report at `/shadow`: as JSON, or as the printed lines to a client that accepts `text/plain` before JSON.
 pub fn routes(board: Arc<Mutex<ShadowReport>>) -> Router {
     Router::new().route("/shadow", get(shadow)).with_state(board)
 }
 
 async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMap) -> Response {
-    // What is shown is taken under the lock, and made into an answer after it.
+    // The data is copied under the lock and rendered after it is released.
     if wants_text(&headers) {
         let lines = board.lock().lines();
         let mut text = lines.join("\n");
@@ -43,7 +42,7 @@ async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMa
     Json(page).into_response()
 }
 
-/// Who takes anything gets JSON.
+/// A client that accepts any type gets JSON.
 fn wants_text(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kinds = accept.split(',').filter_map(|entry| entry.split(';').next()).map(str::trim);

@@ -1,9 +1,10 @@
-//! Shadow mode: what the controllers would change, while another cloud-controller-manager leads.
+//! Shadow mode: reports what the controllers would change while another cloud-controller-manager leads.
 //!
-//! The controllers observe and plan as ever and apply nothing: each offers a [`DryRun`] instead of its loop. What they
-//! find goes to a [`ShadowReport`], which shows a difference once it has stood for a while, and forgets it when it is gone.
-//! Nothing can be written: the gate is shut, every connection to the API server is [read only](crate::manager::read_only), and no call
-//! that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` says why it is made like this.
+//! The controllers observe and plan as usual but apply nothing: each offers a [`DryRun`] instead of its loop. Their
+//! findings go to a [`ShadowReport`], which shows a difference once it has persisted for a while and removes it when it
+//! is resolved. Nothing can be written: the write gate is closed, every connection to the API server is
+//! [read only](read_only), and no call that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` explains
+//! the design.
 
 mod compare_schedule;
 mod difference;
@@ -29,41 +30,41 @@ pub use self::{
     report::{ShadowReport, Summary},
 };
 
-/// Pause between two looks at the caches. What costs requests has a pace of its own.
+/// Interval between two comparisons of the caches. Comparisons that cost requests have a schedule of their own.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What one controller would change.
+/// What one controller would change, and what it could not compare.
 #[derive(Clone, Debug, Default)]
 pub struct DryRunFindings {
-    /// What was compared: how many of it, and its name in the plural.
+    /// The compared objects: their kind in the plural, and their number.
     pub compared: Vec<(&'static str, usize)>,
-    /// What differs, and when it last was seen to.
+    /// The differences, each with the time at which it was last observed.
     pub differences: Vec<(Difference, Instant)>,
-    /// What could not be compared.
+    /// What could not be compared, each with the time of the last attempt.
     pub uncompared: Vec<(NotCompared, Instant)>,
-    /// Objects that have to be looked at again before anything can be said about them.
+    /// Objects that must be compared again before anything can be reported about them.
     pub unsettled: Vec<(ObjectKind, String)>,
 }
 
-/// A controller that says what it would do.
+/// A controller that reports what it would do.
 #[async_trait]
 pub trait DryRun: Send {
-    /// Compares what is due, and returns everything that is known by now. Changes nothing.
+    /// Compares everything that is due, and returns all current findings. Changes nothing.
     async fn compare(&mut self, now: Instant) -> DryRunFindings;
 }
 
-/// How a comparison ended that was made once.
+/// Result of a single comparison of everything (`once`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing differs.
     Same,
-    /// Something does.
+    /// At least one difference was found.
     Different,
-    /// Nothing that could be compared differs, but some of it could not be.
+    /// No difference was found, but something could not be compared.
     Incomplete,
 }
 
-/// Where lines go.
+/// Function that writes a line of output.
 pub type Output = Arc<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
 
 /// Writes lines to standard output.
@@ -75,7 +76,7 @@ pub fn stdout() -> Output {
     })
 }
 
-/// Compares until it is stopped, or once.
+/// Runs the dry runs and reports their findings, until it is stopped or once.
 pub struct Shadow {
     dry_runs: Vec<Box<dyn DryRun>>,
     report: Arc<Mutex<ShadowReport>>,
@@ -93,19 +94,20 @@ impl std::fmt::Debug for Shadow {
 }
 
 impl Shadow {
-    /// Makes it from controllers. `once`: end when everything was compared.
+    /// Makes it from the dry runs of the controllers. With `once` it ends when everything was compared.
     pub fn new(dry_runs: Vec<Box<dyn DryRun>>, report: Arc<Mutex<ShadowReport>>, output: Output, once: bool) -> Self {
         Self { dry_runs, report, output, once }
     }
 
-    /// Compares and prints, until `stop`; then returns `None`. Asked to compare once it returns what came of it.
+    /// Compares and prints until `stop`, and then returns `None`. With `once` it returns the verdict as soon as there
+    /// is one.
     ///
     /// # Errors
     /// A line could not be written.
     pub async fn run(&mut self, stop: CancellationToken) -> io::Result<Option<Verdict>> {
         let Self { dry_runs: previews, report: board, output, once } = self;
         let slots: Vec<Mutex<Option<DryRunFindings>>> = previews.iter().map(|_| Mutex::default()).collect();
-        // Each by itself: a cloud that wants to be left alone about one thing does not hold up the others.
+        // Each dry run has its own loop: if the cloud throttles one of them, the others are not delayed.
         let look = join_all(previews.iter_mut().zip(&slots).map(|(preview, slot)| async move {
             loop {
                 let findings = preview.compare(Instant::now()).await;
@@ -115,10 +117,10 @@ impl Shadow {
         }));
         let tell = async {
             loop {
-                // Nothing is said before everything was looked at.
+                // Nothing is reported before every dry run has findings.
                 let found: Option<Vec<DryRunFindings>> = slots.iter().map(|slot| slot.lock().clone()).collect();
                 if let Some(found) = found {
-                    // Written without the lock: who reads slowly holds up no page.
+                    // Written without the lock, so that a slow reader of the output does not block the HTTP handler.
                     let (lines, verdict) = update_report(&mut board.lock(), found, *once);
                     lines.iter().try_for_each(|line| output(line))?;
                     if verdict.is_some() {
@@ -136,8 +138,7 @@ impl Shadow {
     }
 }
 
-/// Brings what was found to the board. Returns what is to be printed: what is new, or, when asked to compare once, all of it
-/// at the end.
+/// Updates the report. Returns the lines to print: what is new, or, with `once`, everything at the end.
 fn update_report(board: &mut ShadowReport, found: Vec<DryRunFindings>, once: bool) -> (Vec<String>, Option<Verdict>) {
     let news = board.update(found);
     let verdict = board.verdict().filter(|_| once);

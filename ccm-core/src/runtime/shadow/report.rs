@@ -1,4 +1,4 @@
-//! What differs, once it has stood for a while.
+//! Differences that have persisted for a while.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use super::{Difference, DryRunFindings, NotCompared, ObjectKind, Verdict};
 
 type Key = (ObjectKind, String, String, &'static str);
 
-/// All differences. One that a leader removes within seconds, as with a node that has just joined, is never shown.
+/// All differences. One that a leader resolves within seconds, as for a node that has just joined, is never shown.
 #[derive(Debug)]
 pub struct ShadowReport {
     settle: Duration,
@@ -25,35 +25,36 @@ pub struct ShadowReport {
     told: bool,
 }
 
-/// An object, by its name.
+/// An object, by kind and name.
 type Object = (ObjectKind, String);
 
-/// What has to settle before there is a verdict: what was pending when everything had been compared once, as long as it is.
-/// What begins to differ later is another matter, or a cluster in which nodes join all the time would never get one.
+/// What must settle before there is a verdict: everything that was pending when all objects had been compared once, for
+/// as long as it is pending. Later differences do not delay the verdict, or a cluster that nodes join all the time
+/// would never get one.
 #[derive(Debug)]
 enum PendingVerdict {
     /// Not everything was compared yet.
     Everything,
-    /// These.
+    /// These objects are still pending.
     Objects(BTreeSet<Object>),
 }
 
-/// How many objects were compared, and what came of it.
+/// How many objects were compared, with what result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     /// Objects that were compared, by kind.
     pub compared: BTreeMap<&'static str, usize>,
-    /// Differences that stand.
+    /// Differences that have persisted.
     pub differences: usize,
     /// Objects that could not be compared for a while.
     pub not_compared: usize,
-    /// Differences and doubts that have not stood long enough to be shown.
+    /// Differences, and objects that cannot be compared, which have not persisted long enough to be shown.
     pub settling: usize,
 }
 
 impl ShadowReport {
-    /// Makes an empty one. What does not stand for `settle` is not shown.
+    /// Makes an empty report. What has not persisted for `settle` is not shown.
     pub fn new(settle: Duration) -> Self {
         let (differences, uncompared) = (StableItems::default(), StableItems::default());
         let (compared, unsettled_objects) = (BTreeMap::new(), BTreeSet::new());
@@ -68,14 +69,15 @@ impl ShadowReport {
         }
     }
 
-    /// Takes what all controllers know now. Returns what is to be told: what is new, what is gone, and the sum.
+    /// Replaces the findings of all controllers. Returns the lines to print: what is new, what is resolved, and the
+    /// summary.
     pub(super) fn update(&mut self, found: Vec<DryRunFindings>) -> Vec<String> {
         self.unsettled_objects = found.iter().flat_map(|findings| findings.unsettled.iter().cloned()).collect();
         self.compared.clear();
         let (mut differences, mut uncompared) = (BTreeMap::new(), BTreeMap::new());
         for findings in found {
             for (what, count) in findings.compared {
-                // Two controllers may look at the same objects.
+                // Two controllers may compare the same objects.
                 let most = self.compared.entry(what).or_default();
                 *most = count.max(*most);
             }
@@ -97,7 +99,7 @@ impl ShadowReport {
         lines
     }
 
-    /// Takes off the list what is not pending any more.
+    /// Removes from the awaited objects those that are no longer pending.
     fn drop_settled(&mut self) {
         let settle = self.settle;
         let differences = self.differences.pending(settle).map(|item| (item.kind, item.object.clone()));
@@ -105,23 +107,23 @@ impl ShadowReport {
         let mut pending: BTreeSet<Object> =
             differences.chain(uncompared).chain(self.unsettled_objects.iter().cloned()).collect();
         match &mut self.awaited {
-            // Of a whole kind nothing is known: what differs there may come to light when it is compared after all.
+            // If a whole kind could not be compared, its differences are unknown until it is compared.
             PendingVerdict::Everything if pending.iter().any(|(_, name)| name.is_empty()) => {}
             PendingVerdict::Everything => self.awaited = PendingVerdict::Objects(pending),
             PendingVerdict::Objects(objects) => objects.retain(|object| pending.remove(object)),
         }
     }
 
-    /// Tells whether nothing is pending that has to be waited for.
+    /// Returns whether nothing is pending that the verdict waits for.
     fn is_settled(&self) -> bool {
         matches!(&self.awaited, PendingVerdict::Objects(objects) if objects.is_empty())
     }
 
-    /// Returns what came of it, once everything was compared and what was found then has stood or vanished.
+    /// Returns the verdict, once everything was compared and what was found then has either persisted or been resolved.
     pub fn verdict(&self) -> Option<Verdict> {
         let Summary { differences, not_compared, .. } = self.summary();
         self.is_settled().then_some(match (differences, not_compared) {
-            // Where no controller runs nothing is agreed upon.
+            // Without any controller nothing was compared.
             (0, 0) if self.compared.is_empty() => Verdict::Incomplete,
             (0, 0) => Verdict::Same,
             (0, _) => Verdict::Incomplete,
@@ -129,7 +131,7 @@ impl ShadowReport {
         })
     }
 
-    /// Returns the differences that stand, in order.
+    /// Returns the differences that have persisted, in order.
     pub fn differences(&self) -> impl Iterator<Item = &Difference> {
         self.differences.settled(self.settle)
     }
@@ -139,7 +141,7 @@ impl ShadowReport {
         self.uncompared.settled(self.settle)
     }
 
-    /// Counts.
+    /// Counts objects and findings.
     pub fn summary(&self) -> Summary {
         let (differences, not_compared) = (self.differences().count(), self.uncompared().count());
         let settling = self.differences.entries.len() + self.uncompared.entries.len() - differences - not_compared
@@ -147,7 +149,7 @@ impl ShadowReport {
         Summary { compared: self.compared.clone(), differences, not_compared, settling }
     }
 
-    /// Returns everything that stands as text: a line for each, and the sum.
+    /// Returns everything that has persisted as text: one line for each finding, and the summary.
     pub fn lines(&self) -> Vec<String> {
         let differences = self.differences().map(|item| format!("difference: {item}"));
         let uncompared = self.uncompared().map(|item| format!("not compared: {item}"));
@@ -181,7 +183,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Items by what they are about, and since when each is there.
+/// Findings by what they concern, with the time since when each exists.
 #[derive(Debug)]
 struct StableItems<T> {
     entries: BTreeMap<Key, StableItem<T>>,
@@ -207,14 +209,14 @@ impl<T> StableItem<T> {
     }
 }
 
-/// What changed among the items that stand, in order.
+/// Changes among the findings that have persisted, in order.
 struct StableChanges<T> {
     new: Vec<T>,
     removed: Vec<T>,
 }
 
 impl<T: Clone + PartialEq> StableItems<T> {
-    /// Takes all items there are, with the time at which each was last seen.
+    /// Replaces all findings; each comes with the time at which it was last observed.
     fn update(&mut self, mut items: BTreeMap<Key, (T, Instant)>, settle: Duration) -> StableChanges<T> {
         let (mut new, mut gone) = (Vec::new(), Vec::new());
         let known: BTreeSet<Key> = self.entries.keys().chain(items.keys()).cloned().collect();

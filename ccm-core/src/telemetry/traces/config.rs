@@ -8,16 +8,16 @@ use crate::config::yaml_file::{self, FileError};
 
 const GROUP: &str = "apiserver.config.k8s.io";
 const KIND: &str = "TracingConfiguration";
-/// Where collectors listen for OTLP over gRPC.
+/// Default address of a collector for OTLP over gRPC.
 const DEFAULT_ENDPOINT: &str = "localhost:4317";
 const MILLION: i64 = 1_000_000;
 
-/// Where spans go, and how many.
+/// Where spans are sent, and how many are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracesConfig {
-    /// `host:port` of a collector that takes OTLP over gRPC without TLS.
+    /// `host:port` of a collector that accepts OTLP over gRPC without TLS.
     pub endpoint: String,
-    /// So many of a million traces are recorded.
+    /// How many of a million traces are recorded.
     pub sampling_rate_per_million: u32,
 }
 
@@ -25,7 +25,7 @@ impl TracesConfig {
     /// Reads the file.
     ///
     /// # Errors
-    /// Names the file, and each field that is wrong.
+    /// Names the file, and each invalid field.
     pub fn load(path: &Path) -> Result<Self, FileError> {
         yaml_file::load("tracing-config-file", path, Self::parse)
     }
@@ -71,12 +71,12 @@ impl File {
     }
 }
 
-/// Reads a gRPC target: `host:port`, with or without the scheme `dns`.
+/// Parses a gRPC target: `host:port`, with or without the scheme `dns`.
 fn endpoint(text: Option<&str>) -> Result<String, String> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(DEFAULT_ENDPOINT.to_owned()) };
     let target = match text.split_once("://") {
         None => text.strip_prefix("dns:").unwrap_or(text),
-        // `dns:///host` and `dns://resolver/host`, of which the resolver is ours.
+        // `dns:///host` and `dns://resolver/host`; the resolver is ignored, and the system's is used.
         Some(("dns", rest)) => rest.rsplit('/').next().unwrap_or(rest),
         Some((scheme @ ("unix" | "unix-abstract"), _)) => {
             return Err(format!("endpoint: {text:?}: the scheme {scheme} is not supported here, only host:port is"));

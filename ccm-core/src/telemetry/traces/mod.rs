@@ -1,13 +1,13 @@
-//! Traces, sent to a collector as OTLP over gRPC; off unless `--tracing-config-file` is given.
+//! Traces, sent to a collector as OTLP over gRPC; off unless `--tracing-config-file` is set.
 //!
 //! | span | attributes |
 //! |---|---|
 //! | `reconcile` | `controller`, `object`, `reason`, `outcome` |
-//! | `cloud_call` | `operation`; in the reconcile that asked, unless several share the call |
-//! | `cloud_mutation` | `operation`, `object` (of one change), `changes` |
+//! | `cloud_call` | `operation`; part of the reconcile that made the call, unless several share it |
+//! | `cloud_mutation` | `operation`, `object` (if it is one change), `changes` |
 //!
-//! Spans are handed over without waiting: a bounded queue, emptied by a thread of the exporter's. What does not fit, or does
-//! not reach the collector, is dropped. At the end the queue is flushed.
+//! Spans are queued without blocking. A thread of the exporter empties the queue, whose size is limited. Spans that do
+//! not fit, or that cannot be sent to the collector, are dropped. The queue is flushed at shutdown.
 
 mod config;
 #[cfg(test)]
@@ -33,40 +33,40 @@ use tracing_subscriber::{Layer, Registry, filter::FilterFn};
 
 pub use self::config::TracesConfig;
 
-/// Spans that wait; those beyond are dropped.
+/// Maximum number of queued spans; further ones are dropped.
 const QUEUE: usize = 4096;
-/// Spans in one request.
+/// Maximum number of spans in one request.
 const BATCH: usize = 512;
-/// Longest time that a span waits to be sent.
+/// Longest time that a span is queued.
 const DELAY: Duration = Duration::from_secs(2);
-/// Longest time of one request.
+/// Timeout of connecting and of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest time for what is left at the end.
+/// Timeout of flushing the queue at shutdown.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Receives spans, beside the log.
+/// A layer that receives spans, beside the log.
 pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The exporter cannot be made.
+/// The exporter cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
-    /// The address is none.
+    /// The address of the collector is invalid.
     #[error("traces cannot be sent to {0}")]
     Endpoint(String, #[source] tonic::transport::Error),
-    /// The exporter refuses its settings.
+    /// The exporter rejects its settings.
     #[error("exporter of traces cannot be built")]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
-/// Traces on their way to a collector.
+/// The export of traces to a collector.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
 }
 
 impl Traces {
-    /// Begins to export, and returns what is to receive the spans. Connects when the first are sent. To be called within a
-    /// tokio runtime.
+    /// Starts the export, and returns the layer that receives the spans. Connects when the first spans are sent. Must
+    /// be called within a tokio runtime.
     ///
     /// `service` and `version` name the program, `instance` this process of it.
     ///
@@ -94,6 +94,7 @@ impl Traces {
             .with_max_export_batch_size(BATCH)
             .with_scheduled_delay(DELAY)
             .build();
+        // Then make the tracer with its resource and sampler.
         let resource = Resource::builder()
             .with_service_name(service)
             .with_attributes([
@@ -107,20 +108,22 @@ impl Traces {
             .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batches).build())
             .with_resource(resource)
             .build();
+        // Finally, make the layer.
         let layer = tracing_opentelemetry::layer()
             .with_tracer(provider.tracer(service))
             .with_location(false)
             .with_threads(false)
             .with_tracked_inactivity(false);
-        // Ours, but not those of the libraries that carry the spans away: these would make more of them for ever.
+        // Only this program's spans. Exporting those of the libraries that send spans would create further spans
+        // indefinitely.
         let ours = FilterFn::new(|metadata| metadata.is_span() && metadata.target().starts_with("ccm_core"))
             .with_max_level_hint(LevelFilter::INFO);
         Ok((Self { provider }, layer.with_filter(ours).boxed()))
     }
 
-    /// Sends what is left, for two seconds at most, and ends.
+    /// Flushes the queue, for at most two seconds, and ends the export.
     pub async fn shutdown(self) {
-        // It waits for the exporter's thread.
+        // Shutdown blocks until the exporter's thread has ended.
         let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(FLUSH)).await;
         if let Ok(Err(error)) = ended {
             tracing::warn!(%error, "traces were not all sent before the end");
@@ -128,7 +131,7 @@ impl Traces {
     }
 }
 
-/// Says when the collector begins to refuse traces and when it takes them again, once each.
+/// Logs when sending traces begins to fail and when it works again, once each.
 #[derive(Debug)]
 struct LoggingExporter<E> {
     exporter: E,

@@ -2,17 +2,17 @@
 use super::{Page, Tags, ec2::*, elb::*};
 use crate::api::SecurityGroupId;
 
-/// One kind of request, with its own kind of answer.
+/// One kind of request, with its own type of answer.
 pub trait Request: Clone + Send + 'static {
     /// The answer.
     type Reply: Send;
-    /// What is asked.
+    /// Action of the request.
     const ACTION: Action;
 
     /// Wraps the request.
     fn into_call(self) -> Call;
 
-    /// Unwraps the answer; `None` when it answers another request.
+    /// Unwraps the answer; `None` if it answers another kind of request.
     fn from_reply(reply: Reply) -> Option<Self::Reply>;
 }
 
@@ -46,7 +46,7 @@ impl Service {
     }
 }
 
-/// What a request does, for budgets and the right to write.
+/// Whether a request reads or writes, for rate limits and the write gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestClass {
     /// Reads.
@@ -69,7 +69,7 @@ macro_rules! calls {
             $(#[doc = concat!("To `", $wire, "`.")] $name($reply)),*
         }
 
-        /// What a request asks for.
+        /// Kind of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Action {
             $(#[doc = concat!("`", $wire, "`.")] $name),*
@@ -84,24 +84,24 @@ macro_rules! calls {
                 match self { $(Self::$name => $wire),* }
             }
 
-            /// Returns the name of the operation in snake case, for metrics and the record of changes.
+            /// Returns the name of the operation in snake case, for metrics and the log of mutations.
             pub fn operation(self) -> &'static str {
                 match self { $(Self::$name => $operation),* }
             }
 
-            /// Returns whose it is.
+            /// Returns the service to which the action belongs.
             pub fn service(self) -> Service {
                 match self { $(Self::$name => Service::$service),* }
             }
 
-            /// Tells whether it changes anything.
+            /// Returns whether the action reads or writes.
             pub fn class(self) -> RequestClass {
                 match self { $(Self::$name => RequestClass::$class),* }
             }
         }
 
         impl Call {
-            /// Returns what is asked.
+            /// Returns the action of the request.
             pub fn action(&self) -> Action {
                 match self { $(Self::$name(_) => Action::$name),* }
             }
@@ -183,7 +183,7 @@ calls! {
     DeleteClassic = Classic "DeleteLoadBalancer" Write "delete_classic_load_balancer" -> (),
 }
 
-/// What a change is made to, for the record of changes.
+/// Returns the object that a write changes, for the log of mutations.
 pub(crate) fn object_of(call: &Call) -> String {
     fn list<T: std::fmt::Display>(of: &[T]) -> String {
         match of {

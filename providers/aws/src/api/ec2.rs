@@ -1,13 +1,13 @@
-//! EC2: requests and what they answer, as far as the provider reads it.
+//! Requests and answers of EC2, with only the fields that the provider uses.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{EniId, Filter, InstanceId, RouteTableId, SecurityGroupId, SubnetId, Tags, VpcId};
 
-/// Asks for instances: by ID (at most 1,000), or by filters and page by page.
+/// Describes instances: by ID (at most 1,000), or by filters, page by page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeInstances {
-    /// Which ones; an unknown one fails the whole request (`InvalidInstanceID.NotFound`).
+    /// By ID; an unknown one fails the whole request (`InvalidInstanceID.NotFound`).
     pub ids: Vec<InstanceId>,
     /// Filters.
     pub filters: Vec<Filter>,
@@ -22,9 +22,9 @@ pub struct DescribeInstances {
 pub struct Instance {
     /// ID.
     pub id: InstanceId,
-    /// State; `None` when the answer has none.
+    /// State; `None` if the answer has none.
     pub state: Option<InstanceState>,
-    /// Type, such as `m6g.large`; empty when the answer has none.
+    /// Type, such as `m6g.large`; empty if the answer has none.
     pub instance_type: Box<str>,
     /// Zone, such as `us-west-2a`.
     pub zone: Box<str>,
@@ -32,7 +32,7 @@ pub struct Instance {
     pub vpc: Option<VpcId>,
     /// Subnet of the primary interface.
     pub subnet: Option<SubnetId>,
-    /// Private DNS name; empty when there is none. So the other texts.
+    /// Private DNS name; empty if there is none, like the other strings.
     pub private_dns_name: Box<str>,
     /// Public DNS name.
     pub public_dns_name: Box<str>,
@@ -44,7 +44,7 @@ pub struct Instance {
     pub interfaces: Vec<InstanceInterface>,
     /// Security groups of the primary interface: ID and name.
     pub security_groups: Vec<(SecurityGroupId, Box<str>)>,
-    /// Whether the primary interface drops packets that are not its own.
+    /// Whether the source/destination check of the primary interface is on.
     pub source_dest_check: Option<bool>,
     /// Tags.
     pub tags: Tags,
@@ -69,7 +69,7 @@ pub enum InstanceState {
     Unknown,
 }
 
-/// A network interface as an instance shows it.
+/// A network interface in the description of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceInterface {
     /// ID.
@@ -82,15 +82,15 @@ pub struct InstanceInterface {
     pub private_ips: Vec<Box<str>>,
     /// IPv6 addresses.
     pub ipv6_addresses: Vec<Box<str>>,
-    /// Networks, of either family, all addresses of which are its own.
+    /// Delegated prefixes, IPv4 and IPv6.
     pub prefixes: Vec<IpNet>,
-    /// Whether it drops packets that are not its own.
+    /// Whether its source/destination check is on.
     pub source_dest_check: Option<bool>,
     /// Security groups.
     pub security_groups: Vec<SecurityGroupId>,
 }
 
-/// Asks for network interfaces.
+/// Describes network interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeNetworkInterfaces {
     /// Filters.
@@ -106,9 +106,9 @@ pub struct NetworkInterface {
     pub id: EniId,
     /// Zone.
     pub zone: Box<str>,
-    /// Private DNS name; empty when there is none.
+    /// Private DNS name; empty if there is none.
     pub private_dns_name: Box<str>,
-    /// Private IPv4 address; empty when there is none.
+    /// Private IPv4 address; empty if there is none.
     pub private_ip: Box<str>,
     /// All private IPv4 addresses.
     pub private_ips: Vec<Box<str>>,
@@ -120,7 +120,7 @@ pub struct NetworkInterface {
     pub instance: Option<InstanceId>,
 }
 
-/// Asks for all zones of the region.
+/// Describes all zones of the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeAvailabilityZones;
 
@@ -135,25 +135,25 @@ pub struct AvailabilityZone {
     pub zone_type: Box<str>,
 }
 
-/// Asks where instances stand in the network.
+/// Describes the network topology of instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeInstanceTopology {
-    /// Which ones, at most 100.
+    /// By ID, at most 100.
     pub ids: Vec<InstanceId>,
     /// Token of the page.
     pub token: Option<String>,
 }
 
-/// Where an instance stands in the network.
+/// Network topology of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceTopology {
-    /// Which one.
+    /// The instance.
     pub id: InstanceId,
     /// Network nodes, outermost first.
     pub network_nodes: Vec<Box<str>>,
 }
 
-/// Asks for subnets.
+/// Describes subnets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeSubnets {
     /// By ID.
@@ -173,9 +173,9 @@ pub struct Subnet {
     pub vpc: VpcId,
     /// Zone.
     pub zone: Box<str>,
-    /// IPv4 network; `None` in an IPv6-only subnet.
+    /// IPv4 CIDR; `None` in an IPv6-only subnet.
     pub cidr: Option<Ipv4Net>,
-    /// IPv6 networks that are associated.
+    /// Associated IPv6 CIDRs.
     pub ipv6_cidrs: Vec<Ipv6Net>,
     /// Free IPv4 addresses.
     pub free_ips: u32,
@@ -183,7 +183,7 @@ pub struct Subnet {
     pub tags: Tags,
 }
 
-/// Asks for VPCs.
+/// Describes VPCs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeVpcs {
     /// By ID.
@@ -197,11 +197,11 @@ pub struct DescribeVpcs {
 pub struct Vpc {
     /// ID.
     pub id: VpcId,
-    /// Networks of both families that are associated.
+    /// Associated CIDRs, IPv4 and IPv6.
     pub cidrs: Vec<IpNet>,
 }
 
-/// Asks for route tables.
+/// Describes route tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeRouteTables {
     /// By ID.
@@ -236,15 +236,15 @@ pub struct Route {
     pub destination: Option<IpNet>,
     /// Whether its state is `blackhole`.
     pub blackhole: bool,
-    /// Instance that it leads to.
+    /// Target instance.
     pub instance: Option<InstanceId>,
-    /// Network interface that it leads to.
+    /// Target network interface.
     pub interface: Option<EniId>,
-    /// Gateway that it leads to (`igw-…`, `local`, …).
+    /// Target gateway (`igw-…`, `local`, …).
     pub gateway: Option<Box<str>>,
 }
 
-/// What a route leads to.
+/// Target of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteTarget {
     /// An instance with one interface.
@@ -284,7 +284,7 @@ pub struct DeleteRoute {
     pub destination: IpNet,
 }
 
-/// Switches the source/destination check of an instance with one interface.
+/// Turns the source/destination check of an instance with one interface on or off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifyInstanceAttribute {
     /// Which one.
@@ -293,7 +293,7 @@ pub struct ModifyInstanceAttribute {
     pub source_dest_check: bool,
 }
 
-/// Switches the source/destination check of an interface.
+/// Turns the source/destination check of a network interface on or off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifyNetworkInterfaceAttribute {
     /// Which one.
@@ -302,7 +302,7 @@ pub struct ModifyNetworkInterfaceAttribute {
     pub source_dest_check: bool,
 }
 
-/// Asks for security groups.
+/// Describes security groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeSecurityGroups {
     /// By ID (`InvalidGroup.NotFound`).
@@ -335,20 +335,20 @@ pub struct SecurityGroup {
 pub struct Rule {
     /// `tcp`, `udp`, `icmp`, `icmpv6`, `-1` (all) or a number.
     pub protocol: Box<str>,
-    /// First and last port; for ICMP type and code. `None` where all are meant.
+    /// First and last port; for ICMP, type and code. `None` for all.
     pub ports: Option<(i32, i32)>,
     /// Source.
     pub source: RuleSource,
-    /// Description; empty when there is none.
+    /// Description; empty if there is none.
     pub description: Box<str>,
 }
 
 /// Source of an ingress rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RuleSource {
-    /// A network.
+    /// A CIDR.
     Cidr(IpNet),
-    /// Members of a security group, with the owner's account where the answer names one.
+    /// Members of a security group, with the owner's account if the answer names it.
     Group(SecurityGroupId, Option<Box<str>>),
     /// A prefix list.
     PrefixList(Box<str>),
@@ -392,7 +392,7 @@ pub struct RevokeSecurityGroupIngress {
     pub rules: Vec<Rule>,
 }
 
-/// Puts tags on EC2 objects, at most 1,000 of them.
+/// Adds tags to EC2 objects, at most 1,000.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateTags {
     /// IDs.
@@ -401,7 +401,7 @@ pub struct CreateTags {
     pub tags: Tags,
 }
 
-/// Takes tags with these keys and values off EC2 objects.
+/// Removes tags with these keys and values from EC2 objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteTags {
     /// IDs.

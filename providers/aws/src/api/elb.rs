@@ -1,5 +1,5 @@
 // length: one table of plain requests and answers, with a line of meaning each
-//! Elastic Load Balancing: requests and what they answer, as far as the provider reads it.
+//! Requests and answers of Elastic Load Balancing, with only the fields that the provider uses.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use super::{
 /// Attributes of a load balancer, target group or listener: key and value as AWS spells them.
 pub type Attributes = BTreeMap<Box<str>, Box<str>>;
 
-/// Names of an enum on the wire.
+/// Defines an enum with the names of its values on the wire.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $wire:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -33,7 +33,7 @@ macro_rules! wire_enum {
                 match self { $(Self::$variant => $wire),* }
             }
 
-            /// Reads AWS' spelling; `None` for a value that this version does not know.
+            /// Parses AWS' spelling; `None` for a value that this version does not know.
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($wire => Some(Self::$variant),)* _ => None }
             }
@@ -48,23 +48,23 @@ macro_rules! wire_enum {
 }
 
 wire_enum! {
-    /// Who reaches a load balancer. Cannot be changed.
+    /// Who can reach a load balancer. Cannot be changed.
     Scheme {
-        /// Everybody.
+        /// The internet.
         InternetFacing = "internet-facing",
-        /// The VPC and what is connected to it.
+        /// The VPC and networks connected to it.
         Internal = "internal",
     }
 }
 
 wire_enum! {
-    /// Address families of a load balancer, or of a target group (where only the first and the last are meant).
+    /// Address families of a load balancer or of a target group, which has `ipv4` or `ipv6`.
     IpAddressType {
         /// IPv4.
         Ipv4 = "ipv4",
         /// Both.
         Dualstack = "dualstack",
-        /// IPv6, of target groups.
+        /// IPv6, only for target groups.
         Ipv6 = "ipv6",
     }
 }
@@ -96,11 +96,11 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What targets of a target group are.
+    /// Kind of targets of a target group.
     TargetType {
         /// Instances.
         Instance = "instance",
-        /// Addresses.
+        /// IP addresses.
         Ip = "ip",
     }
 }
@@ -108,19 +108,19 @@ wire_enum! {
 wire_enum! {
     /// State of a load balancer.
     LoadBalancerState {
-        /// Being made; the DNS name is there.
+        /// Being created; the DNS name exists already.
         Provisioning = "provisioning",
-        /// Serves.
+        /// Serving.
         Active = "active",
-        /// Serves without what it needs to scale.
+        /// Serving, but unable to scale.
         ActiveImpaired = "active_impaired",
-        /// Could not be made.
+        /// Could not be created.
         Failed = "failed",
     }
 }
 
-/// Asks for load balancers: by name or by ARN (at most 20, one that is missing fails all with `LoadBalancerNotFound`), or
-/// for all of the region, 400 a page.
+/// Describes load balancers: by name or by ARN (at most 20; a missing one fails the request with
+/// `LoadBalancerNotFound`), or all of the region, 400 per page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeLoadBalancers {
     /// By name.
@@ -138,7 +138,7 @@ pub struct LoadBalancer {
     pub arn: LoadBalancerArn,
     /// Name.
     pub name: Box<str>,
-    /// DNS name; empty when there is none.
+    /// DNS name; empty if there is none.
     pub dns_name: Box<str>,
     /// `network`, `application`, `gateway`.
     pub kind: Box<str>,
@@ -146,7 +146,7 @@ pub struct LoadBalancer {
     pub scheme: Option<Scheme>,
     /// State; `None` for one that this version does not know.
     pub state: Option<LoadBalancerState>,
-    /// Why it is in this state; empty when nothing is said.
+    /// Why it is in this state; empty if AWS gives no reason.
     pub state_reason: Box<str>,
     /// VPC.
     pub vpc: Option<VpcId>,
@@ -173,13 +173,14 @@ pub struct LoadBalancerZone {
     pub subnet: Option<SubnetId>,
     /// Elastic IP addresses there.
     pub allocations: Vec<AllocationId>,
-    /// Private IPv4 addresses there, as far as they were asked for.
+    /// Private IPv4 addresses there, if they were requested on creation.
     pub private_ipv4: Vec<Box<str>>,
     /// IPv6 addresses there.
     pub ipv6: Vec<Box<str>>,
 }
 
-/// Creates a network load balancer. Idempotent with identical settings; others: `DuplicateLoadBalancerName`.
+/// Creates a network load balancer. Idempotent with identical settings; otherwise fails with
+/// `DuplicateLoadBalancerName`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateLoadBalancer {
     /// Name, at most 32 characters.
@@ -190,7 +191,7 @@ pub struct CreateLoadBalancer {
     pub ip_address_type: IpAddressType,
     /// One subnet per zone.
     pub subnets: Vec<SubnetMapping>,
-    /// Security groups. An NLB that is created without can never have one.
+    /// Security groups. An NLB that is created without any can never have one.
     pub security_groups: Vec<SecurityGroupId>,
     /// `EnablePrefixForIpv6SourceNat`.
     pub ipv6_source_nat: Option<bool>,
@@ -198,7 +199,7 @@ pub struct CreateLoadBalancer {
     pub tags: Tags,
 }
 
-/// A subnet of a load balancer and the address it shall have there.
+/// A subnet of a load balancer, and the desired addresses in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SubnetMapping {
     /// Subnet.
@@ -220,7 +221,7 @@ pub struct SetSubnets {
     pub subnets: Vec<SubnetMapping>,
     /// `EnablePrefixForIpv6SourceNat`.
     pub ipv6_source_nat: Option<bool>,
-    /// Address families, where they change as well.
+    /// Address families, if they change as well.
     pub ip_address_type: Option<IpAddressType>,
 }
 
@@ -233,7 +234,7 @@ pub struct SetIpAddressType {
     pub ip_address_type: IpAddressType,
 }
 
-/// Sets the security groups of a load balancer that has some (`InvalidConfigurationRequest` otherwise).
+/// Sets the security groups of a load balancer that already has some (`InvalidConfigurationRequest` otherwise).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetSecurityGroups {
     /// Load balancer.
@@ -256,19 +257,20 @@ macro_rules! by_arn {
 }
 
 by_arn! {
-    /// Asks for the attributes of a load balancer.
+    /// Describes the attributes of a load balancer.
     DescribeLoadBalancerAttributes(LoadBalancerArn),
-    /// Deletes a load balancer with its listeners; succeeds on nothing (`OperationNotPermitted` under deletion protection).
+    /// Deletes a load balancer with its listeners. Succeeds if it does not exist (`OperationNotPermitted` with deletion
+    /// protection).
     DeleteLoadBalancer(LoadBalancerArn),
-    /// Asks for the attributes of a target group.
+    /// Describes the attributes of a target group.
     DescribeTargetGroupAttributes(TargetGroupArn),
-    /// Asks for the targets of a target group and their health.
+    /// Describes the targets of a target group and their health.
     DescribeTargetHealth(TargetGroupArn),
-    /// Deletes a target group that no listener uses (`ResourceInUse`); succeeds on nothing.
+    /// Deletes a target group that no listener uses (`ResourceInUse` otherwise). Succeeds if it does not exist.
     DeleteTargetGroup(TargetGroupArn),
-    /// Asks for the attributes of a listener.
+    /// Describes the attributes of a listener.
     DescribeListenerAttributes(ListenerArn),
-    /// Asks for all certificates of a TLS listener.
+    /// Describes all certificates of a TLS listener.
     DescribeListenerCertificates(ListenerArn),
     /// Deletes a listener (`ListenerNotFound`).
     DeleteListener(ListenerArn),
@@ -281,7 +283,7 @@ macro_rules! set_attributes {
         pub struct $name {
             /// Which one.
             pub arn: $arn,
-            /// Attributes to set; others stay.
+            /// Attributes to set; others keep their values.
             pub attributes: Attributes,
         }
     )*};
@@ -296,10 +298,10 @@ set_attributes! {
     ModifyListenerAttributes(ListenerArn),
 }
 
-/// Asks for target groups: of a load balancer, by ARN or name (at most 20), or for all of the region, 400 a page.
+/// Describes target groups: of a load balancer, by ARN or name (at most 20), or all of the region, 400 per page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeTargetGroups {
-    /// Of this load balancer; an empty list when it has none.
+    /// Of this load balancer; the answer is empty if it has none.
     pub load_balancer: Option<LoadBalancerArn>,
     /// By ARN (`TargetGroupNotFound`).
     pub arns: Vec<TargetGroupArn>,
@@ -318,11 +320,11 @@ pub struct TargetGroup {
     pub name: Box<str>,
     /// Protocol; `None` for one that this version does not know.
     pub protocol: Option<ElbProtocol>,
-    /// Port; 0 when there is none.
+    /// Port; 0 if there is none.
     pub port: u16,
     /// VPC.
     pub vpc: Option<VpcId>,
-    /// What its targets are; `None` for a type that this version does not know.
+    /// Kind of its targets; `None` for one that this version does not know.
     pub target_type: Option<TargetType>,
     /// Address family of its targets.
     pub ip_address_type: Option<IpAddressType>,
@@ -345,11 +347,11 @@ pub struct HealthCheck {
     pub interval: u32,
     /// Seconds to wait for an answer.
     pub timeout: u32,
-    /// Good checks until a target is healthy.
+    /// Successful checks in a row until a target is healthy.
     pub healthy: u32,
-    /// Bad checks until it is not.
+    /// Failed checks in a row until a target is unhealthy.
     pub unhealthy: u32,
-    /// Accepted status codes, such as `200-399`; `None` for TCP, or to leave it to AWS.
+    /// Accepted status codes, such as `200-399`; `None` for TCP, or for AWS' default.
     pub matcher: Option<Box<str>>,
 }
 
@@ -358,7 +360,7 @@ pub struct HealthCheck {
 pub enum HealthPort {
     /// The port of each target.
     Traffic,
-    /// This one.
+    /// A fixed port.
     Number(NonZeroU16),
 }
 
@@ -371,7 +373,7 @@ impl fmt::Display for HealthPort {
     }
 }
 
-/// Creates a target group. Idempotent with identical settings; others: `DuplicateTargetGroupName`.
+/// Creates a target group. Idempotent with identical settings; otherwise fails with `DuplicateTargetGroupName`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateTargetGroup {
     /// Name, at most 32 characters.
@@ -382,9 +384,9 @@ pub struct CreateTargetGroup {
     pub port: NonZeroU16,
     /// VPC.
     pub vpc: VpcId,
-    /// What its targets are.
+    /// Kind of its targets.
     pub target_type: TargetType,
-    /// Address family; left to AWS (IPv4) when `None`.
+    /// Address family; `None` for AWS' default (IPv4).
     pub ip_address_type: Option<IpAddressType>,
     /// Health check.
     pub health_check: HealthCheck,
@@ -412,18 +414,18 @@ pub struct Target {
     pub zone: Option<Box<str>>,
 }
 
-/// A target and how it is.
+/// A target and its health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHealth {
-    /// Which one.
+    /// The target.
     pub target: Target,
     /// `initial`, `healthy`, `unhealthy`, `draining`, `unused`, `unavailable`.
     pub state: Box<str>,
-    /// Reason code, such as `Target.DeregistrationInProgress`; empty when nothing is said.
+    /// Reason code, such as `Target.DeregistrationInProgress`; empty if AWS gives none.
     pub reason: Box<str>,
 }
 
-/// Registers targets (`InvalidTarget`, `TooManyTargets`). One that is registered already is no error.
+/// Registers targets (`InvalidTarget`, `TooManyTargets`). A target that is already registered is not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterTargets {
     /// Target group.
@@ -432,7 +434,7 @@ pub struct RegisterTargets {
     pub targets: Vec<Target>,
 }
 
-/// Deregisters targets. One that is not registered is no error.
+/// Deregisters targets. A target that is not registered is not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeregisterTargets {
     /// Target group.
@@ -441,7 +443,7 @@ pub struct DeregisterTargets {
     pub targets: Vec<Target>,
 }
 
-/// Asks for listeners of one load balancer, page by page.
+/// Describes the listeners of one load balancer, page by page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeListeners {
     /// Load balancer (`LoadBalancerNotFound`).
@@ -465,7 +467,7 @@ pub struct Listener {
     pub ssl_policy: Option<Box<str>>,
     /// ALPN policy of a TLS listener.
     pub alpn_policy: Option<Box<str>>,
-    /// Where it forwards to by default; several or none are both `None`.
+    /// Target group of the default action; `None` if there is none or more than one.
     pub target_group: Option<TargetGroupArn>,
 }
 
@@ -476,11 +478,11 @@ pub struct ListenerSpec {
     pub port: NonZeroU16,
     /// Protocol.
     pub protocol: ElbProtocol,
-    /// Where it forwards to.
+    /// Target group to which it forwards.
     pub target_group: TargetGroupArn,
     /// Default certificate, for TLS.
     pub certificate: Option<Box<str>>,
-    /// Security policy, for TLS; AWS' default when `None`.
+    /// Security policy, for TLS; `None` for AWS' default.
     pub ssl_policy: Option<Box<str>>,
     /// ALPN policy, for TLS.
     pub alpn_policy: Option<Box<str>>,
@@ -520,7 +522,7 @@ macro_rules! certificates {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name {
-            /// Listener (`ListenerNotFound`, which may be untrue just after it was created).
+            /// Listener (`ListenerNotFound`, which may be wrong just after the listener was created).
             pub arn: ListenerArn,
             /// Certificate ARNs.
             pub certificates: Vec<Box<str>>,
@@ -535,17 +537,18 @@ certificates! {
     RemoveListenerCertificates
 }
 
-/// Most objects of one request about tags (AWS).
+/// Maximum number of objects in one request about tags (AWS).
 pub const MAX_TAGGED: usize = 20;
 
-/// Asks for tags of load balancers, target groups and listeners, at most [`MAX_TAGGED`] ARNs. One that is missing fails all.
+/// Describes the tags of load balancers, target groups and listeners, at most [`MAX_TAGGED`] ARNs. A missing one fails
+/// the whole request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeElbTags {
     /// ARNs.
     pub arns: Vec<Box<str>>,
 }
 
-/// Puts tags on load balancers, target groups and listeners.
+/// Adds tags to load balancers, target groups and listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddElbTags {
     /// ARNs, at most 20.
@@ -554,7 +557,7 @@ pub struct AddElbTags {
     pub tags: Tags,
 }
 
-/// Takes tags off load balancers, target groups and listeners.
+/// Removes tags from load balancers, target groups and listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoveElbTags {
     /// ARNs, at most 20.
@@ -563,7 +566,7 @@ pub struct RemoveElbTags {
     pub keys: Vec<Box<str>>,
 }
 
-/// Asks for classic load balancers: by name (`LoadBalancerNotFound`), or for all.
+/// Describes classic load balancers: by name (`LoadBalancerNotFound`), or all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribeClassic {
     /// Names.
@@ -579,7 +582,7 @@ pub struct ClassicLoadBalancer {
     pub name: Box<str>,
     /// DNS name.
     pub dns_name: Box<str>,
-    /// Members.
+    /// Registered instances.
     pub instances: Vec<InstanceId>,
     /// Security groups.
     pub security_groups: Vec<SecurityGroupId>,
@@ -587,7 +590,7 @@ pub struct ClassicLoadBalancer {
     pub created: Option<Timestamp>,
 }
 
-/// Asks for tags of classic load balancers, at most 20.
+/// Describes the tags of classic load balancers, at most 20.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribeClassicTags {
     /// Names.
@@ -614,7 +617,7 @@ classic_members! {
     DeregisterClassic
 }
 
-/// Deletes a classic load balancer; succeeds on nothing.
+/// Deletes a classic load balancer. Succeeds if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteClassic {
     /// Name.

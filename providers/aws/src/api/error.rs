@@ -6,51 +6,51 @@ use super::Action;
 
 /// A request that failed.
 ///
-/// `Display` says what was asked and what AWS answered; [`classify`](crate::client) turns it into a [`CloudError`].
+/// `Display` names the action and AWS' answer; the [`client`](crate::client) module converts it to a [`CloudError`].
 #[derive(Clone, Debug)]
 pub struct AwsError {
-    /// What was asked; `None` for the metadata service.
+    /// Action of the request; `None` for the metadata service.
     pub action: Option<Action>,
-    /// What happened.
+    /// Why it failed.
     pub cause: AwsErrorCause,
 }
 
-/// What happened to a request.
+/// Why a request failed.
 #[derive(Clone, Debug)]
 pub enum AwsErrorCause {
-    /// AWS refused it.
+    /// AWS answered with an error.
     Response {
         /// Error code, such as `InvalidInstanceID.NotFound`, as on the wire: without `Exception` where the SDK adds it.
         code: Box<str>,
-        /// Message for people.
+        /// Human-readable message.
         message: Box<str>,
         /// HTTP status.
         status: u16,
-        /// ID by which AWS knows the request.
+        /// AWS' ID of the request.
         request_id: Option<Box<str>>,
     },
-    /// There is no answer, or none that can be read. AWS may have carried out the request.
+    /// There is no readable answer. AWS may have carried out the request.
     NoResponse(Arc<dyn std::error::Error + Send + Sync>),
-    /// It was not sent: our own budget is used up. It may be sent after this time.
+    /// Not sent, because our own rate limit is exceeded. It may be sent after this time.
     RateLimited(Duration),
-    /// It was not sent, or not waited for: leadership is lost, or the operation was cancelled.
+    /// Not sent, or not waited for, because leadership was lost or the operation was cancelled.
     NotSent(CloudError),
 }
 
 impl AwsError {
-    /// Makes the error of an answer.
+    /// Creates the error of an answer.
     pub fn response(action: Action, status: u16, code: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
         let cause = AwsErrorCause::Response { code: code.into(), message: message.into(), status, request_id: None };
         Self { action: Some(action), cause }
     }
 
-    /// Makes the error of a missing answer.
+    /// Creates the error of a missing answer.
     pub fn no_response(action: Action, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { action: Some(action), cause: AwsErrorCause::NoResponse(Arc::from(source.into())) }
     }
 
-    /// Returns AWS' words without the session token, which stands in them where a signature is wrong: AWS repeats the
-    /// request as it understood it, headers and all.
+    /// Returns AWS' message without the session token. AWS includes the token when a signature is wrong, because it
+    /// then repeats the request as it understood it, with all headers.
     pub fn redacted_message(message: &str) -> Box<str> {
         ccm_core::redact::redact_credentials(message).into()
     }
@@ -63,7 +63,7 @@ impl AwsError {
         }
     }
 
-    /// Tells whether AWS answered with this code.
+    /// Returns whether AWS answered with this code.
     pub fn has_code(&self, code: &str) -> bool {
         self.code() == code
     }

@@ -1,8 +1,9 @@
-//! What the provider says to AWS and hears from it: one narrow trait, plain values, typed errors.
+//! Interface to AWS: one small trait, plain values and typed errors.
 //!
-//! [`Transport`] sends one [`Call`]. The SDK implements it (the folder `sdk`, the only place that names it), and so does
-//! the in-memory AWS of the tests; whatever concerns every request (budgets, retries, metrics, faults in tests) wraps it
-//! once. Callers use [`Client`](crate::client::Client), which gives each request its own type of answer.
+//! [`Transport`] sends one [`Call`]. The SDK implements it (in the folder `sdk`, the only place that names the SDK),
+//! and so does the in-memory AWS of the tests. Whatever concerns every request (rate limits, retries, metrics,
+//! injected faults) wraps it once. Callers use [`Client`](crate::client::Client), which gives each request its own
+//! type of answer.
 
 mod call;
 pub mod ec2;
@@ -24,29 +25,29 @@ pub use self::{
     },
 };
 
-/// Sends requests to AWS: each once, without retries.
+/// Sends each request to AWS once, without retries.
 #[async_trait]
 pub trait Transport: Send + Sync + 'static {
     /// Sends one request.
     ///
-    /// The answer is of the request's own kind: `Reply::X` for `Call::X`.
+    /// The answer is of the request's kind: `Reply::X` for `Call::X`.
     ///
     /// # Errors
-    /// What AWS answered, or that it did not.
+    /// AWS' error, or that there was no answer.
     async fn send(&self, call: Call) -> Result<Reply, AwsError>;
 }
 
 /// The instance metadata service (IMDS).
 #[async_trait]
 pub trait Metadata: Send + Sync + 'static {
-    /// Returns the text at a path below `latest/meta-data/`, such as `instance-id`; `None` when there is nothing there.
+    /// Returns the text at a path below `latest/meta-data/`, such as `instance-id`; `None` if the path does not exist.
     ///
     /// # Errors
-    /// No answer within the time limit, as outside EC2.
+    /// No answer within the timeout, as outside EC2.
     async fn get(&self, path: &str) -> Result<Option<String>, AwsError>;
 }
 
-/// The way to AWS.
+/// Connection to AWS.
 #[derive(Clone)]
 pub struct Connection {
     /// Sends requests.
@@ -57,26 +58,26 @@ pub struct Connection {
     pub region: Box<str>,
 }
 
-/// Tags of an object, or to put on one.
+/// Tags of an object.
 pub type Tags = BTreeMap<Box<str>, Box<str>>;
 
 /// One page of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What is on it.
+    /// Items of the page.
     pub items: Vec<T>,
     /// Token of the next page; `None` on the last.
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// Makes the only page.
+    /// Creates the only page of an answer.
     pub fn only(items: Vec<T>) -> Self {
         Self { items, next: None }
     }
 }
 
-/// A filter of an EC2 request: one of the values has to match.
+/// Filter of an EC2 request: one of the values has to match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     /// Name, such as `vpc-id` or `tag:Name`.
@@ -86,7 +87,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Makes a filter.
+    /// Creates a filter.
     pub fn new<V: Into<Box<str>>>(name: impl Into<Box<str>>, values: impl IntoIterator<Item = V>) -> Self {
         Self { name: name.into(), values: values.into_iter().map(Into::into).collect() }
     }

@@ -1,4 +1,4 @@
-//! What the framework does about each error of AWS.
+//! Maps AWS errors to the framework's error kinds.
 
 use std::time::Duration;
 
@@ -6,39 +6,39 @@ use ccm_core::provider::{CloudError, ErrorKind, Op};
 
 use crate::api::{AwsError, AwsErrorCause};
 
-/// How long to wait for somebody to change what AWS refuses.
+/// Retry delay after an error that the user has to fix.
 const USER_ERROR: Duration = Duration::from_secs(600);
-/// How long to wait for a quota.
+/// Retry delay after an exceeded quota.
 const QUOTA: Duration = Duration::from_secs(300);
-/// How long to wait for a permission.
+/// Retry delay after a missing permission.
 const PERMISSION: Duration = Duration::from_secs(60);
-/// After this time a call comes back that had to wait too long for others.
+/// Retry delay of a call that waited too long for a lock that other calls held.
 const LOCK_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Event reasons beside the framework's own.
+/// Event reasons in addition to the framework's.
 pub mod reason {
-    /// AWS does not allow the request: credentials or policy.
+    /// AWS denied the request because of credentials or a policy.
     pub const PERMISSION: &str = "AWSPermissionDenied";
-    /// A quota of the account is used up.
+    /// A quota of the account is exceeded.
     pub const QUOTA: &str = "AWSQuotaExceeded";
-    /// AWS refuses what the object asks for.
+    /// AWS rejected what the object requests.
     pub const REFUSED: &str = "AWSRequestRefused";
-    /// Our own budget of requests is used up.
+    /// Our own rate limit is exceeded.
     pub const BUDGET: &str = "AWSRequestBudget";
 }
 
-/// What a code means, whatever was asked.
+/// Class of an AWS error code, whatever the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorClass {
-    /// Requests come too fast.
+    /// Too many requests.
     Throttled,
-    /// The object is not there.
+    /// The object does not exist.
     Absent,
-    /// AWS refuses what was asked for.
+    /// AWS rejects what the user requested.
     User,
-    /// A quota is used up.
+    /// A quota is exceeded.
     Quota,
-    /// Something else is going on with the object.
+    /// The object is busy or in use.
     Conflict,
     /// Credentials or policy.
     Permission,
@@ -47,7 +47,7 @@ pub(crate) enum ErrorClass {
 }
 
 impl ErrorClass {
-    /// Reads a code as on the wire.
+    /// Classifies an error code as on the wire.
     // length: one table
     pub(crate) fn of(code: &str) -> Self {
         match code {
@@ -61,7 +61,7 @@ impl ErrorClass {
             | "SlowDown"
             | "BandwidthLimitExceeded"
             | "EC2ThrottledException" => Self::Throttled,
-            // `PriorRequestNotComplete` is about one object, which is busy, and not about the rate.
+            // `PriorRequestNotComplete` means that one object is busy; it is not about the request rate.
             "ResourceInUse"
             | "DependencyViolation"
             | "PriorRequestNotComplete"
@@ -161,17 +161,17 @@ impl From<AwsError> for CloudError {
     }
 }
 
-/// Returns when a request may be sent that our own budget kept back; `None` for every other error. AWS did not see it, so
-/// that nothing is in doubt.
+/// Returns when a request that our own rate limiter held back may be sent; `None` for every other error. AWS never
+/// received that request, so it had no effect.
 pub(crate) fn rate_limit_delay(error: &CloudError) -> Option<Duration> {
     error.retry_after().filter(|_| error.reason() == Some(reason::BUDGET))
 }
 
-/// Waits for what another call has in its hands, such as a lock, as long as this call may still wait. Then it has to come
-/// back, as when our own budget keeps a request back.
+/// Waits for something that another call holds, such as a lock, for at most the time that this call may still sleep.
+/// After that the call has to be retried, as when our own rate limiter holds a request back.
 ///
 /// # Errors
-/// What [`rate_limit_delay`] knows.
+/// An error for which [`rate_limit_delay`] returns a delay.
 pub(crate) async fn wait_in_line<T>(op: &Op, wait: impl Future<Output = T>) -> Result<T, CloudError> {
     let waited = op.wait_shared(tokio::time::timeout(op.remaining_sleep(), wait)).await;
     waited.map_err(|_| {
@@ -180,7 +180,7 @@ pub(crate) async fn wait_in_line<T>(op: &Op, wait: impl Future<Output = T>) -> R
     })
 }
 
-/// Names the action that a policy has to allow.
+/// Returns the message of an access-denied error, with the action that the policy has to allow.
 fn denied(error: &AwsError) -> String {
     match error.action {
         Some(action) => {
@@ -190,7 +190,7 @@ fn denied(error: &AwsError) -> String {
     }
 }
 
-/// The same error in other words.
+/// Returns the same error with another message.
 pub(crate) fn with_message(error: &CloudError, text: String) -> CloudError {
     let mut new = CloudError::new(error.kind(), text);
     if let Some(after) = error.retry_after() {

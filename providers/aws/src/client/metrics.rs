@@ -1,4 +1,4 @@
-//! Metrics of each request, under upstream's names.
+//! Metrics of requests to AWS, with upstream's names.
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector, histogram_opts, opts};
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ impl ApiMetrics {
         collectors.into_iter().try_for_each(|collector| registry.register(collector))
     }
 
-    /// Counts one attempt. What was answered with an error has no duration, as upstream.
+    /// Counts one attempt. As upstream, only successful attempts have a duration.
     pub(super) fn record_attempt(&self, action: Action, started: Instant, error: Option<&AwsError>) {
         let request = [action.operation()];
         let Some(error) = error else {

@@ -1,4 +1,5 @@
-//! Sends requests: within budgets, with quick retries, counted, and changes only with the right to write.
+//! Client that sends requests to AWS: with rate limits, quick retries, metrics, and writes only through the write
+//! gate.
 
 mod error_kind;
 mod metrics;
@@ -22,40 +23,40 @@ use crate::{
     config::Limits,
 };
 
-/// Longest walk through pages: 1,000 pages of 400 are more than any account holds, so that a server whose pages never end
-/// (same token again) is an error and no loop.
+/// Maximum number of pages of one listing: 1,000 pages of 400 are more than any account has. If a server returns pages
+/// without end (the same token again), that is an error and not an endless loop.
 const MAX_PAGES: usize = 1000;
 
-/// The way to AWS. Cheap to clone; all clones share budgets and metrics.
+/// AWS client. Cheap to clone; all clones share rate limiters and metrics.
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<dyn Transport>,
     rate_limiters: Option<Arc<RateLimiters>>,
     metrics: ApiMetrics,
-    /// What was answered already to whoever asks.
+    /// Cached responses to reads, if reads may be answered from them.
     responses: Option<ResponseCache>,
 }
 
 impl Client {
-    /// Makes a client on a transport, without budgets.
+    /// Creates a client on a transport, without rate limits.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
         Self { transport, rate_limiters: None, metrics, responses: None }
     }
 
-    /// Makes one that asks nothing again that has an answer here, and keeps there what it is told.
+    /// Returns a client that answers reads from this cache and stores new answers in it.
     pub(crate) fn with_response_cache(&self, answers: &ResponseCache) -> Self {
         Self { responses: Some(answers.clone()), ..self.clone() }
     }
 
-    /// Sets the budgets.
+    /// Sets the rate limits.
     #[must_use]
     pub fn with_limits(mut self, limits: &Limits) -> Self {
         self.rate_limiters = Some(Arc::new(RateLimiters::new(limits)));
         self
     }
 
-    /// Offers the metrics of requests: upstream's names, plus one series per request.
+    /// Registers the request metrics: upstream's names, plus one series per request.
     ///
     /// # Errors
     /// Metrics of these names are registered already.
@@ -66,8 +67,8 @@ impl Client {
     /// Sends a request that changes nothing.
     ///
     /// # Errors
-    /// AWS' answer, after quick retries where they help; [`Fault::RateLimited`] when our own budget is used up for longer than
-    /// this call may still sleep.
+    /// AWS' answer, after quick retries where they help; [`AwsErrorCause::RateLimited`] if our own rate limiter
+    /// requires a longer wait than this call may still sleep.
     pub async fn read<R: Request>(&self, op: &Op, request: R) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), RequestClass::Read, "{:?}", R::ACTION);
         if let Some(answer) = self.responses.as_ref().and_then(|answers| answers.get(&request.clone().into_call())) {
@@ -93,10 +94,10 @@ impl Client {
         op.run(sent).await.map_err(rejected::<R>)?
     }
 
-    /// Reads every page of an answer; `acquire` puts the token of the next page into the request.
+    /// Reads every page of an answer; `turn` puts the token of the next page into the request.
     ///
     /// # Errors
-    /// As [`read`](Self::read); pages that never end are one as well.
+    /// As [`read`](Self::read), or the answer has more than 1,000 pages.
     pub async fn read_all<R, T>(
         &self,
         op: &Op,
@@ -118,12 +119,12 @@ impl Client {
         Err(AwsError::no_response(R::ACTION, format!("the answer has more than {MAX_PAGES} pages")))
     }
 
-    /// Sends a request that changes something, each attempt as one [`Op::mutate`]; `why` is what only the caller knows about
-    /// the reason.
+    /// Sends a request that changes something, each attempt as one [`Op::mutate`]; `why` adds what only the caller
+    /// knows about the reason.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and [`Fault::Refused`] without the right to write. A request without an answer is not
-    /// repeated: the next reconcile sees what it did.
+    /// As [`read`](Self::read), and [`AwsErrorCause::NotSent`] if the write gate is closed. A request without an
+    /// answer is not repeated: the next reconcile observes what it did.
     pub async fn write<R: Request>(&self, op: &Op, request: R, why: &str) -> Result<R::Reply, AwsError> {
         debug_assert_eq!(R::ACTION.class(), RequestClass::Write, "{:?}", R::ACTION);
         let object = api::object_of(&request.clone().into_call());
@@ -149,18 +150,19 @@ impl Client {
         }
     }
 
-    /// Waits for the request's turn.
+    /// Waits for a token of the request's rate limiter.
     async fn acquire<R: Request>(&self, op: &Op) -> Result<(), AwsError> {
         let Some(budgets) = &self.rate_limiters else { return Ok(()) };
         let turn = budgets.acquire(op, R::ACTION).await;
         turn.map_err(|wait| AwsError { action: Some(R::ACTION), cause: AwsErrorCause::RateLimited(wait) })
     }
 
-    /// Waits before a request whose attempt started then is sent again, and for its next turn; gives its error back where
-    /// that does not help, or is not to be waited for by this call.
+    /// Waits before the next attempt of a request, whose last attempt began at `started`: first the retry delay, then
+    /// for a token of the rate limiter. Returns the error if a retry does not help, or if this call must not wait that
+    /// long.
     ///
-    /// A loop around this and not a function that takes an attempt: the compiler cannot prove that the future of an
-    /// asynchronous closure can be sent to another thread.
+    /// The callers loop around this function, instead of passing an attempt to it: the compiler cannot prove that the
+    /// future of an asynchronous closure is `Send`.
     async fn wait_to_retry<R: Request>(
         &self,
         op: &Op,

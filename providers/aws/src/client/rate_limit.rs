@@ -1,4 +1,4 @@
-//! Budgets: how often each kind of request may be sent, so that the account's own limits are not used up by one program.
+//! Rate limiters for each kind of request, so that one program does not use up the account's own limits.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
     config::{Limits, Rate},
 };
 
-/// How long a budget is halved after AWS said that requests come too fast.
+/// How long a rate is halved after AWS throttled a request.
 const HALVED_FOR: Duration = Duration::from_secs(30);
 
-/// A kind of request that AWS counts together.
+/// A kind of request with its own limit at AWS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestKind {
     Ec2Read,
@@ -51,19 +51,19 @@ impl RateLimiters {
         Self { buckets: rates.map(|rate| Mutex::new(TokenBucket::new(*rate))) }
     }
 
-    /// Waits for the turn of a request.
+    /// Waits for a token for a request.
     ///
     /// # Errors
-    /// How long it would have to wait, when that is longer than the call may still sleep; then it has no turn.
+    /// The required wait, if it is longer than the call may still sleep; then no token is taken.
     ///
     /// # Cancellation
-    /// A turn that was waited for is lost.
+    /// The token is lost.
     pub(super) async fn acquire(&self, op: &Op, action: Action) -> Result<(), Duration> {
         let wait = self.bucket(action).lock().take(Instant::now(), op.remaining_sleep())?;
         if op.sleep(wait).await { Ok(()) } else { Err(wait) }
     }
 
-    /// Halves the rate of this kind for a while.
+    /// Halves the rate of this kind of request for [`HALVED_FOR`].
     pub(super) fn halve_rate(&self, action: Action) {
         self.bucket(action).lock().halve(Instant::now());
     }
@@ -76,9 +76,9 @@ impl RateLimiters {
 #[derive(Debug)]
 struct TokenBucket {
     rate: Rate,
-    /// Fewer than none when turns were given that are not due yet.
+    /// Available tokens. Negative if tokens were taken in advance.
     tokens: f64,
-    /// When `tokens` was right; none before the first request.
+    /// When `tokens` was last updated; `None` before the first request.
     at: Option<Instant>,
     halved_until: Option<Instant>,
 }
@@ -102,14 +102,14 @@ impl TokenBucket {
 
     fn halve(&mut self, now: Instant) {
         self.fill(now);
-        // What is left of the burst would only be refused as well.
+        // The rest of the burst would only be throttled as well.
         self.tokens = self.tokens.min(0.0);
         self.halved_until = Some(now + HALVED_FOR);
     }
 
     fn fill(&mut self, now: Instant) {
         let Some(at) = self.at.replace(now) else { return };
-        // The part of the time before the end of the halving counts half.
+        // Time before the end of the halving counts half.
         let elapsed = now.saturating_duration_since(at).as_secs_f64();
         let slow = self.halved_until.map_or(0.0, |end| end.min(now).saturating_duration_since(at).as_secs_f64());
         let gained = (elapsed - slow / 2.0) * self.rate.per_second;

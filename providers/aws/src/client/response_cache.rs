@@ -1,7 +1,8 @@
-//! Answers to a look that was broken off, so that it goes on where it ended.
+//! Cached responses of an interrupted sync, so that it continues where it stopped.
 //!
-//! A look at one Service takes many requests, and a call sleeps two seconds for their turns. Were each call to begin anew while
-//! hundreds of Services want turns, each would get its first few and none would ever see the end.
+//! A sync of one Service takes many requests, and a call may sleep two seconds for the rate limiter. If each call
+//! began anew while hundreds of Services compete for tokens, each would get only its first few requests and none would
+//! ever finish.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,10 +13,10 @@ use tokio::time::Instant;
 use super::error_kind::ErrorClass;
 use crate::api::{AwsError, Call, Reply};
 
-/// How old an answer may be.
+/// Age limit of a response.
 const TTL: Duration = Duration::from_secs(600);
 
-/// What AWS answered to the requests of one look. Clones are the same.
+/// AWS' responses to the reads of one sync. Clones share the content.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponseCache(Arc<Mutex<Vec<CachedResponse>>>);
 
@@ -27,13 +28,13 @@ struct CachedResponse {
 }
 
 impl ResponseCache {
-    /// Returns the answer to a request that was answered.
+    /// Returns the cached response to a request, if there is one.
     pub(super) fn get(&self, call: &Call) -> Option<Result<Reply, AwsError>> {
         let all = self.0.lock();
         all.iter().find(|answer| answer.to == *call && answer.at.elapsed() < TTL).map(|answer| answer.reply.clone())
     }
 
-    /// Keeps what AWS said about what there is, and is not.
+    /// Stores a response, if it is an object or "not found".
     pub(super) fn store(&self, to: Call, reply: &Result<Reply, AwsError>) {
         if reply.as_ref().err().is_none_or(|error| ErrorClass::of(error.code()) == ErrorClass::Absent) {
             let mut all = self.0.lock();
@@ -42,12 +43,12 @@ impl ResponseCache {
         }
     }
 
-    /// Forgets everything: the look is over, or something is going to be changed.
+    /// Removes everything, because the sync is over or something is about to be changed.
     pub(crate) fn clear(&self) {
         self.0.lock().clear();
     }
 
-    /// Ends a look. What it was told is kept for the next one if this one was broken off for want of turns.
+    /// Ends a sync. Its responses are kept for the next one if it failed because of throttling.
     pub(crate) fn finish<T>(&self, look: Result<T, CloudError>) -> Result<T, CloudError> {
         if look.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Throttled) {
             self.clear();

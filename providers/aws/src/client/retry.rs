@@ -1,24 +1,24 @@
-//! Quick retries: for what passes by itself within a second or two. Longer waits are the framework's.
+//! Quick retries of errors that go away within a second or two. The framework does longer waits.
 
 use std::time::Duration;
 
 use super::error_kind::ErrorClass;
 use crate::api::{AwsError, AwsErrorCause, RequestClass};
 
-/// How often a request is sent at most.
+/// Maximum number of attempts of a request.
 pub(super) const ATTEMPTS: u32 = 5;
-/// Bound of the first wait; it doubles, so that four waits are nine tenths of a second at most: less than half of what a
-/// call may sleep in all.
+/// Upper bound of the first delay. It doubles, so that four delays are at most 0.9 s in all, less than half of what a
+/// call may sleep.
 const FIRST_WAIT: Duration = Duration::from_millis(60);
 
-/// A read that took this long to fail is not sent again: others wait for its turn or its answer, and the next attempt would
-/// keep them as long. Five attempts of a server that hangs would be minutes.
+/// A read that took this long to fail is not sent again: other calls wait for its token or its answer, and the next
+/// attempt would delay them as long. Five attempts at a hanging server would take minutes.
 const MAX_RETRYABLE_READ_TIME: Duration = Duration::from_secs(5);
 
-/// Tells whether sending the request again is safe and may help, after an attempt that took some time.
+/// Returns whether sending the request again is safe and may help, after an attempt that took `took`.
 ///
-/// A change whose answer is missing may have been carried out: it is not repeated here, but found or made again by the next
-/// reconcile, which looks first.
+/// A change without an answer may have been carried out. It is not repeated here: the next reconcile reads first, and
+/// then finds or repeats it.
 pub(super) fn should_retry(class: RequestClass, took: Duration, error: &AwsError) -> bool {
     if class == RequestClass::Read && took >= MAX_RETRYABLE_READ_TIME {
         return false;
@@ -35,8 +35,8 @@ pub(super) fn should_retry(class: RequestClass, took: Duration, error: &AwsError
     }
 }
 
-/// Returns how long to wait after the given number of attempts: anything up to a bound that doubles, so that those who
-/// failed together do not come back together.
+/// Returns the delay after the given number of attempts: random, up to a bound that doubles, so that calls that failed
+/// together do not retry together.
 pub(super) fn delay(attempts: u32, jitter: f64) -> Duration {
     FIRST_WAIT.mul_f64(f64::from(1_u32 << attempts.saturating_sub(1).min(8)) * jitter.clamp(0.0, 1.0))
 }

@@ -1,10 +1,10 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 
 use std::path::{Path, PathBuf};
 
 pub use ccm_core::config::gcfg::ConfigIssue;
 
-/// Everything that is wrong with a configuration.
+/// Why a configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigErrors {
     /// The file cannot be read.
@@ -15,10 +15,10 @@ pub enum ConfigErrors {
         /// Why.
         source: std::io::Error,
     },
-    /// Mistakes in the text, in its order, one a line.
+    /// Validation errors, in the order of the text, one per line.
     #[error("{}", lines(file.as_deref(), mistakes))]
     Invalid {
-        /// The file, if the text is from one.
+        /// The file, if the text comes from one.
         file: Option<PathBuf>,
         /// At least one.
         mistakes: Vec<ConfigIssue>,
@@ -26,7 +26,7 @@ pub enum ConfigErrors {
 }
 
 impl ConfigErrors {
-    /// Returns the mistakes in the text.
+    /// Returns the validation errors.
     pub fn issues(&self) -> &[ConfigIssue] {
         match self {
             Self::Unreadable { .. } => &[],

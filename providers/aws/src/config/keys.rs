@@ -1,6 +1,7 @@
-//! The one table of keys. Parsing, the reference page and the log of effective settings are made from it.
+//! The table of configuration keys, from which the parser, the reference page and the log of effective settings are
+//! made.
 //!
-//! After a change the reference page follows by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws reference_page`.
+//! After a change, update the reference page with `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-aws reference_page`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! `cloud.conf`: upstream's keys, and ours beside them.
+//! `cloud.conf`: upstream's keys and our own.
 //!
-//! [`Settings`] is what everything else reads: complete, checked, nothing left to interpret.
+//! [`Settings`] is the complete, validated result that everything else uses.
 
 mod error;
 mod keys;
@@ -31,10 +31,10 @@ use self::{
 };
 use crate::api::{RouteTableId, SecurityGroupId, SubnetId, VpcId};
 
-/// Reads a file.
+/// Reads and parses a file.
 ///
 /// # Errors
-/// It cannot be read, or has mistakes: all of them.
+/// The file cannot be read, or is invalid: all validation errors.
 pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
     let bytes = std::fs::read(file).map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
     let parsed = match String::from_utf8(bytes) {
@@ -48,10 +48,10 @@ pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
     parsed.map_err(|mistakes| ConfigErrors::Invalid { file: Some(file.to_owned()), mistakes })
 }
 
-/// Reads a text.
+/// Parses text.
 ///
 /// # Errors
-/// All mistakes in it.
+/// All validation errors.
 pub fn parse(text: &str) -> Result<Settings, ConfigErrors> {
     read(text).map_err(|mistakes| ConfigErrors::Invalid { file: None, mistakes })
 }
@@ -96,55 +96,57 @@ fn fill<T>(into: &mut T, keys: &[ConfigKey<T>], section: &Section, report: &mut 
     }
 }
 
-/// The configuration of the provider, checked. `Default` is that of an empty file.
+/// The validated configuration of the provider. `Default` is that of an empty file.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "a set of independent switches, each a key of the file")]
 pub struct Settings {
-    /// Region, from `Region` or `Zone`; `None` has the metadata service asked.
+    /// Region, from `Region` or `Zone`; if `None`, it is read from the metadata service.
     pub region: Option<Box<str>>,
-    /// `VPC`; `None` has the metadata service asked.
+    /// `VPC`; if `None`, it is read from the metadata service.
     pub vpc: Option<VpcId>,
-    /// `SubnetID`: subnet of the own instance, and the last resort of subnet discovery.
+    /// `SubnetID`: subnet of the controller's own instance, and the last fallback of subnet discovery.
     pub subnet: Option<SubnetId>,
-    /// `RouteTableID`, repeatable here: exactly these route tables.
+    /// `RouteTableID`, repeatable here: use exactly these route tables.
     pub route_tables: Vec<RouteTableId>,
-    /// `RoleARN`, with the source of `SourceARN`.
+    /// `RoleARN`, with `SourceARN`.
     pub role: Option<Role>,
     /// `KubernetesClusterID`.
     pub cluster_id: Option<Box<str>>,
     /// `KubernetesClusterTag`: the legacy tag.
     pub cluster_tag: Option<Box<str>>,
-    /// `DisableSecurityGroupIngress`: rules of nodes' security groups are left alone.
+    /// `DisableSecurityGroupIngress`: do not change rules of nodes' security groups.
     pub disable_security_group_ingress: bool,
-    /// `ElbSecurityGroup`: a group that is never changed or deleted.
+    /// `ElbSecurityGroup`: a security group that is never changed or deleted.
     pub protected_security_group: Option<SecurityGroupId>,
     /// `NodeIPFamilies`, in order. Default IPv4.
     pub node_ip_families: Vec<IpFamily>,
     /// `ClusterServiceLoadBalancerHealthProbeMode=Shared`, with port and path.
     pub shared_health_probe: Option<SharedProbe>,
-    /// `SupportedTopologyInstanceTypePattern`: types whose network topology must be known.
+    /// `SupportedTopologyInstanceTypePattern`: instance types that must get network topology labels.
     pub topology_types: TypePattern,
     /// `NLBSecurityGroupMode=Managed`.
     pub managed_security_groups: bool,
-    /// `DefaultLoadBalancerType`: what a Service without type annotation gets.
+    /// `DefaultLoadBalancerType`: type for a Service without the type annotation.
     pub default_type: DefaultType,
-    /// `ClaimExternalLoadBalancers`: types `external` and `nlb-ip` are served.
+    /// `ClaimExternalLoadBalancers`: also serve the types `external` and `nlb-ip`.
     pub claim_external: bool,
-    /// `LoadBalancerClass`, repeatable: classes that are served.
+    /// `LoadBalancerClass`, repeatable: load balancer classes to serve.
     pub classes: Vec<Box<str>>,
     /// `DefaultTargetType`.
     pub default_target_type: crate::api::elb::TargetType,
-    /// `BackendSecurityGroup`: the shared backend group to use.
+    /// `BackendSecurityGroup`: the shared backend security group to use.
     pub backend_security_group: Option<SecurityGroupId>,
-    /// `EnableSharedBackendSecurityGroup`: one group on every NLB that the nodes admit. Off by default.
+    /// `EnableSharedBackendSecurityGroup`: every NLB also gets one shared security group, which the nodes' rules
+    /// admit. Off by default.
     pub shared_backend_security_group: bool,
-    /// `DriftCheckInterval`. Default 1 h. The framework's own period rules; this one bounds trust in caches.
+    /// `DriftCheckInterval`. Default 1 h. Limits the age of cached state; the framework's own interval schedules drift
+    /// checks.
     pub drift_check_interval: Duration,
     /// `[ServiceOverride]` sections.
     pub overrides: Vec<ServiceOverride>,
-    /// Budgets of requests per second, by kind of request.
+    /// Rate limits by kind of request.
     pub limits: Limits,
-    /// What the file says without effect: to be told once.
+    /// Warnings about parts of the file that have no effect, logged once.
     pub warnings: Vec<ConfigIssue>,
 }
 
@@ -178,18 +180,18 @@ impl Default for Settings {
     }
 }
 
-/// A role to assume.
+/// An IAM role to assume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
     /// Its ARN.
     pub arn: Box<str>,
-    /// Account that it belongs to.
+    /// Account of the role.
     pub account: Box<str>,
-    /// `SourceARN`: sent along against confused deputies.
+    /// `SourceARN`: sent when the role is assumed, against confused deputies.
     pub source: Option<Box<str>>,
 }
 
-/// Health checks of every Service with traffic policy `Cluster` go to kube-proxy.
+/// Configuration of `Shared` mode: health checks of every Service with traffic policy `Cluster` go to kube-proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SharedProbe {
     /// Port. Default 10256.
@@ -198,19 +200,19 @@ pub struct SharedProbe {
     pub path: Box<str>,
 }
 
-/// What a Service without type annotation gets.
+/// Type for a Service without the type annotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DefaultType {
-    /// Nothing is configured: it is refused with a hint, since upstream would make a classic load balancer.
+    /// Not configured: the Service is rejected with a hint, since upstream would create a classic load balancer.
     #[default]
     Unset,
     /// `nlb`: a network load balancer.
     Nlb,
-    /// `none`: left to another controller.
+    /// `none`: the Service is left to another controller.
     None,
 }
 
-/// Which instance types a regular expression matches.
+/// Regular expression for instance types.
 #[derive(Clone, Debug)]
 pub struct TypePattern(regex::Regex);
 
@@ -218,10 +220,10 @@ impl TypePattern {
     /// Upstream's default.
     pub const DEFAULT: &str = r"^(hpc|trn|p)[0-9]+[a-z]*(-[a-z0-9]+)?(\.[0-9a-z]*)$";
 
-    /// Reads a pattern.
+    /// Compiles a pattern.
     ///
     /// # Errors
-    /// It is no regular expression.
+    /// It is not a valid regular expression.
     pub fn parse(pattern: &str) -> Result<Self, regex::Error> {
         if pattern == Self::DEFAULT { Ok(Self::default()) } else { regex::Regex::new(pattern).map(Self) }
     }
@@ -231,7 +233,7 @@ impl TypePattern {
         self.0.as_str()
     }
 
-    /// Tells whether the pattern occurs in an instance type.
+    /// Returns whether the pattern matches anywhere in an instance type.
     pub fn matches(&self, instance_type: &str) -> bool {
         self.0.is_match(instance_type)
     }
@@ -239,7 +241,7 @@ impl TypePattern {
 
 impl Default for TypePattern {
     fn default() -> Self {
-        // To compile an expression takes milliseconds, to clone one nothing.
+        // Compiling an expression takes milliseconds; cloning one is cheap.
         static PATTERN: LazyLock<regex::Regex> =
             LazyLock::new(|| regex::Regex::new(TypePattern::DEFAULT).expect("the default is a regular expression"));
         Self(PATTERN.clone())
@@ -252,18 +254,18 @@ impl PartialEq for TypePattern {
     }
 }
 
-/// A `[ServiceOverride]` section. `Debug` shows no user, password and query of its URL.
+/// A `[ServiceOverride]` section. `Debug` omits user, password and query of its URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServiceOverride {
-    /// Which client.
+    /// Client that is overridden.
     pub service: OverriddenService,
-    /// Region that it is for.
+    /// Region for which the override applies.
     pub region: Box<str>,
     /// Endpoint.
     pub url: Box<str>,
-    /// Region to sign for.
+    /// Region to sign requests for.
     pub signing_region: Box<str>,
-    /// Name to sign for; the service's own when `None`.
+    /// Service name to sign requests for; `None` for the service's own.
     pub signing_name: Option<Box<str>>,
 }
 
@@ -280,7 +282,7 @@ impl fmt::Debug for ServiceOverride {
     }
 }
 
-/// A client that a `[ServiceOverride]` section changes.
+/// AWS client that a `[ServiceOverride]` section configures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OverriddenService {
     /// EC2.
@@ -291,30 +293,30 @@ pub enum OverriddenService {
     Classic,
     /// STS.
     Sts,
-    /// The instance metadata service; the region does not matter.
+    /// The instance metadata service; the override's region is ignored.
     Imds,
     /// A service that this provider does not call, such as KMS.
     Other(Box<str>),
 }
 
-/// Budgets: requests per second, and how many at once after a pause.
+/// Rate limits: requests per second, and burst.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Reads of EC2. Default 20/s, 100 at once.
+    /// Reads of EC2. Default 20/s, burst 100.
     pub ec2_read: Rate,
-    /// Changes of EC2. Default 5/s, 50 at once.
+    /// Changes of EC2. Default 5/s, burst 50.
     pub ec2_write: Rate,
-    /// `DescribeInstanceTopology`. Default 1/s, 1 at once.
+    /// `DescribeInstanceTopology`. Default 1/s, burst 1.
     pub topology: Rate,
-    /// Reads of Elastic Load Balancing. Default 10/s, 40 at once.
+    /// Reads of Elastic Load Balancing. Default 10/s, burst 40.
     pub elb_read: Rate,
-    /// Registrations of targets. Default 4/s, 20 at once.
+    /// Registrations and deregistrations of targets. Default 4/s, burst 20.
     pub elb_register: Rate,
-    /// Other changes of Elastic Load Balancing. Default 3/s, 20 at once.
+    /// Other changes of Elastic Load Balancing. Default 3/s, burst 20.
     pub elb_write: Rate,
 }
 
-/// A token bucket.
+/// Parameters of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Tokens per second; more than 0.
@@ -337,7 +339,7 @@ impl Default for Limits {
     }
 }
 
-/// Settings as they are shared.
+/// Settings shared by all parts of the provider.
 pub type SharedSettings = Arc<Settings>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Sections `[ServiceOverride "N"]`: endpoints and what requests to them are signed for.
+//! Sections `[ServiceOverride "N"]`: endpoints, and what requests to them are signed for.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use ccm_core::config::{gcfg::Section, gcfg_keys::ConfigValue};
 
 use super::{OverriddenService, ServiceOverride, error::ConfigIssue, keys::Override, validate::ValidationReport};
 
-/// Sections of one name, read as one.
+/// All sections of the same name, merged.
 pub(super) struct OverrideSection {
-    /// Name; empty without one.
+    /// Name; empty for a section without one.
     name: String,
-    /// Line of the first header.
+    /// Line of the first section header.
     line: usize,
     raw: Override,
 }
 
 impl OverrideSection {
-    /// Returns the values of a section's name, made when it is new.
+    /// Returns the values of the section's name, and creates them if the name is new.
     pub(super) fn of<'a>(all: &'a mut Vec<Self>, section: &Section) -> &'a mut Override {
         let name = section.sub.as_deref().unwrap_or_default();
         let at = all.iter().position(|written| written.name == name).unwrap_or_else(|| {
@@ -31,13 +31,14 @@ impl OverrideSection {
     }
 }
 
-/// Returns a section as it is written.
+/// Returns a section header as it is written in the file.
 pub(super) fn title(name: &str, sub: Option<&String>) -> String {
     sub.map_or_else(|| format!("[{name}]"), |sub| format!("[{name} {sub:?}]"))
 }
 
-/// Checks the sections and returns what they say, one entry per client.
+/// Validates the sections and returns one override per client.
 pub(super) fn check(all: &[OverrideSection], report: &mut ValidationReport) -> Vec<ServiceOverride> {
+    // First, report sections that lack required keys.
     let mut complete = Vec::new();
     for written in all {
         let missing = missing(written);
@@ -46,6 +47,7 @@ pub(super) fn check(all: &[OverrideSection], report: &mut ValidationReport) -> V
         }
         report.errors.extend(missing);
     }
+    // Then validate the complete sections, and expand each to the clients that it names.
     let mut seen = BTreeSet::new();
     let mut overrides = Vec::new();
     for written in &complete {
@@ -71,7 +73,7 @@ pub(super) fn check(all: &[OverrideSection], report: &mut ValidationReport) -> V
                 words,
             ));
         }
-        // The name that means both balancers gives way to a section for one of them.
+        // A section for both kinds of load balancer yields to a section for one of them.
         let general = services.len() > 1;
         let named = |service: &OverriddenService| complete.iter().any(|other| other.names(service, region));
         for service in services.into_iter().filter(|service| !(general && named(service))) {
@@ -94,14 +96,14 @@ pub(super) fn check(all: &[OverrideSection], report: &mut ValidationReport) -> V
 }
 
 impl OverrideSection {
-    /// Tells whether the section is for this service alone, in this region.
+    /// Returns whether the section names only this service, in this region.
     fn names(&self, service: &OverriddenService, region: &str) -> bool {
         trimmed(&self.raw.region) == region
             && OverriddenService::named(trimmed(&self.raw.service)) == std::slice::from_ref(service)
     }
 }
 
-/// Values are compared and used without blanks around them, which quotes keep.
+/// Returns a value without surrounding whitespace, which quotes preserve.
 fn trimmed(spot: &ConfigValue<String>) -> &str {
     spot.value.trim()
 }
@@ -130,14 +132,14 @@ fn check_url(url: &str) -> Result<(), String> {
     let blank = url.contains(|c: char| c.is_whitespace() || c.is_control());
     match host.is_some_and(|host| !host.is_empty() && !host.starts_with(':')) && !blank {
         true => Ok(()),
-        // Not with the URL itself, in which a password may stand.
+        // The message omits the URL, which may contain a password.
         false => Err("is not a URL of the form http://host:port or https://host".to_owned()),
     }
 }
 
 impl OverriddenService {
-    /// Returns the clients that a name means: the SDK's service ID or an older name, in any case. The name that once stood
-    /// for both kinds of load balancers still does.
+    /// Returns the clients that a name means: the SDK's service ID or an older name, case-insensitive.
+    /// `elasticloadbalancing`, which once meant both kinds of load balancer, still does.
     fn named(name: &str) -> Vec<Self> {
         match name.to_ascii_lowercase().as_str() {
             "ec2" => vec![Self::Ec2],

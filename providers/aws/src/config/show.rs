@@ -1,4 +1,4 @@
-//! What is in force, as text: for the log at the start, without secrets.
+//! The effective settings as text, without secrets, for the log at startup.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use ccm_core::k8s::IpFamily;
 use super::{DefaultType, OverriddenService, Rate, Settings};
 
 impl Settings {
-    /// Returns every key with the value in force, empty where there is none; `Zone` has become the region.
+    /// Returns every key with its effective value, which is empty if unset; `Zone` is shown as the region.
     pub fn effective(&self) -> Vec<(&'static str, String)> {
         let mut shown = vec![
             ("Region", option(self.region.as_ref())),
@@ -61,7 +61,7 @@ impl Settings {
         .concat()
     }
 
-    /// Logs what has no effect, what differs from the defaults, and, for who wants to know, everything.
+    /// Logs what has no effect, what differs from the defaults, and at debug level everything.
     pub fn log(&self) {
         for warning in &self.warnings {
             tracing::warn!("cloud config: {warning}");
@@ -81,7 +81,7 @@ impl Settings {
 }
 
 impl DefaultType {
-    /// Returns the value of the key.
+    /// Returns the value as in the configuration file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unset => "",
@@ -117,7 +117,7 @@ fn service(of: &OverriddenService) -> &str {
     }
 }
 
-/// Cuts user, password and query out of a URL.
+/// Removes user, password and query from a URL.
 pub(super) fn without_secrets(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return String::new() };

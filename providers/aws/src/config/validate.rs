@@ -1,4 +1,4 @@
-//! From values of the right type to settings that make sense: what upstream checks late, or never, is checked here.
+//! Turns typed values of keys into validated [`Settings`]. Also checks what upstream checks later or never.
 
 use std::num::NonZeroU16;
 
@@ -17,12 +17,12 @@ const PROBE_PATH: &str = "/healthz";
 /// Longest path of a health check.
 const MAX_PATH_LENGTH: usize = 1024;
 
-/// What there is to say about a configuration.
+/// Errors and warnings found in a configuration.
 #[derive(Debug, Default)]
 pub(super) struct ValidationReport {
-    /// What must be mended.
+    /// Invalid parts of the configuration.
     pub errors: Vec<ConfigIssue>,
-    /// What has no effect.
+    /// Parts that have no effect.
     pub warnings: Vec<ConfigIssue>,
 }
 
@@ -35,12 +35,12 @@ impl ValidationReport {
         self.warnings.push(issue_at(spot, message));
     }
 
-    /// Notes what is wrong with a key, if anything is.
+    /// Records an error for a key, if the result is one.
     fn check_value<T, V>(&mut self, spot: &ConfigValue<T>, result: Result<V, impl Into<Box<str>>>) -> Option<V> {
         result.map_err(|message| self.add_error(spot, message)).ok()
     }
 
-    /// Reads an ID, if there is one.
+    /// Validates an ID, if the key has a value.
     fn id<T: for<'a> From<&'a str>>(&mut self, spot: &ConfigValue<String>, prefix: &str) -> Option<T> {
         text(spot).and_then(|id| self.check_value(spot, checked_id(id, prefix)))
     }
@@ -62,7 +62,7 @@ fn checked_id<T: for<'a> From<&'a str>>(id: &str, prefix: &str) -> Result<T, Str
     }
 }
 
-/// Checks section `[Global]`.
+/// Validates the section `[Global]`.
 pub(super) fn settings(raw: &Global, overrides: Vec<ServiceOverride>, report: &mut ValidationReport) -> Settings {
     let defaults = Settings::default();
     let (cluster_id, cluster_tag) = cluster(raw, report);
@@ -189,7 +189,7 @@ fn topology(raw: &Global, report: &mut ValidationReport) -> Option<TypePattern> 
     report.check_value(&raw.topology, parsed.map_err(|error| format!("is no regular expression: {}", one_line(&error))))
 }
 
-/// The last line says what is wrong; those before draw the pattern with a mark below.
+/// Returns the last line, which says what is wrong; the lines before show the pattern with a marker below it.
 fn one_line(error: &regex::Error) -> String {
     let text = error.to_string();
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()

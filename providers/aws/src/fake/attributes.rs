@@ -1,4 +1,4 @@
-//! Elastic Load Balancing: attributes, their defaults and what they accept.
+//! Elastic Load Balancing: attributes, their defaults and valid values.
 
 use super::{
     error::{ApiRejection, ApiResult, invalid, refuse},
@@ -58,7 +58,7 @@ pub(super) fn of_listener(protocol: ElbProtocol) -> Attributes {
     }
 }
 
-/// Checks new values: each key has to be there already.
+/// Checks new values: each key has to exist already.
 fn check(have: &Attributes, new: &Attributes) -> ApiResult<()> {
     if new.is_empty() {
         return invalid("At least one attribute has to be given");

@@ -16,9 +16,9 @@ use crate::api::{
     elb::{self, IpAddressType, LoadBalancerState, LoadBalancerZone, Scheme, SubnetMapping},
 };
 
-/// Most names or ARNs of one request.
+/// Maximum number of names or ARNs in one request.
 pub(super) const MOST_NAMED: usize = 20;
-/// Free addresses that each subnet needs.
+/// Free IP addresses that each subnet needs.
 const FREE_IPS: u32 = 8;
 const UNKNOWN: &str = "LoadBalancerNotFound";
 const CONFLICT: &str = "InvalidConfigurationRequest";
@@ -79,6 +79,7 @@ impl AccountState {
     }
 
     pub(super) fn create_balancer(&mut self, c: &elb::CreateLoadBalancer) -> ApiResult<elb::LoadBalancer> {
+        // First, check the name; the same name with the same settings returns the existing load balancer.
         check_name("load balancer", &c.name)?;
         if c.name.starts_with("internal-") {
             return invalid(format!("The load balancer name '{}' cannot begin with 'internal-'", c.name));
@@ -93,6 +94,7 @@ impl AccountState {
                 }
             };
         }
+        // Then check the settings and the quota.
         check_elb_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
         let vpc = self.check_mappings(&c.subnets, c.scheme, c.ip_address_type, None)?;
         self.check_groups(&c.security_groups, &vpc)?;
@@ -100,6 +102,7 @@ impl AccountState {
         if self.balancers.len() >= self.options.quotas.load_balancers {
             return refuse("TooManyLoadBalancers", "You have reached the limit of load balancers");
         }
+        // Finally, create the load balancer and its network interfaces.
         let arn = LoadBalancerArn::from(self.arn("loadbalancer", &format!("net/{}", c.name)));
         let id = arn.rsplit('/').next().unwrap_or_default();
         let balancer = LoadBalancer {
@@ -176,7 +179,7 @@ impl AccountState {
         Ok(())
     }
 
-    /// Checks that subnets and listeners fit address families.
+    /// Checks that subnets and listeners fit the address families.
     fn check_listeners(
         &self,
         arn: &LoadBalancerArn,
@@ -216,7 +219,8 @@ impl AccountState {
         Ok(())
     }
 
-    /// Checks the subnets of a load balancer (`existing` for one that is there already); returns their VPC.
+    /// Checks the subnets of a load balancer and returns their VPC. `existing` names the load balancer if it exists
+    /// already.
     fn check_mappings(
         &self,
         mappings: &[SubnetMapping],
@@ -261,6 +265,7 @@ impl AccountState {
     }
 
     fn check_addresses(&self, m: &SubnetMapping, scheme: Scheme, family: IpAddressType, kept: bool) -> ApiResult<()> {
+        // Elastic IP address.
         if let Some(allocation) = &m.allocation {
             if scheme == Scheme::Internal {
                 return refuse(CONFLICT, "Elastic IP addresses are for internet-facing load balancers");
@@ -275,6 +280,7 @@ impl AccountState {
                 Some(_) => {}
             }
         }
+        // Private IPv4 address.
         let subnet = self.subnets.get(&m.subnet);
         if let Some(ip) = m.private_ipv4 {
             if scheme == Scheme::InternetFacing {
@@ -292,6 +298,7 @@ impl AccountState {
                 return refuse("ResourceInUse", format!("The address {ip} is in use"));
             }
         }
+        // IPv6 address.
         if let Some(ip) = m.ipv6 {
             if family != IpAddressType::Dualstack {
                 return refuse(CONFLICT, "IPv6 addresses are for dualstack load balancers");
@@ -315,18 +322,20 @@ impl AccountState {
         }
     }
 
-    /// Brings the network interfaces of a load balancer in line with its subnets and groups.
+    /// Updates the network interfaces of a load balancer after a change of its subnets or security groups.
     fn place_interfaces(&mut self, arn: &LoadBalancerArn) {
         let Some(balancer) = self.balancers.get(arn) else { return };
         let holder = InterfaceOwner::Balancer(arn.clone());
         let (vpc, mappings, groups) = (balancer.vpc.clone(), balancer.mappings.clone(), balancer.groups.clone());
         let gone = Instant::now() + self.options.interfaces_linger;
+        // First, update the existing interfaces; those in removed subnets linger for a while.
         for eni in self.enis.values_mut().filter(|eni| eni.holder == holder) {
             match mappings.iter().any(|mapping| mapping.subnet == eni.subnet) {
                 true => eni.groups.clone_from(&groups),
                 false => eni.holder = InterfaceOwner::Leaving(gone),
             }
         }
+        // Then create the missing ones.
         for mapping in mappings {
             if self.enis.values().any(|eni| eni.holder == holder && eni.subnet == mapping.subnet) {
                 continue;
@@ -381,7 +390,7 @@ fn check_source_nat(wanted: Option<bool>, family: IpAddressType) -> ApiResult<()
     Ok(())
 }
 
-/// Tells whether a load balancer has just the settings asked for.
+/// Returns whether a load balancer has exactly the requested settings.
 fn same(have: &LoadBalancer, c: &elb::CreateLoadBalancer) -> bool {
     let subnets =
         |mappings: &[SubnetMapping]| -> BTreeSet<String> { mappings.iter().map(|it| format!("{it:?}")).collect() };

@@ -1,4 +1,4 @@
-//! Builders of what a cluster finds: networks, instances, addresses, certificates.
+//! Builders of objects that a cluster needs and does not create: networks, instances, addresses, certificates.
 
 use std::fmt::Display;
 
@@ -17,7 +17,7 @@ use crate::api::{
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Makes tags of pairs.
+/// Creates tags from pairs.
 pub(super) fn tags_of(pairs: &[(&str, &str)]) -> Tags {
     pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
 }
@@ -34,7 +34,7 @@ fn zone_name(zone: &str) -> Box<str> {
 }
 
 impl FakeAws {
-    /// Makes a VPC, with a main route table and the group `default`.
+    /// Creates a VPC, with a main route table and the security group `default`.
     pub fn vpc(&self, cidr: &str) -> VpcId {
         let mut state = self.state.lock();
         let id = VpcId::from(state.id("vpc"));
@@ -49,14 +49,14 @@ impl FakeAws {
         id
     }
 
-    /// Associates another network with a VPC.
+    /// Associates another CIDR with a VPC.
     pub fn add_cidr(&self, vpc: &VpcId, cidr: &str) {
         if let Some(vpc) = self.state.lock().vpcs.get_mut(vpc) {
             vpc.cidrs.push(net(cidr));
         }
     }
 
-    /// Makes a subnet; the zone is a letter (`a`) or a name (`us-west-2-lax-1a`).
+    /// Creates a subnet; the zone is a letter (`a`) or a name (`us-west-2-lax-1a`).
     pub fn subnet(&self, vpc: &VpcId, zone: &str, cidr: &str, tags: &[(&str, &str)]) -> SubnetId {
         let mut state = self.state.lock();
         let id = SubnetId::from(state.id("subnet"));
@@ -72,7 +72,8 @@ impl FakeAws {
         id
     }
 
-    /// Makes a subnet with a route table of its own that leads to the VPC's internet gateway, which is made as well.
+    /// Creates a subnet with its own route table, which routes to the VPC's internet gateway. Creates the gateway if
+    /// needed.
     pub fn public_subnet(&self, vpc: &VpcId, zone: &str, cidr: &str, tags: &[(&str, &str)]) -> SubnetId {
         let id = self.subnet(vpc, zone, cidr, tags);
         let gateway = self.internet_gateway(vpc);
@@ -81,28 +82,28 @@ impl FakeAws {
         id
     }
 
-    /// Attaches an internet gateway to a VPC, unless there is one; returns its ID.
+    /// Attaches an internet gateway to a VPC, unless it has one, and returns its ID.
     pub fn internet_gateway(&self, vpc: &VpcId) -> Box<str> {
         let mut state = self.state.lock();
         let new: Box<str> = state.id("igw").into();
         state.vpcs.get_mut(vpc).map_or(new.clone(), |vpc| vpc.internet_gateway.get_or_insert(new).clone())
     }
 
-    /// Associates an IPv6 network with a subnet.
+    /// Associates an IPv6 CIDR with a subnet.
     pub fn add_ipv6(&self, subnet: &SubnetId, cidr: &str) {
         if let Some(subnet) = self.state.lock().subnets.get_mut(subnet) {
             subnet.ipv6.push(net::<Ipv6Net>(cidr));
         }
     }
 
-    /// Sets how many addresses of a subnet are free.
+    /// Sets the number of free addresses of a subnet.
     pub fn set_free_ips(&self, subnet: &SubnetId, free: u32) {
         if let Some(subnet) = self.state.lock().subnets.get_mut(subnet) {
             subnet.free = Some(free);
         }
     }
 
-    /// Makes a route table that is associated with these subnets.
+    /// Creates a route table that is associated with these subnets.
     pub fn route_table(&self, vpc: &VpcId, subnets: &[SubnetId], tags: &[(&str, &str)]) -> RouteTableId {
         let mut state = self.state.lock();
         let id = RouteTableId::from(state.id("rtb"));
@@ -123,7 +124,7 @@ impl FakeAws {
         }
     }
 
-    /// Makes a security group.
+    /// Creates a security group.
     pub fn security_group(&self, vpc: &VpcId, name: &str, tags: &[(&str, &str)]) -> SecurityGroupId {
         let mut state = self.state.lock();
         let id = SecurityGroupId::from(state.id("sg"));
@@ -141,7 +142,7 @@ impl FakeAws {
         id
     }
 
-    /// Issues a certificate; returns its ARN.
+    /// Issues a certificate and returns its ARN.
     pub fn certificate(&self) -> Box<str> {
         let mut state = self.state.lock();
         let number = state.number("certificate");
@@ -151,7 +152,7 @@ impl FakeAws {
         arn
     }
 
-    /// Makes a classic load balancer.
+    /// Creates a classic load balancer.
     pub fn classic(&self, name: &str, groups: &[SecurityGroupId], members: &[InstanceId], tags: &[(&str, &str)]) {
         let mut state = self.state.lock();
         let classic = Classic {
@@ -164,7 +165,7 @@ impl FakeAws {
         state.classics.insert(name.into(), classic);
     }
 
-    /// Makes a load balancer of the v2 API that somebody else owns, of kind `application`, `gateway` or `network`.
+    /// Creates an unmanaged load balancer of the v2 API, of kind `application`, `gateway` or `network`.
     pub fn foreign_balancer(
         &self,
         name: &str,
@@ -202,7 +203,7 @@ impl FakeAws {
         arn
     }
 
-    /// Begins an instance in a subnet; [`launch`](InstanceBuilder::launch) makes it.
+    /// Begins an instance in a subnet; [`launch`](InstanceBuilder::launch) creates it.
     pub fn instance(&self, subnet: &SubnetId) -> InstanceBuilder {
         InstanceBuilder {
             aws: self.clone(),
@@ -217,17 +218,17 @@ impl FakeAws {
         }
     }
 
-    /// Makes a network interface that no instance has, such as one that a pod has for itself.
+    /// Creates a network interface without an instance, such as one of a pod.
     pub fn pod_interface(&self, interface: Interface) -> EniId {
         self.state.lock().create_interface(interface, InterfaceOwner::Service)
     }
 
-    /// Gives a private address to the primary interface of an instance.
+    /// Adds a private address to the primary interface of an instance.
     pub fn assign_ip(&self, id: &InstanceId, ip: &str) {
         self.change_primary(id, |eni| eni.private_ips.push(ip.into()));
     }
 
-    /// Gives a network of addresses to the primary interface of an instance.
+    /// Adds a prefix to the primary interface of an instance.
     pub fn assign_prefix(&self, id: &InstanceId, prefix: IpNet) {
         self.change_primary(id, |eni| eni.prefixes.push(prefix));
     }
@@ -240,7 +241,7 @@ impl FakeAws {
         }
     }
 
-    /// Makes the network interface of a Fargate pod.
+    /// Creates the network interface of a Fargate pod.
     pub fn fargate(&self, subnet: &SubnetId, ip: &str, dns_name: &str) -> EniId {
         let interface = Interface { private_ips: vec![ip.into()], ..Interface::new(subnet) };
         let mut state = self.state.lock();
@@ -264,26 +265,26 @@ impl FakeAws {
         }
     }
 
-    /// Terminates an instance; it can be described for another hour.
+    /// Terminates an instance. It can be described for another hour.
     pub fn terminate(&self, id: &InstanceId) {
         self.state.lock().terminate(id);
     }
 
-    /// Terminates an instance, an hour ago.
+    /// Terminates an instance as if an hour ago, so that it cannot be described any more.
     pub fn forget_instance(&self, id: &InstanceId) {
         let mut state = self.state.lock();
         state.terminate(id);
         state.instances.remove(id);
     }
 
-    /// Puts a tag on an object, by ID or ARN, as somebody else would.
+    /// Adds a tag to an object, by ID or ARN, as another client would.
     pub fn tag(&self, object: &str, key: &str, value: &str) {
         self.edit_tags(object, |tags| {
             tags.insert(key.into(), value.into());
         });
     }
 
-    /// Takes a tag off an object, by ID or ARN, as somebody else would.
+    /// Removes a tag from an object, by ID or ARN, as another client would.
     pub fn untag(&self, object: &str, key: &str) {
         self.edit_tags(object, |tags| {
             tags.remove(key);
@@ -299,14 +300,15 @@ impl FakeAws {
         }
     }
 
-    /// Sets the state of a load balancer, and why it is in it.
+    /// Sets the state of a load balancer, and its reason.
     pub fn set_balancer_state(&self, arn: &LoadBalancerArn, to: LoadBalancerState, reason: &str) {
         if let Some(balancer) = self.state.lock().balancers.get_mut(arn) {
             balancer.state = Some((to, reason.into()));
         }
     }
 
-    /// Sets the health of a target by its ID, on all its ports, such as `unhealthy` with `Target.FailedHealthChecks`.
+    /// Sets the health of a target by its ID, on all its ports, for example `unhealthy` with
+    /// `Target.FailedHealthChecks`.
     pub fn set_health(&self, group: &TargetGroupArn, id: &str, to: &str, reason: &str) {
         if let Some(group) = self.state.lock().target_groups.get_mut(group) {
             for (_, target) in group.targets.iter_mut().filter(|((have, _), _)| **have == *id) {
@@ -316,7 +318,7 @@ impl FakeAws {
     }
 }
 
-/// A network interface to be made.
+/// Settings of a network interface to create.
 #[derive(Clone, Debug)]
 pub struct Interface {
     /// Subnet.
@@ -325,11 +327,11 @@ pub struct Interface {
     pub device_index: Option<i32>,
     /// Whether its status is `in-use`.
     pub in_use: bool,
-    /// Private IPv4 addresses; one is picked when there are none.
+    /// Private IPv4 addresses; if empty, one is picked.
     pub private_ips: Vec<Box<str>>,
     /// IPv6 addresses.
     pub ipv6: Vec<Box<str>>,
-    /// Networks all addresses of which are its own.
+    /// Delegated prefixes.
     pub prefixes: Vec<IpNet>,
     /// Security groups.
     pub groups: Vec<SecurityGroupId>,
@@ -350,7 +352,7 @@ impl Interface {
     }
 }
 
-/// An instance to be made.
+/// Settings of an instance to create.
 #[must_use]
 pub struct InstanceBuilder {
     aws: FakeAws,
@@ -365,31 +367,31 @@ pub struct InstanceBuilder {
 }
 
 impl InstanceBuilder {
-    /// Sets the type; `m6g.large` otherwise.
+    /// Sets the type. Default `m6g.large`.
     pub fn instance_type(mut self, instance_type: &str) -> Self {
         self.instance_type = instance_type.into();
         self
     }
 
-    /// Sets the state; `running` otherwise.
+    /// Sets the state. Default `running`.
     pub fn state(mut self, state: InstanceState) -> Self {
         self.state = state;
         self
     }
 
-    /// Sets the private DNS name; one is made of the address otherwise.
+    /// Sets the private DNS name. By default it is derived from the address.
     pub fn private_dns_name(mut self, name: &str) -> Self {
         self.private_dns_name = Some(name.into());
         self
     }
 
-    /// Has the private DNS name made of the ID.
+    /// Derives the private DNS name from the ID.
     pub fn resource_name(mut self) -> Self {
         self.resource_name = true;
         self
     }
 
-    /// Gives it a public address and a public DNS name, which may be empty.
+    /// Sets a public address and a public DNS name, which may be empty.
     pub fn public(mut self, ip: &str, dns_name: &str) -> Self {
         self.public = Some((ip.into(), dns_name.into()));
         self
@@ -425,7 +427,7 @@ impl InstanceBuilder {
         self
     }
 
-    /// Sets where it stands in the network, outermost first.
+    /// Sets the network nodes above it, outermost first.
     pub fn network_nodes(mut self, nodes: &[&str]) -> Self {
         self.network_nodes = nodes.iter().map(|node| (*node).into()).collect();
         self
@@ -437,14 +439,16 @@ impl InstanceBuilder {
         self
     }
 
-    /// Makes the instance.
+    /// Creates the instance.
     pub fn launch(self) -> InstanceId {
         let mut state = self.aws.state.lock();
+        // First, create the interfaces.
         let id = InstanceId::from(state.id("i"));
         let Some(subnet) = self.interfaces.first().map(|interface| interface.subnet.clone()) else { return id };
         let holder = |interface: &Interface| InterfaceOwner::Instance(id.clone(), interface.device_index);
         let enis: Vec<_> = self.interfaces.into_iter().map(|it| (holder(&it), it)).collect();
         let enis: Vec<_> = enis.into_iter().map(|(holder, it)| state.create_interface(it, holder)).collect();
+        // Then choose the private DNS name.
         let ip = enis.first().and_then(|eni| state.enis.get(eni)).and_then(|eni| eni.private_ips.first().cloned());
         let made = match (self.resource_name, ip) {
             (true, _) => format!("{id}.{REGION}.compute.internal").into(),
@@ -457,6 +461,7 @@ impl InstanceBuilder {
                 eni.private_dns_name = private_dns_name.clone();
             }
         }
+        // Finally, create the instance.
         let (public_ip, public_dns_name) = self.public.unwrap_or_default();
         let (vpc, zone) = state.subnet_location(&subnet);
         let instance = Instance {
@@ -488,7 +493,7 @@ fn new_group(created: CreationTime, vpc: &VpcId, name: &str, tags: Tags) -> Secu
 }
 
 impl AccountState {
-    /// A table with the local routes of a VPC.
+    /// Returns a table with the local routes of a VPC.
     fn empty_table(&self, vpc: &VpcId) -> Table {
         let local = |cidr: &IpNet| Route { destination: Some(*cidr), target: RouteNextHop::Gateway("local".into()) };
         let routes = self.vpcs.get(vpc).map(|vpc| vpc.cidrs.iter().map(local).collect()).unwrap_or_default();

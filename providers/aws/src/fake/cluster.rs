@@ -1,4 +1,4 @@
-//! A ready-made cluster.
+//! A predefined cluster.
 
 use std::sync::Arc;
 
@@ -13,12 +13,13 @@ use crate::{
     scope::Scope,
 };
 
-/// ID of the ready-made cluster.
+/// ID of the predefined cluster.
 pub const CLUSTER: &str = "test";
 const CLUSTER_TAG: (&str, &str) = ("kubernetes.io/cluster/test", "owned");
 
-/// A VPC with a cluster in it: three public and three private subnets, tagged for load balancers and for the cluster, a tagged
-/// node group, a tagged route table of the private subnets, and nodes in the private subnets by turns.
+/// A VPC with a cluster: three public and three private subnets, tagged for load balancers and for the cluster, a
+/// tagged security group of the nodes, a tagged route table of the private subnets, and nodes spread over the private
+/// subnets.
 #[derive(Clone)]
 pub struct FakeCluster {
     /// The account.
@@ -38,7 +39,7 @@ pub struct FakeCluster {
 }
 
 impl FakeCluster {
-    /// Makes a cluster of so many nodes.
+    /// Creates a cluster with `nodes` nodes.
     pub fn small(nodes: usize) -> Self {
         let aws = FakeAws::new();
         let vpc = aws.vpc("10.0.0.0/16");
@@ -63,7 +64,7 @@ impl FakeCluster {
         world
     }
 
-    /// Returns what every part of the provider works in, with these settings.
+    /// Returns the provider's scope, with these settings.
     pub fn scope(&self, settings: Settings) -> Scope {
         Scope {
             client: self.aws.client(),
@@ -74,7 +75,7 @@ impl FakeCluster {
         }
     }
 
-    /// Returns an operation with the right to write.
+    /// Returns an operation with an open write gate.
     pub fn op(&self) -> Op {
         Op::new(CLUSTER, CancellationToken::new(), WriteGate::always_open())
     }

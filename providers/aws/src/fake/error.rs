@@ -1,4 +1,4 @@
-//! How the in-memory AWS says no.
+//! Error answers of the in-memory AWS.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub(super) struct ApiRejection {
     pub(super) message: String,
 }
 
-/// What a request comes to.
+/// Result of a request.
 pub(super) type ApiResult<T> = Result<T, ApiRejection>;
 
 impl ApiRejection {
@@ -24,17 +24,17 @@ impl ApiRejection {
     }
 }
 
-/// Refuses a request.
+/// Rejects a request.
 pub(super) fn refuse<T>(code: &'static str, message: impl Into<String>) -> ApiResult<T> {
     Err(ApiRejection::new(code, message))
 }
 
-/// Refuses a request of Elastic Load Balancing whose parameters make no sense.
+/// Rejects a request of Elastic Load Balancing with invalid parameters.
 pub(super) fn invalid<T>(message: impl Into<String>) -> ApiResult<T> {
     refuse("ValidationError", message)
 }
 
-/// HTTP status that AWS sends with a code.
+/// Returns the HTTP status that AWS sends with a code.
 fn status(code: &str) -> u16 {
     match code {
         "RequestLimitExceeded" | "ServiceUnavailable" | "Unavailable" => 503,

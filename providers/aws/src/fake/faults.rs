@@ -1,11 +1,11 @@
-//! Faults that a test orders, and the record of requests.
+//! Faults that a test injects, and the log of requests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::error::ApiRejection;
 use crate::api::{Action, AwsError, Call, RequestClass, Service};
 
-/// On which side of a request the answer is lost.
+/// Whether a request is carried out before its answer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The request is not carried out.
@@ -14,35 +14,35 @@ pub enum Crash {
     After,
 }
 
-/// What goes wrong.
+/// Injected faults, and the log of requests.
 #[derive(Clone, Default)]
 pub(super) struct Faults {
-    /// Codes of the next requests.
+    /// Error codes of the next requests.
     next: BTreeMap<Action, VecDeque<String>>,
-    /// Codes of all requests.
+    /// Error codes of all requests.
     always: BTreeMap<Action, String>,
     throttled: BTreeMap<Action, usize>,
     denied: BTreeSet<Action>,
-    /// Changes that were sent since faults were last ordered.
+    /// Number of writes since faults were last cleared.
     writes: usize,
-    /// Changes whose answer is lost, by number.
+    /// Writes whose answer is lost, by number.
     lost_responses: BTreeMap<usize, Crash>,
-    /// After how many changes nothing is answered any more.
+    /// Number of writes after which no request is answered any more.
     dead_after: Option<usize>,
     pub(super) crashed: bool,
     pub(super) log: Vec<Call>,
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 pub(super) enum RequestOutcome {
-    /// It is carried out; whether the answer arrives.
+    /// It is carried out; `answered` says whether the answer arrives.
     Served { answered: bool },
-    /// It fails without having been carried out.
+    /// It fails without being carried out.
     Failed(AwsError),
 }
 
 impl Faults {
-    /// Decides about a request, and records it.
+    /// Decides what happens to a request, and logs it.
     pub(super) fn decide(&mut self, call: &Call) -> RequestOutcome {
         let action = call.action();
         if self.crashed {
@@ -59,7 +59,7 @@ impl Faults {
         RequestOutcome::Served { answered: crash.is_none() }
     }
 
-    /// Counts a change; tells what happens to its answer.
+    /// Counts a write, and returns how its answer is lost, if it is.
     fn count(&mut self) -> Option<Crash> {
         self.writes += 1;
         self.crashed = self.dead_after.is_some_and(|after| self.writes >= after);
@@ -106,7 +106,7 @@ impl Faults {
         }
     }
 
-    /// Ends all faults; the record stays.
+    /// Clears all faults; the log stays.
     pub(super) fn heal(&mut self) {
         *self = Self { log: std::mem::take(&mut self.log), ..Self::default() };
     }

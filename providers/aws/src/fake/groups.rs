@@ -44,6 +44,7 @@ impl AccountState {
     }
 
     pub(super) fn create_group(&mut self, c: &ec2::CreateSecurityGroup) -> ApiResult<SecurityGroupId> {
+        // First, check VPC, name, description and tags.
         if !self.vpcs.contains_key(&c.vpc) {
             return refuse("InvalidVpcID.NotFound", format!("The vpc ID '{}' does not exist", c.vpc));
         }
@@ -63,6 +64,7 @@ impl AccountState {
             return refuse("InvalidGroup.Reserved", "The security group 'default' is reserved");
         }
         check_ec2_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
+        // Then check for a duplicate, and the quota.
         let in_vpc = || self.groups.values().filter(|group| group.vpc == c.vpc);
         if in_vpc().any(|group| group.name == c.name) {
             let message = format!("The security group '{}' already exists for VPC '{}'", c.name, c.vpc);
@@ -71,6 +73,7 @@ impl AccountState {
         if in_vpc().count() >= self.options.quotas.security_groups_per_vpc {
             return refuse("SecurityGroupLimitExceeded", "The maximum number of security groups has been reached.");
         }
+        // Finally, create the group.
         let id = SecurityGroupId::from(self.id("sg"));
         let group = SecurityGroup {
             name: c.name.clone(),
@@ -101,6 +104,7 @@ impl AccountState {
     }
 
     pub(super) fn authorize(&mut self, c: &ec2::AuthorizeSecurityGroupIngress) -> ApiResult<()> {
+        // First, normalize and check the new rules.
         let vpc = self.group(&c.id)?.vpc.clone();
         let mut rules: Vec<Rule> = Vec::new();
         for rule in &c.rules {
@@ -117,6 +121,7 @@ impl AccountState {
             }
             rules.push(rule);
         }
+        // Then compare them with the existing rules, and check the quota of each address family.
         let most = self.options.quotas.rules_per_security_group;
         let group = self.group(&c.id)?;
         if rules.is_empty() {
@@ -137,6 +142,7 @@ impl AccountState {
             let message = "The maximum number of rules per security group has been reached.";
             return refuse("RulesPerSecurityGroupLimitExceeded", message);
         }
+        // Finally, add them.
         if let Some(group) = self.groups.get_mut(&c.id) {
             group.ingress.extend(rules);
             group.ingress.sort();
@@ -164,7 +170,7 @@ impl AccountState {
         }
     }
 
-    /// Checks groups that a load balancer or an interface shall have.
+    /// Checks security groups that a load balancer or an interface is to get.
     pub(super) fn check_groups(&self, groups: &[SecurityGroupId], vpc: &str) -> ApiResult<()> {
         for id in groups {
             match self.groups.get(id).filter(|group| group.created.found()) {
@@ -203,7 +209,7 @@ pub(super) fn group_of(rule: &Rule) -> Option<&SecurityGroupId> {
     }
 }
 
-/// The description is no part of a rule's identity.
+/// Returns whether two rules are the same to AWS, which ignores the description.
 fn same(a: &Rule, b: &Rule) -> bool {
     a.protocol == b.protocol && a.ports == b.ports && a.source == b.source
 }
@@ -213,9 +219,10 @@ fn describe(rule: &Rule) -> String {
     format!("peer: {:?}, {}, from port: {from}, to port: {to}, ALLOW", rule.source, rule.protocol)
 }
 
-/// Brings a rule into the form that AWS keeps: names for protocols that have one, networks without host bits, the owner of
-/// a group.
+/// Normalizes a rule as AWS does: names for protocols that have one, CIDRs without host bits, the owner of a security
+/// group.
 fn normal(rule: &Rule) -> ApiResult<Rule> {
+    // Protocol.
     let protocol = match rule.protocol.to_ascii_lowercase().as_str() {
         "1" => "icmp".to_owned(),
         "6" => "tcp".to_owned(),
@@ -229,6 +236,7 @@ fn normal(rule: &Rule) -> ApiResult<Rule> {
         let message = format!("Invalid value '{protocol}' for IP protocol. Unknown protocol.");
         return refuse("InvalidParameterValue", message);
     }
+    // Ports.
     let ports = match (protocol.as_str(), rule.ports) {
         ("tcp" | "udp", Some((from, to))) if (0..=65535).contains(&from) && (from..=65535).contains(&to) => {
             Some((from, to))
@@ -246,6 +254,7 @@ fn normal(rule: &Rule) -> ApiResult<Rule> {
         }
         _ => None,
     };
+    // Description and source.
     let allowed = |c: char| c.is_ascii_alphanumeric() || " ._-:/()#,@[]+=&;{}!$*".contains(c);
     if rule.description.len() > 255 || !rule.description.chars().all(allowed) {
         return refuse("InvalidParameterValue", "Invalid rule description");

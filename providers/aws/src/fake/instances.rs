@@ -40,9 +40,9 @@ const INTERFACE_FILTERS: &[&str] = &[
     "subnet-id",
     "vpc-id",
 ];
-/// Most IDs of one request for instances.
+/// Maximum number of IDs in one request for instances.
 const MOST_IDS: usize = 1000;
-/// Most IDs of one request for topology.
+/// Maximum number of IDs in one request for topology.
 const MOST_TOPOLOGY_IDS: usize = 100;
 
 impl AccountState {
@@ -69,7 +69,7 @@ impl AccountState {
         page(found, c.token.as_deref(), if c.ids.is_empty() { size } else { usize::MAX }, "InvalidNextToken")
     }
 
-    /// Checks that all instances exist; the answer names each that does not.
+    /// Checks that all instances exist; the error names each missing one.
     pub(super) fn known_instances(&self, ids: &[InstanceId], visible: impl Fn(CreationTime) -> bool) -> ApiResult<()> {
         if let Some(id) = ids.iter().find(|id| !well_formed("i-", id)) {
             return refuse("InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\""));
@@ -162,7 +162,7 @@ impl AccountState {
             return refuse("InvalidParameterValue", format!("At most {MOST_TOPOLOGY_IDS} instance IDs"));
         }
         self.known_instances(&c.ids, CreationTime::shown)?;
-        // Types without topology are left out of the answer.
+        // Instances of types without topology are left out of the answer.
         let asked = |id: &InstanceId| c.ids.is_empty() || c.ids.contains(id);
         let found = self.instances.iter().filter(|(id, instance)| {
             asked(id) && !instance.network_nodes.is_empty() && instance.state == InstanceState::Running
@@ -217,7 +217,7 @@ impl AccountState {
         }
     }
 
-    /// Terminates an instance: it keeps its ID, type, zone and tags for an hour and loses all else.
+    /// Terminates an instance: for an hour it keeps its ID, type, zone and tags, and loses everything else.
     pub(super) fn terminate(&mut self, id: &InstanceId) {
         let Some(instance) = self.instances.get_mut(id) else { return };
         instance.state = InstanceState::Terminated;
@@ -231,7 +231,7 @@ impl AccountState {
     }
 }
 
-/// Tells whether an ID looks like one of EC2's.
+/// Returns whether an ID has EC2's format.
 pub(super) fn well_formed(prefix: &str, id: &str) -> bool {
     id.strip_prefix(prefix).is_some_and(|rest| {
         matches!(rest.len(), 8 | 17) && rest.chars().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase())

@@ -14,7 +14,7 @@ use crate::api::{
 
 const UNKNOWN: &str = "ListenerNotFound";
 const CONFLICT: &str = "InvalidConfigurationRequest";
-/// What a TLS listener gets that asks for none.
+/// Default security policy of a TLS listener.
 const DEFAULT_POLICY: &str = "ELBSecurityPolicy-2016-08";
 const POLICIES: &[&str] = &[
     DEFAULT_POLICY,
@@ -51,6 +51,7 @@ impl AccountState {
 
     pub(super) fn create_listener(&mut self, c: &elb::CreateListener) -> ApiResult<elb::Listener> {
         let spec = &c.spec;
+        // First, check the settings; the same listener with the same settings returns the existing one.
         self.balancer(&c.load_balancer)?;
         self.check_spec(&c.load_balancer, spec, None)?;
         let there = self.listeners.iter().find(|(_, have)| on_port(have, &c.load_balancer, spec));
@@ -63,11 +64,13 @@ impl AccountState {
                 ),
             };
         }
+        // Then check tags and quota.
         check_elb_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
         let count = self.listeners.values().filter(|have| have.load_balancer == c.load_balancer).count();
         if count >= self.options.quotas.listeners_per_load_balancer {
             return refuse("TooManyListeners", "The load balancer has reached the limit of listeners");
         }
+        // Finally, create the listener.
         let path = c.load_balancer.split_once("loadbalancer/").map_or("", |(_, path)| path).to_owned();
         let arn = ListenerArn::from(self.arn("listener", &path));
         let tls = spec.protocol == ElbProtocol::Tls;
@@ -106,7 +109,7 @@ impl AccountState {
         listener.protocol = spec.protocol;
         listener.target_group = spec.target_group.clone();
         match tls {
-            // What is not given stays.
+            // Settings that are not given keep their values.
             true => {
                 listener.certificate = spec.certificate.clone().or_else(|| listener.certificate.take());
                 let policy = spec.ssl_policy.clone().or_else(|| listener.ssl_policy.take());
@@ -129,8 +132,9 @@ impl AccountState {
         Ok(())
     }
 
-    /// Checks the settings of a listener, new or `old`.
+    /// Checks the settings of a listener, which is new or replaces `old`.
     fn check_spec(&self, balancer: &LoadBalancerArn, spec: &ListenerSpec, old: Option<&Listener>) -> ApiResult<()> {
+        // First, the protocol has to fit the target group's.
         self.check_tls(spec, old)?;
         let group = self.target_group(&spec.target_group)?;
         let fits = match spec.protocol {
@@ -146,6 +150,7 @@ impl AccountState {
             );
             return refuse("IncompatibleProtocols", message);
         }
+        // Then the target group must belong to no other load balancer, and to the same VPC.
         if self.users(&spec.target_group).iter().any(|user| user != balancer) {
             let message = format!(
                 "The following target groups cannot be associated with more than one load balancer: {}",
@@ -157,6 +162,7 @@ impl AccountState {
         if balancer.vpc != group.vpc {
             return refuse(CONFLICT, "The load balancer and the target group are in different VPCs");
         }
+        // Finally, the address families have to fit.
         let udp = matches!(spec.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
         match (balancer.ip_address_type, group.ip_address_type) {
             (IpAddressType::Dualstack, IpAddressType::Ipv4) if udp => {
@@ -267,7 +273,7 @@ impl AccountState {
     }
 }
 
-/// AWS takes one certificate per call.
+/// Checks that there is exactly one certificate, since AWS accepts one per call.
 fn only_one(certificates: &[Box<str>]) -> ApiResult<()> {
     match certificates {
         [_] => Ok(()),
@@ -275,7 +281,8 @@ fn only_one(certificates: &[Box<str>]) -> ApiResult<()> {
     }
 }
 
-/// A port takes one listener, whatever its protocol: TCP and UDP on one port are a listener of protocol TCP_UDP.
+/// Returns whether a listener is on the port of `spec`. A port has at most one listener, whatever its protocol: TCP
+/// and UDP on the same port are one listener with protocol TCP_UDP.
 fn on_port(have: &Listener, balancer: &LoadBalancerArn, spec: &ListenerSpec) -> bool {
     have.load_balancer == *balancer && have.port == spec.port.get()
 }

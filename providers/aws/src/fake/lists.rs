@@ -3,14 +3,14 @@
 use super::error::{ApiResult, refuse};
 use crate::api::{Filter, Page, Tags};
 
-/// Most values of one filter.
+/// Maximum number of values of one filter.
 const MOST_VALUES: usize = 200;
 
-/// Filters of a request, checked: all have to match, each with one of its values.
+/// Validated filters of a request. All have to match, each with one of its values.
 pub(super) struct Filters<'a>(&'a [Filter]);
 
 impl<'a> Filters<'a> {
-    /// Takes filters whose names are tags or among those known.
+    /// Validates filters: each name has to be a tag's or one of `known`.
     pub(super) fn new(filters: &'a [Filter], known: &[&str]) -> ApiResult<Self> {
         for filter in filters {
             let name = &*filter.name;
@@ -29,7 +29,7 @@ impl<'a> Filters<'a> {
         Ok(Self(filters))
     }
 
-    /// Tells whether an object with these tags and fields is asked for.
+    /// Returns whether an object with these tags and fields matches.
     pub(super) fn accept(&self, tags: &Tags, field: impl Fn(&str) -> Vec<String>) -> bool {
         self.0.iter().all(|filter| {
             let found: Vec<String> = match (filter.name.strip_prefix("tag:"), &*filter.name) {
@@ -42,7 +42,7 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// Matches `*` (anything) and `?` (one character); a backslash takes the next character literally.
+/// Matches a pattern with `*` (anything) and `?` (one character); a backslash escapes the next character.
 pub(super) fn glob(pattern: &str, text: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
@@ -62,8 +62,8 @@ pub(super) fn glob(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Cuts a page out of a list that is sorted by key. The token names the last key of the page before, so that pages fit
-/// together although the list changes meanwhile.
+/// Returns a page of a list that is sorted by key. The token contains the last key of the previous page, so that pages
+/// are consistent even if the list changes in between.
 pub(super) fn page<T>(
     items: Vec<(String, T)>,
     token: Option<&str>,

@@ -1,11 +1,11 @@
-//! An in-memory AWS: one account and one region that hold state and obey AWS' own contract, behind the same
+//! An in-memory AWS: one account and one region with state, which follow AWS' own contract, behind the same
 //! [`Transport`] as the real one.
 //!
-//! Objects that are not the provider's (networks, instances, addresses) are made by builders; everything the provider makes
-//! can be read back. Faults, quotas, delays and inconsistency are ordered per test; results are never scripted. Time is
-//! tokio's, so tests with paused time need not wait. AWS' answers are known from its API reference; where that leaves room,
-//! the stricter reading is taken, so that code that passes here is not refused there. Codes are AWS', messages are not
-//! always.
+//! Objects that the provider does not create (networks, instances, addresses) are created by builders; everything that
+//! the provider creates can be read back. A test can set faults, quotas, delays and inconsistency; results are never
+//! scripted. Time is tokio's, so tests with paused time need not wait. AWS' answers follow its API reference. Where
+//! that is ambiguous, the stricter reading is implemented, so that code that passes here is not rejected there. Codes
+//! are AWS' own; messages are not always.
 
 mod attributes;
 mod balancers;
@@ -47,7 +47,7 @@ use crate::{
     client::Client,
 };
 
-/// The in-memory AWS. Clones are the same one.
+/// The in-memory AWS. Clones share its state.
 #[derive(Clone)]
 pub struct FakeAws {
     state: Arc<Mutex<AccountState>>,
@@ -60,12 +60,13 @@ impl Default for FakeAws {
 }
 
 impl FakeAws {
-    /// Makes an empty account: there are zones `a`, `b`, `c` and a local zone, and nothing else.
+    /// Creates an empty account, with only the zones `a`, `b`, `c` and a local zone.
     pub fn new() -> Self {
         Self { state: Arc::new(Mutex::new(AccountState::new())) }
     }
 
-    /// Copies the account as it is now, without ordered faults and the record of requests: what reads show that lag behind.
+    /// Copies the account as it is now, without injected faults and the log of requests. The copy shows what a delayed
+    /// read would return.
     #[must_use]
     pub fn copy(&self) -> Self {
         let mut state = self.state.lock().clone();
@@ -73,17 +74,18 @@ impl FakeAws {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns the way to it.
+    /// Returns a transport to it.
     pub fn transport(&self) -> Arc<dyn Transport> {
         Arc::new(self.clone())
     }
 
-    /// Returns a client on it.
+    /// Returns a client for it.
     pub fn client(&self) -> Client {
         Client::new(self.transport())
     }
 
-    /// Sends one request past the client: for tests that act as somebody else, or compare with what AWS itself answers.
+    /// Sends one request without the provider's client: for tests that act as another client, or that compare with
+    /// AWS' own answer.
     ///
     /// # Errors
     /// As [`Transport::send`].
@@ -92,7 +94,7 @@ impl FakeAws {
         R::from_reply(reply).ok_or_else(|| AwsError::no_response(R::ACTION, "the answer is of another request"))
     }
 
-    /// Changes times and sizes.
+    /// Changes delays and sizes.
     pub fn configure(&self, change: impl FnOnce(&mut FakeOptions)) {
         let mut state = self.state.lock();
         change(&mut state.options);
@@ -109,7 +111,7 @@ impl FakeAws {
         self.state.lock().faults.fail_next(action, code.to_owned());
     }
 
-    /// Answers every request of a kind with an error code, until [`clear_faults`](Self::heal).
+    /// Answers every request of a kind with an error code, until [`clear_faults`](Self::clear_faults).
     pub fn fail_always(&self, action: Action, code: &str) {
         self.state.lock().faults.fail_always(action, code.to_owned());
     }
@@ -119,56 +121,56 @@ impl FakeAws {
         self.state.lock().faults.throttle(action, count);
     }
 
-    /// Denies an action, as a policy that lacks it.
+    /// Denies an action, like an IAM policy that lacks it.
     pub fn deny(&self, action: Action) {
         self.state.lock().faults.deny(action);
     }
 
-    /// Loses the answer of the n-th change from now, 1 being the next one.
+    /// Loses the answer of the n-th write from now; 1 is the next one.
     pub fn fail_nth_write(&self, n: usize, crash: Crash) {
         self.state.lock().faults.lose(n, crash);
     }
 
-    /// Lets the process die after so many more changes: every later request, also a read, gets no answer and is not carried
-    /// out, until [`restart_process`](Self::revive).
+    /// Crashes the process after this many more writes: every later request, also a read, gets no answer and is not
+    /// carried out, until [`restart_process`](Self::restart_process).
     pub fn crash_after(&self, writes: usize) {
         self.state.lock().faults.dead_after(writes);
     }
 
-    /// Lets the process die at the n-th change from now: the answer of that one is lost, and so is every later request, until
-    /// [`restart_process`](Self::revive).
+    /// Crashes the process at the n-th write from now: its answer is lost, and no later request is answered or carried
+    /// out, until [`restart_process`](Self::restart_process).
     pub fn crash_at_write(&self, n: usize, crash: Crash) {
         let mut state = self.state.lock();
         state.faults.lose(n, crash);
         state.faults.dead_after(n);
     }
 
-    /// Tells whether the process has died.
+    /// Returns whether the process has crashed.
     pub fn is_dead(&self) -> bool {
         self.state.lock().faults.crashed
     }
 
-    /// Starts the process anew: ends all faults that were ordered. The record of requests stays.
+    /// Restarts the process: clears all injected faults. The log of requests stays.
     pub fn restart_process(&self) {
         self.clear_faults();
     }
 
-    /// Ends all faults that were ordered.
+    /// Clears all injected faults.
     pub fn clear_faults(&self) {
         self.state.lock().faults.heal();
     }
 
-    /// Counts the requests of a kind that reached AWS, those that it refused included.
+    /// Returns the number of requests of a kind that reached AWS, including rejected ones.
     pub fn calls(&self, action: Action) -> usize {
         self.state.lock().faults.log.iter().filter(|call| call.action() == action).count()
     }
 
-    /// Counts the changes that reached AWS, those that it refused included.
+    /// Returns the number of writes that reached AWS, including rejected ones.
     pub fn writes(&self) -> usize {
         self.state.lock().faults.log.iter().filter(|call| call.action().class() == RequestClass::Write).count()
     }
 
-    /// Counts all requests that reached AWS.
+    /// Returns the number of all requests that reached AWS.
     pub fn requests(&self) -> usize {
         self.state.lock().faults.log.len()
     }
@@ -178,12 +180,12 @@ impl FakeAws {
         self.state.lock().faults.log.clone()
     }
 
-    /// Returns what was asked, in order: `log` without the details.
+    /// Returns the actions of the requests, in order: `log` without the details.
     pub fn actions(&self) -> Vec<Action> {
         self.state.lock().faults.log.iter().map(Call::action).collect()
     }
 
-    /// Forgets the record of requests.
+    /// Clears the log of requests.
     pub fn reset_calls(&self) {
         self.state.lock().faults.log.clear();
     }

@@ -25,7 +25,7 @@ const TABLE_FILTERS: &[&str] = &[
     "vpc-id",
 ];
 
-/// Checks that each of the IDs is known.
+/// Checks that all IDs exist.
 pub(super) fn all_known<'a, T: Display + 'a>(
     ids: impl IntoIterator<Item = &'a T>,
     known: impl Fn(&T) -> bool,
@@ -97,7 +97,7 @@ impl AccountState {
         }
     }
 
-    /// AWS shows the instance and its interface, whichever of the two the route was made with.
+    /// Returns a route as AWS shows it: with the instance and its interface, whichever of the two it was created with.
     pub(super) fn show_route(&self, route: &Route) -> ec2::Route {
         let shown = ec2::Route {
             destination: route.destination,
@@ -130,7 +130,7 @@ impl AccountState {
         if table.routes.iter().any(|route| route.destination == Some(destination)) {
             return refuse("RouteAlreadyExists", format!("The route identified by {destination} already exists."));
         }
-        // Each family has the quota for itself; local routes do not count.
+        // Each address family has its own quota; local routes do not count.
         let counted = |route: &&Route| {
             let family = route.destination.is_some_and(|it| it.addr().is_ipv4() == destination.addr().is_ipv4());
             family && !matches!(&route.target, RouteNextHop::Gateway(gateway) if **gateway == *"local")
@@ -185,7 +185,7 @@ impl AccountState {
         }
     }
 
-    /// Checks that a route may lead there.
+    /// Checks that a route may have this target.
     fn check_route(&self, table: &RouteTableId, target: &RouteTarget) -> ApiResult<()> {
         let vpc = match self.tables.get(table) {
             Some(table) => table.vpc.clone(),
@@ -255,7 +255,7 @@ fn table_field(id: &RouteTableId, table: &Table, name: &str) -> Vec<String> {
     }
 }
 
-/// Checks tags that are put on an object of EC2.
+/// Checks the tags that a request adds to an EC2 object.
 pub(super) fn check_ec2_tags(new: &Tags, total: usize, most: usize) -> ApiResult<()> {
     for (key, value) in new {
         if key.is_empty() || key.chars().count() > 127 || value.chars().count() > 255 {

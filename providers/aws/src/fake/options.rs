@@ -1,32 +1,32 @@
-//! How fast, how large and how forgetful the in-memory AWS is.
+//! Delays, sizes, quotas and inconsistency of the in-memory AWS.
 
 use std::time::Duration;
 
-/// Times and sizes. `Default` is AWS without its delays: everything is there at once, except what drains.
+/// Delays and sizes. `Default` is AWS without its delays: everything takes effect at once, except draining.
 #[derive(Clone, Debug)]
 pub struct FakeOptions {
-    /// How long an object that is made from now on is missing from describes. A shorter time than before holds for older ones,
-    /// too.
+    /// How long an object that is created from now on is missing from describes. A shorter time than before also
+    /// applies to older objects.
     pub describe_lag: Duration,
-    /// How long an object that is made from now on is not found by changes.
+    /// How long changes do not find an object that is created from now on.
     pub change_lag: Duration,
     /// How long a load balancer is `provisioning`.
     pub provisioning: Duration,
     /// How long a target is `initial`.
     pub initial: Duration,
-    /// How long network interfaces of a deleted load balancer stay.
+    /// How long the network interfaces of a deleted load balancer remain.
     pub interfaces_linger: Duration,
-    /// Most items of a page.
+    /// Maximum number of items per page.
     pub page_size: usize,
-    /// How long requests take: half of it before AWS does something, half of it after.
+    /// Duration of a request: half before AWS carries it out, half after.
     pub latency: Duration,
-    /// The VPCs are default ones, where a revocation of a rule that is not there is no error (and the others of the request are
-    /// revoked), instead of `InvalidPermission.NotFound` for all.
+    /// The VPCs are default ones. There, revoking a missing rule is not an error, and the other rules of the request
+    /// are revoked; elsewhere, the whole request fails with `InvalidPermission.NotFound`.
     pub default_vpc: bool,
-    /// Creating a load balancer or target group that is there already compares tags as well. AWS does not say whether it does;
-    /// without, the answer may be somebody else's object.
+    /// Creating a load balancer or target group that exists already also compares the tags. AWS does not document
+    /// whether it does; if not, the answer may be an object that somebody else created.
     pub tags_are_settings: bool,
-    /// What the account may have.
+    /// Quotas of the account.
     pub quotas: Quotas,
 }
 
@@ -48,7 +48,7 @@ impl Default for FakeOptions {
 }
 
 impl FakeOptions {
-    /// AWS with the delays that it has on a usual day.
+    /// Returns the typical delays of the real AWS.
     pub fn realistic() -> Self {
         Self {
             describe_lag: Duration::from_secs(1),
@@ -61,7 +61,7 @@ impl FakeOptions {
     }
 }
 
-/// What an account may have.
+/// Quotas of an account.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each is what its name says; those of AWS by default")]
 pub struct Quotas {

@@ -1,4 +1,4 @@
-//! Reading the account in tests, past faults and delays.
+//! Reads the account in tests, regardless of faults and delays.
 
 use ipnet::IpNet;
 
@@ -16,7 +16,7 @@ impl FakeAws {
         state.balancers.iter().map(|(arn, balancer)| state.show_balancer(arn, balancer)).collect()
     }
 
-    /// Returns the load balancer of a name.
+    /// Returns the load balancer with a name.
     pub fn load_balancer(&self, name: &str) -> Option<elb::LoadBalancer> {
         self.load_balancers().into_iter().find(|balancer| *balancer.name == *name)
     }
@@ -71,7 +71,7 @@ impl FakeAws {
         balancer.or(group).or(listener).cloned().unwrap_or_default()
     }
 
-    /// Returns the routes of a table that lead to instances or interfaces, by destination.
+    /// Returns the routes of a table to instances or interfaces, by destination.
     pub fn routes(&self, id: &RouteTableId) -> Vec<ec2::Route> {
         let state = self.state.lock();
         let routes = state.tables.get(id).into_iter().flat_map(|table| &table.routes);
@@ -80,14 +80,14 @@ impl FakeAws {
         shown
     }
 
-    /// Returns whether an instance's primary interface drops packets that are not its own; `None` without interface.
+    /// Returns whether the source/destination check of an instance's first interface is on; `None` without interface.
     pub fn source_dest_check(&self, id: &InstanceId) -> Option<bool> {
         let state = self.state.lock();
         let eni = state.instances.get(id)?.enis.first()?;
         state.enis.get(eni).map(|eni| eni.source_dest_check)
     }
 
-    /// Returns the address behind an allocation, and whether it is in use.
+    /// Returns the IP address of an allocation, and whether it is in use.
     pub fn address(&self, id: &AllocationId) -> Option<(Box<str>, bool)> {
         self.state.lock().eips.get(id).map(|eip| (eip.ip.clone(), eip.used_by.is_some()))
     }

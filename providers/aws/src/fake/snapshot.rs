@@ -1,4 +1,4 @@
-//! The whole account as text, without what differs from history to history.
+//! The account as text, without what depends on the order of events.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -13,13 +13,14 @@ use crate::api::{
     ec2::{RouteTarget, Rule},
 };
 
-/// Everything there is, comparable: generated IDs, ARNs and times are replaced by names, and what only time brings about
-/// (health, draining targets, interfaces that linger) is left out. Two histories that end alike have equal snapshots.
+/// The account in comparable form: IDs and ARNs of objects that the provider creates are replaced by names; times, and
+/// what only time changes (health, draining targets, lingering interfaces), are left out. Two runs with the same
+/// outcome have equal snapshots.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccountSnapshot(BTreeMap<String, BTreeMap<String, String>>);
 
 impl AccountSnapshot {
-    /// Tells what differs: one line for each field, `-` for here and `+` for there.
+    /// Returns the differences: one line per field, `-` for this snapshot and `+` for the other.
     pub fn diff(&self, other: &Self) -> String {
         let lines = |of: &Self| -> Vec<String> {
             let fields = of.0.iter().flat_map(|(object, fields)| fields.iter().map(move |field| (object, field)));
@@ -31,7 +32,7 @@ impl AccountSnapshot {
         gone.chain(new).collect()
     }
 
-    /// Returns those objects whose names are kept.
+    /// Returns the objects whose names `keep` accepts.
     #[must_use]
     pub fn only(&self, keep: impl Fn(&str) -> bool) -> Self {
         Self(self.0.iter().filter(|(name, _)| keep(name)).map(|(name, of)| (name.clone(), of.clone())).collect())
@@ -62,7 +63,7 @@ impl fmt::Debug for AccountSnapshot {
 }
 
 impl FakeAws {
-    /// Returns everything there is.
+    /// Returns a snapshot of the account.
     pub fn snapshot(&self) -> AccountSnapshot {
         let mut state = self.state.lock();
         state.advance();
@@ -192,7 +193,7 @@ impl AccountState {
         }
     }
 
-    /// Names a group as no other in the account.
+    /// Returns a name for a security group that is unique in the account.
     fn group_name(&self, id: &SecurityGroupId) -> String {
         self.groups.get(id).map_or_else(|| "gone".to_owned(), |group| format!("{} ({})", group.name, group.vpc))
     }

@@ -1,4 +1,4 @@
-//! What the in-memory AWS remembers.
+//! State of the in-memory AWS.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,15 +17,15 @@ use crate::api::{
     elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, LoadBalancerState, Scheme, SubnetMapping, TargetType},
 };
 
-/// The account that everything belongs to.
+/// ID of the account.
 pub const ACCOUNT: &str = "123456789012";
-/// The region that everything is in.
+/// Name of the region.
 pub const REGION: &str = "us-west-2";
 
 /// How long a terminated instance can still be described.
 const TERMINATED_FOR: Duration = Duration::from_secs(3600);
 
-/// When an object was made, and since when it can be seen.
+/// When an object was created, and from when on it is visible.
 #[derive(Clone, Copy)]
 pub(super) struct CreationTime {
     pub(super) at: Instant,
@@ -34,18 +34,18 @@ pub(super) struct CreationTime {
 }
 
 impl CreationTime {
-    /// Tells whether describes show it.
+    /// Returns whether describes show the object.
     pub(super) fn shown(self) -> bool {
         self.shown <= Instant::now()
     }
 
-    /// Tells whether changes find it.
+    /// Returns whether changes find the object.
     pub(super) fn found(self) -> bool {
         self.found <= Instant::now()
     }
 }
 
-/// Everything there is, and what the tests ordered.
+/// All objects of the account, its options, and injected faults.
 #[derive(Clone)]
 pub(super) struct AccountState {
     pub(super) started: Instant,
@@ -80,7 +80,7 @@ pub(super) struct Subnet {
     pub(super) zone: Box<str>,
     pub(super) cidr: Option<Ipv4Net>,
     pub(super) ipv6: Vec<Ipv6Net>,
-    /// Free addresses, when a test sets them; counted otherwise.
+    /// Number of free addresses if a test set it; otherwise they are counted.
     pub(super) free: Option<u32>,
     pub(super) tags: Tags,
 }
@@ -100,7 +100,7 @@ pub(super) struct Route {
     pub(super) target: RouteNextHop,
 }
 
-/// What a route leads to.
+/// Target of a route.
 #[derive(Clone)]
 pub(super) enum RouteNextHop {
     Gateway(Box<str>),
@@ -117,7 +117,7 @@ pub(super) struct Instance {
     pub(super) private_dns_name: Box<str>,
     pub(super) public_dns_name: Box<str>,
     pub(super) public_ip: Box<str>,
-    /// By device index.
+    /// In order of their device indexes.
     pub(super) enis: Vec<EniId>,
     pub(super) network_nodes: Vec<Box<str>>,
     pub(super) tags: Tags,
@@ -140,16 +140,16 @@ pub(super) struct NetworkInterface {
     pub(super) holder: InterfaceOwner,
 }
 
-/// Whose a network interface is.
+/// Owner of a network interface.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum InterfaceOwner {
-    /// An instance's, at a device index.
+    /// An instance, with the device index.
     Instance(InstanceId, Option<i32>),
-    /// A load balancer's.
+    /// A load balancer.
     Balancer(LoadBalancerArn),
-    /// That of a deleted load balancer, which goes away at this time.
+    /// A deleted load balancer; the interface disappears at this time.
     Leaving(Instant),
-    /// Of something else that AWS runs, such as a Fargate pod.
+    /// Another AWS service, such as Fargate.
     Service,
 }
 
@@ -181,7 +181,7 @@ pub(super) struct LoadBalancer {
     pub(super) groups: Vec<SecurityGroupId>,
     pub(super) private_link_rules: bool,
     pub(super) ipv6_source_nat: bool,
-    /// State and reason, when a test sets them; by time otherwise.
+    /// State and reason if a test set them; otherwise they depend on the time.
     pub(super) state: Option<(LoadBalancerState, Box<str>)>,
     pub(super) attributes: Attributes,
     pub(super) tags: Tags,
@@ -203,14 +203,14 @@ pub(super) struct TargetGroup {
     pub(super) created: CreationTime,
 }
 
-/// A target, known by its ID and port.
+/// A target; its ID and port are the key.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) zone: Option<Box<str>>,
     pub(super) since: Instant,
-    /// Since when it is being deregistered, and until when.
+    /// Until when the target drains; `None` if it is not being deregistered.
     pub(super) draining: Option<Instant>,
-    /// Health and reason, when a test sets them; by time otherwise.
+    /// Health and reason if a test set them; otherwise they depend on the time.
     pub(super) health: Option<(Box<str>, Box<str>)>,
 }
 
@@ -250,7 +250,7 @@ impl AccountState {
             counters: BTreeMap::new(),
             options: FakeOptions::default(),
             faults: Faults::default(),
-            // Letters and numbers of zones differ from account to account: here as well.
+            // The IDs of zones a, b, c differ from account to account, so they are not in order here either.
             zones: vec![
                 zone("us-west-2a", "usw2-az2", "availability-zone"),
                 zone("us-west-2b", "usw2-az1", "availability-zone"),
@@ -272,24 +272,24 @@ impl AccountState {
         }
     }
 
-    /// Counts on: objects of one kind get rising numbers, so that the same history gives the same IDs.
+    /// Returns the next number for objects of a kind, so that the same sequence of requests gives the same IDs.
     pub(super) fn number(&mut self, kind: &'static str) -> u64 {
         let counter = self.counters.entry(kind).or_default();
         *counter += 1;
         *counter
     }
 
-    /// Makes an ID of EC2.
+    /// Creates an EC2 ID.
     pub(super) fn id(&mut self, kind: &'static str) -> String {
         format!("{kind}-{:017x}", self.number(kind))
     }
 
-    /// Makes an ARN of Elastic Load Balancing.
+    /// Creates an ARN of Elastic Load Balancing.
     pub(super) fn arn(&mut self, kind: &'static str, path: &str) -> String {
         format!("arn:aws:elasticloadbalancing:{REGION}:{ACCOUNT}:{kind}/{path}/{:016x}", self.number(kind))
     }
 
-    /// Lets happen what time brings about.
+    /// Applies the changes that are due by now.
     pub(super) fn advance(&mut self) {
         let now = Instant::now();
         self.enis.retain(|_, eni| !matches!(eni.holder, InterfaceOwner::Leaving(until) if until <= now));
@@ -305,13 +305,13 @@ impl AccountState {
         }
     }
 
-    /// Notes that an object is made now.
+    /// Returns the creation time of an object that is created now.
     pub(super) fn creation_time(&self) -> CreationTime {
         let at = Instant::now();
         CreationTime { at, shown: at + self.options.describe_lag, found: at + self.options.change_lag }
     }
 
-    /// Shows what would show by now with the delays as they are, which may have become shorter.
+    /// Shortens the remaining delays of existing objects to the current options.
     pub(super) fn apply_visibility(&mut self) {
         let (describe, change) = (self.options.describe_lag, self.options.change_lag);
         let of_ec2 = self.groups.values_mut().map(|it| &mut it.created);
@@ -324,14 +324,14 @@ impl AccountState {
         }
     }
 
-    /// Returns the time that AWS shows for an instant.
+    /// Returns the timestamp that AWS shows for an instant.
     pub(super) fn timestamp(&self, at: Instant) -> Timestamp {
         const START: i64 = 1_767_225_600; // 2026-01-01T00:00:00Z
         let since = SignedDuration::try_from(at.saturating_duration_since(self.started)).unwrap_or_default();
         Timestamp::from_second(START).unwrap_or_default().saturating_add(since).unwrap_or_default()
     }
 
-    /// Counts the free IPv4 addresses of a subnet: AWS keeps five for itself.
+    /// Returns the number of free IPv4 addresses of a subnet: AWS reserves five.
     pub(super) fn free_ips(&self, id: &SubnetId) -> u32 {
         let Some(subnet) = self.subnets.get(id) else { return 0 };
         if let Some(free) = subnet.free {
@@ -343,7 +343,7 @@ impl AccountState {
         u32::try_from(free).unwrap_or(u32::MAX)
     }
 
-    /// Picks an IPv4 address of a subnet that nothing has.
+    /// Returns a free IPv4 address of a subnet.
     pub(super) fn pick_ip(&self, id: &SubnetId) -> Option<Box<str>> {
         let cidr = self.subnets.get(id)?.cidr?;
         let neighbours = self.enis.values().filter(|eni| eni.subnet == *id);

@@ -1,4 +1,4 @@
-//! Tags of both services.
+//! Tags of EC2 and Elastic Load Balancing.
 
 use super::{
     balancers::MOST_NAMED,
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::api::{Tags, ec2, elb};
 
-/// Most resources of one request to EC2.
+/// Maximum number of resources in one request to EC2.
 const MOST_RESOURCES: usize = 1000;
 
-/// Who asks: describes and changes may know different things of a young object.
+/// Kind of request: describes and changes may disagree about whether a new object exists.
 #[derive(Clone, Copy)]
 enum Visibility {
     Describe,
@@ -84,7 +84,7 @@ impl AccountState {
         }
     }
 
-    /// Tells whether an object that is there already has the tags asked for, as far as that matters.
+    /// Returns whether an existing object has the requested tags, if the options compare tags.
     pub(super) fn same_tags(&self, have: &Tags, asked: &Tags) -> bool {
         !self.options.tags_are_settings || have == asked
     }
@@ -151,7 +151,7 @@ fn check_arns(arns: &[Box<str>]) -> ApiResult<()> {
     }
 }
 
-/// Checks tags that are put on an object of Elastic Load Balancing.
+/// Checks the tags that a request adds to an object of Elastic Load Balancing.
 pub(super) fn check_elb_tags(new: &Tags, total: usize, most: usize) -> ApiResult<()> {
     let allowed = |c: char| c.is_alphanumeric() || " +-=._:/@".contains(c);
     for (key, value) in new {

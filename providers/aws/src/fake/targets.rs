@@ -20,7 +20,8 @@ use crate::api::{
 };
 
 const UNKNOWN: &str = "TargetGroupNotFound";
-/// Most targets of one request: AWS documents none, and the provider shall not go beyond what others send.
+/// Maximum number of targets in one request. AWS documents none; the provider must not send more than other clients
+/// do.
 const MOST_TARGETS: usize = 200;
 
 impl AccountState {
@@ -74,6 +75,7 @@ impl AccountState {
     }
 
     pub(super) fn create_target_group(&mut self, c: &elb::CreateTargetGroup) -> ApiResult<elb::TargetGroup> {
+        // First, check the settings; the same name with the same settings returns the existing target group.
         check_name("target group", &c.name)?;
         let health_check = checked(&c.health_check)?;
         let ip_address_type = c.ip_address_type.unwrap_or(IpAddressType::Ipv4);
@@ -97,6 +99,7 @@ impl AccountState {
                 }
             };
         }
+        // Then check tags, VPC and quota.
         check_elb_tags(&c.tags, c.tags.len(), self.options.quotas.tags)?;
         if !self.vpcs.contains_key(&c.vpc) {
             return invalid(format!("The VPC ID '{}' is not found", c.vpc));
@@ -104,6 +107,7 @@ impl AccountState {
         if self.target_groups.len() >= self.options.quotas.target_groups {
             return refuse("TooManyTargetGroups", "You have reached the limit of target groups");
         }
+        // Finally, create the target group.
         let arn = TargetGroupArn::from(self.arn("targetgroup", &c.name));
         let group = TargetGroup {
             name: c.name.clone(),
@@ -203,7 +207,7 @@ impl AccountState {
             if ip.is_ipv6() != (group.ip_address_type == IpAddressType::Ipv6) {
                 return invalid(format!("The IP address '{ip}' is not of type '{}'", group.ip_address_type));
             }
-            // What counts is where the VPC has subnets, not which networks are associated with it.
+            // The CIDRs of the VPC's subnets count, not those associated with the VPC.
             let mut subnets = self.subnets.values().filter(|subnet| subnet.vpc == group.vpc);
             let within = subnets.any(|subnet| match ip {
                 IpAddr::V4(ip) => subnet.cidr.is_some_and(|cidr| cidr.contains(&ip)),
@@ -304,7 +308,7 @@ fn check_count(targets: &[elb::Target]) -> ApiResult<()> {
     }
 }
 
-/// Tells whether an address outside the VPC may be a target: it has to be in a private or shared range.
+/// Returns whether an address outside the VPC may be a target: it has to be in a private or shared range.
 fn private(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_private() || (ip.octets()[0] == 100 && (64..128).contains(&ip.octets()[1])),
@@ -312,8 +316,9 @@ fn private(ip: IpAddr) -> bool {
     }
 }
 
-/// Checks a health check and fills in what is left to AWS.
+/// Checks a health check and fills in AWS' defaults.
 fn checked(check: &HealthCheck) -> ApiResult<HealthCheck> {
+    // First, check the numbers.
     let bounds = [
         ("interval", check.interval, 5, 300),
         ("timeout", check.timeout, 2, 120),
@@ -332,6 +337,7 @@ fn checked(check: &HealthCheck) -> ApiResult<HealthCheck> {
         );
         return invalid(message);
     }
+    // Then check path and status codes.
     let tcp = check.protocol == HealthProtocol::Tcp;
     if tcp && (check.path.is_some() || check.matcher.is_some()) {
         return invalid("Health check path and matcher are not supported for health checks with protocol TCP");
@@ -344,6 +350,7 @@ fn checked(check: &HealthCheck) -> ApiResult<HealthCheck> {
     if check.matcher.as_ref().is_some_and(|matcher| !matcher.split(',').all(range)) {
         return invalid("The matcher of a health check has codes from 200 to 599");
     }
+    // Finally, fill in the defaults.
     let mut check = check.clone();
     if !tcp {
         check.path.get_or_insert_with(|| "/".into());

@@ -1,4 +1,4 @@
-//! Addresses of a Node: pure.
+//! Addresses of a Node. Pure functions.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,12 +10,12 @@ use ccm_core::{
 use super::instance::Instance;
 use crate::api::ec2::NetworkInterface;
 
-/// Returns the addresses of an instance: family by family in the order of the configuration. IPv4: every private address of
-/// every interface in use, by device index, then public address and DNS names; IPv6: the first address of each interface in
-/// use. DNS names come with IPv4 alone, as upstream has it.
+/// Returns the addresses of an instance, family by family in the configured order. IPv4: all private addresses of all
+/// interfaces in use, by device index, then the public address and the DNS names. IPv6: the first address of each
+/// interface in use. DNS names are included only with IPv4, as in upstream.
 ///
 /// # Errors
-/// An address of the answer is none.
+/// AWS returned an invalid address.
 pub fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<NodeAddress>, CloudError> {
     let mut list = AddressList { owner: &instance.id, addresses: Vec::new() };
     for family in families {
@@ -27,10 +27,10 @@ pub fn of_instance(instance: &Instance, families: &[IpFamily]) -> Result<Vec<Nod
     Ok(list.addresses)
 }
 
-/// Returns the addresses of a Fargate node: one of each family, and its DNS name.
+/// Returns the addresses of a Fargate node: one of each configured family, and its DNS name.
 ///
 /// # Errors
-/// An address of the answer is none.
+/// AWS returned an invalid address.
 pub fn of_interface(interface: &NetworkInterface, families: &[IpFamily]) -> Result<Vec<NodeAddress>, CloudError> {
     let mut list = AddressList { owner: &interface.id, addresses: Vec::new() };
     for family in families {

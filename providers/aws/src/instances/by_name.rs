@@ -1,7 +1,8 @@
-//! Instances of Nodes that have no provider ID yet, found by name.
+//! Finds the instances of Nodes that have no provider ID yet, by name.
 //!
-//! A name that EC2 gives holds the private address. Nothing else ties a Node's name to an instance: it is compared with the
-//! private DNS name, and where the VPC's DHCP options change the domain, with the address alone.
+//! A name that EC2 assigns contains the private address. Nothing else ties a Node's name to an instance: the name is
+//! compared with the private DNS name and, in case the VPC's DHCP options change the domain, its address with the
+//! private address.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,18 +15,19 @@ use ccm_core::provider::{CloudError, ErrorKind, Op};
 use super::{cache::InstanceCache, fargate::address_of_name, instance::Instance, plan};
 use crate::api::Filter;
 
-/// What is known about a name. `Ok(None)`: there is no instance, see [`is_proof`].
+/// Result for one name. `Ok(None)`: the instance is proven not to exist, see [`is_proof`].
 pub(super) type NameLookup = Result<Option<Arc<Instance>>, CloudError>;
 
-/// Finds the cluster's instances by name, each with the age that its answer may have.
+/// Finds the cluster's instances by name. Each name has the maximum age of its result.
 ///
-/// The filters do not contain the cluster's tag. What a listing leaves out for want of a tag would look as if it were not
-/// there; so it is seen, and reported for what it is.
+/// The filters do not contain the cluster's tag: an instance without the tag would look as if it did not exist. This
+/// way it is found, and the missing tag is reported.
 pub(super) async fn find(
     op: &Op,
     store: &InstanceCache,
     names: &HashMap<Arc<str>, Duration>,
 ) -> HashMap<Arc<str>, NameLookup> {
+    // First, match names with cached instances.
     let mut search = NameSearch { results: HashMap::new(), untagged: HashMap::new() };
     let arrival = store.query_time();
     let mut ages: BTreeMap<Duration, HashSet<&Arc<str>>> = BTreeMap::new();
@@ -35,6 +37,7 @@ pub(super) async fn find(
     for (age, names) in &ages {
         search.match_rows(&store.cached_since(*age, arrival), names.iter().copied(), by_name);
     }
+    // If many names are left, list the cluster's instances.
     if plan::prefers_listing_for_names(search.unanswered(names).len(), store.listed()) {
         match store.list_all(op).await {
             Ok(()) => {
@@ -44,12 +47,14 @@ pub(super) async fn find(
             Err(error) => return search.fail(names, &error.into()),
         }
     }
+    // Then search for the remaining names by private DNS name,
     let open = search.unanswered(names);
     let values: Vec<Box<str>> = open.iter().map(|name| (&**name).into()).collect();
     match store.find(op, "private-dns-name", &values, None).await {
         Ok(rows) => search.match_rows(&rows, open.iter(), by_name),
         Err(error) => return search.fail(names, &error.into()),
     }
+    // and finally by the address in the name.
     let open: Vec<_> = search.unanswered(names).into_iter().filter(|name| address_of_name(name).is_some()).collect();
     let values: Vec<Box<str>> =
         open.iter().filter_map(|name| address_of_name(name)).map(|ip| ip.to_string().into()).collect();
@@ -63,7 +68,7 @@ pub(super) async fn find(
 
 struct NameSearch {
     results: HashMap<Arc<str>, NameLookup>,
-    /// Instances that have the name and not the cluster's tag.
+    /// Instances that match the name but lack the cluster's tag.
     untagged: HashMap<Arc<str>, Arc<Instance>>,
 }
 
@@ -74,7 +79,7 @@ impl NameSearch {
         open
     }
 
-    /// Answers for the names that instances have.
+    /// Records the result for each name that an instance matches.
     fn match_rows<'a, K: std::hash::Hash + Eq>(
         &mut self,
         rows: &[Arc<Instance>],
@@ -108,7 +113,7 @@ impl NameSearch {
         self.results
     }
 
-    /// Answers for what was not found.
+    /// Records the result for each name that no instance of the cluster matches.
     fn finish(mut self, names: &HashMap<Arc<str>, Duration>, region: &str) -> HashMap<Arc<str>, NameLookup> {
         for name in self.unanswered(names) {
             let answer = match self.untagged.get(&name) {
@@ -134,9 +139,10 @@ impl NameSearch {
     }
 }
 
-/// Tells whether it proves the absence of an instance that complete, successful listings of all instances with this private
-/// DNS name, and of all instances of the VPC with the address in it, hold none. So it is for names that EC2 itself gives in
-/// this region, whole with the region's domain. With any other name the instance may be there under a name of its own.
+/// Returns whether the lack of results proves that the instance does not exist, given complete, successful listings of
+/// all instances with this private DNS name and of all instances of the VPC with the address in it. That holds for
+/// names that EC2 itself assigns in this region, complete with the region's domain. An instance with any other node
+/// name may exist under a different private DNS name.
 fn is_proof(name: &str, region: &str) -> bool {
     let domain = match region {
         "us-east-1" => "ec2.internal".to_owned(),

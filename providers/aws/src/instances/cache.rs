@@ -1,4 +1,4 @@
-//! What is known about instances, shared by all who ask.
+//! Cache of EC2 instances, shared by the instances, load balancer and routes capabilities.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -22,76 +22,79 @@ use crate::{
     scope::Scope,
 };
 
-/// How long a question waits for others to join it.
+/// How long a lookup waits for other lookups to join its request.
 const BATCH_WINDOW: Duration = Duration::from_millis(10);
-/// How long an instance is kept that nobody asks about.
+/// How long an unused entry is kept.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
-/// How long an absence is believed at most, whatever age is allowed: an instance just created shows up within seconds.
+/// Greatest age of a "not found" result, whatever `max_age` allows: a new instance becomes visible within seconds.
 const MAX_ABSENCE_AGE: Duration = Duration::from_secs(10);
-/// For how many rounds a failure is kept. Whoever waited for it has its turn after those who waited before.
+/// For how many rounds a failure is kept, so that every lookup that waited for the failed request can still read it.
 const FAILURE_ROUNDS: u64 = 16;
-/// How long AWS' word that an ID can never exist is believed.
+/// Age limit of AWS' answer that an ID is malformed.
 const INVALID_ID_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// What is said about one instance. `Ok(None)`: AWS said that there is none, either in a typed refusal of a request for this
-/// ID alone or in a successful answer to a request for it.
+/// Result for one instance. `Ok(None)`: AWS confirmed that the instance does not exist, either by rejecting a request
+/// for this ID alone with a typed error or with a successful answer that lacks it.
 pub type InstanceLookup = Result<Option<Arc<Instance>>, AwsError>;
 
-/// The instances of the cluster as they were last seen, and the way to see them again.
+/// Cache of the cluster's instances, which also sends the requests that refresh it.
 ///
-/// Answers come from the snapshot where it is fresh enough. What has to be asked is joined: questions that come while
-/// another is on its way share the next request, and one that brings what a waiting question wants answers it too. So
-/// there is at most one request for instances at a time.
+/// Lookups are answered from the cache where it is fresh enough. The rest is batched: lookups that arrive while a
+/// request is in flight share the next request. A lookup that waits is also answered by a request that another lookup
+/// sent. So at most one request for instances by ID, or listing of them, is in flight at a time.
 pub struct InstanceCache {
     scope: Scope,
     strings: Interner,
     zones: Arc<Zones>,
     state: Mutex<CacheState>,
-    /// Held while AWS is asked. Whoever holds it asks for all who wait; when it is dropped half-way the next one asks.
+    /// Held while AWS is queried. The holder queries for every waiting lookup; if it is dropped midway, the next one
+    /// queries.
     request_lock: tokio::sync::Mutex<()>,
 }
 
-/// Interfaces of instances, by an address of theirs.
+/// Network interfaces of instances, keyed by one of their addresses.
 #[derive(Default)]
 pub(crate) struct InterfacesByAddress {
     /// The instance and the security groups of the interface.
     pub(crate) of: BTreeMap<IpAddr, (Arc<Instance>, Box<[SecurityGroupId]>)>,
-    /// Whether interfaces have whole networks, as far as is known: one that is new is in no listing of addresses.
+    /// True if any cached interface has a delegated prefix. A new address of a prefix is in no listing of addresses.
     pub(crate) prefixes: bool,
 }
 
 #[derive(Default)]
 struct CacheState {
-    /// Counts the rounds of requests: what a later round saw is fresh for whoever came before it.
+    /// Number of the current round of requests. The result of a later round is fresh for every lookup that arrived
+    /// before it.
     round: u64,
     entries: HashMap<InstanceId, CachedInstance>,
-    /// What waiting questions are about. No more than a hint for whoever asks next: each asks for what it still lacks.
+    /// IDs of the waiting lookups. Only a hint for whoever sends the next request: each lookup requests what it still
+    /// lacks.
     requested: HashSet<InstanceId>,
-    /// Failures, for those who waited for the request that failed; with its round.
+    /// Failures with their round, for the lookups that waited for the failed request.
     failures: HashMap<InstanceId, (u64, AwsError)>,
     listing: ListingState,
 }
 
 #[derive(Default)]
 struct ListingState {
-    /// How many instances the last one had.
+    /// Number of instances in the last successful listing.
     size: Option<usize>,
-    /// How many came to an end, and how the last of them failed if it did.
+    /// Number of completed listings, and the error of the last one if it failed.
     ended: u64,
     failure: Option<AwsError>,
 }
 
 struct CachedInstance {
     result: InstanceLookup,
-    /// When the request was sent that saw it, and its round.
+    /// When the request that returned this result was sent, and in which round.
     fetched_at: Instant,
     round: u64,
-    /// When somebody last asked.
+    /// When a lookup last used the entry.
     last_used: Instant,
 }
 
 impl CachedInstance {
-    /// Tells whether it answers a question that came at `now` after `round`.
+    /// Returns whether this entry answers a lookup that arrived at `now`, after `round`.
     fn satisfies(&self, max_age: Duration, now: Instant, round: u64) -> bool {
         let limit = match &self.result {
             Ok(Some(_)) => max_age,
@@ -103,7 +106,7 @@ impl CachedInstance {
     }
 }
 
-/// A question on its way: when it came.
+/// Arrival time and round of a lookup.
 #[derive(Clone, Copy)]
 pub(super) struct QueryTime {
     at: Instant,
@@ -111,7 +114,7 @@ pub(super) struct QueryTime {
 }
 
 impl InstanceCache {
-    /// Makes an empty store.
+    /// Creates an empty cache.
     pub fn new(scope: Scope) -> Arc<Self> {
         Arc::new(Self {
             scope,
@@ -122,16 +125,17 @@ impl InstanceCache {
         })
     }
 
-    /// Returns the zones of the region, which all who ask about instances share.
+    /// Returns the zones of the region, which every user of this cache shares.
     pub fn zones(&self) -> &Arc<Zones> {
         &self.zones
     }
 
-    /// Returns instances by ID, none of them older than `max_age`; zero asks AWS. `None` is proof that there is none. An ID
-    /// that AWS calls malformed has no entry: that is neither an instance nor proof.
+    /// Returns instances by ID, none of them older than `max_age`; zero always queries AWS. `None` means that the
+    /// instance is proven not to exist. An ID that AWS calls malformed has no entry: it is neither an instance nor
+    /// proof of absence.
     ///
     /// # Errors
-    /// The first other failure: then nothing is answered.
+    /// The first other failure; then no result is returned.
     pub async fn get_many(
         &self,
         op: &Op,
@@ -145,12 +149,13 @@ impl InstanceCache {
         told.map(|(id, answer)| Ok((id, answer?))).collect()
     }
 
-    /// As [`look_up`](Self::look_up), with an age and an answer for each.
+    /// Like [`get_many`](Self::get_many), but with a maximum age and a result for each instance.
     pub async fn get_each(
         &self,
         op: &Op,
         questions: impl IntoIterator<Item = (InstanceId, Duration)>,
     ) -> HashMap<InstanceId, InstanceLookup> {
+        // First, answer from the cache what is fresh enough.
         let mut open: HashMap<InstanceId, Duration> = HashMap::new();
         for (id, age) in questions {
             open.entry(id).and_modify(|known| *known = age.min(*known)).or_insert(age);
@@ -161,6 +166,7 @@ impl InstanceCache {
         if open.is_empty() {
             return answers;
         }
+        // Then wait for the request lock. Another lookup may meanwhile have fetched what this one needs.
         self.state.lock().requested.extend(open.keys().cloned());
         let turn = match self.acquire(op).await {
             Ok(turn) => turn,
@@ -174,6 +180,7 @@ impl InstanceCache {
         if open.is_empty() {
             return answers;
         }
+        // Finally, fetch the rest.
         let refused = self.fetch_missing(op, open.keys().cloned().collect()).await.err();
         self.answer(&mut open, &mut answers, arrival);
         drop(turn);
@@ -182,10 +189,11 @@ impl InstanceCache {
         answers
     }
 
-    /// Lists the instances of the cluster once, for all who ask next. Whoever comes while a listing is on its way has that.
+    /// Lists the instances of the cluster and caches them for later lookups. Calls that arrive during a listing share
+    /// it.
     ///
     /// # Errors
-    /// AWS' answer; what is known stays.
+    /// AWS' answer; the cache keeps its entries.
     pub async fn list_all(&self, op: &Op) -> Result<(), AwsError> {
         let ended = self.state.lock().listing.ended;
         let _turn = self.acquire(op).await?;
@@ -199,15 +207,15 @@ impl InstanceCache {
         }
     }
 
-    /// Returns the instances of the cluster that are no older than `max_age`, from the snapshot alone.
+    /// Returns the instances of the cluster that are no older than `max_age`, from the cache alone.
     pub(super) fn cached_since(&self, max_age: Duration, arrival: QueryTime) -> Vec<Arc<Instance>> {
         let state = self.state.lock();
         let fresh = state.entries.values().filter(|entry| entry.satisfies(max_age, arrival.at, arrival.round));
         fresh.filter_map(|entry| entry.result.clone().ok().flatten()).collect()
     }
 
-    /// Returns the interfaces of instances that have these addresses, from the snapshot alone, as far as it was seen
-    /// within `max_age`. Of two that have one address the one that was seen later has it now.
+    /// Returns the network interfaces that have these addresses, from cache entries younger than `max_age`. If two
+    /// interfaces have the same address, the more recently fetched one is returned.
     pub(crate) fn interfaces(&self, addresses: &BTreeSet<IpAddr>, max_age: Duration) -> InterfacesByAddress {
         let state = self.state.lock();
         let mut found = InterfacesByAddress::default();
@@ -230,20 +238,20 @@ impl InstanceCache {
         found
     }
 
-    /// Tells whether an instance carries the cluster's tag, as far as the snapshot knows.
+    /// Returns whether the cached instance has the cluster's tag; `false` if it is not cached.
     pub(crate) fn in_cluster(&self, id: &InstanceId) -> bool {
         let state = self.state.lock();
         let answer = state.entries.get(id).map(|entry| &entry.result);
         matches!(answer, Some(Ok(Some(instance))) if instance.in_cluster)
     }
 
-    /// Returns the size of the last listing.
+    /// Returns the number of instances in the last listing.
     pub(super) fn listed(&self) -> Option<usize> {
         self.state.lock().listing.size
     }
 
-    /// Finds existing instances by one value of a filter each: one call for [`plan::MOST_VALUES`] of them. Those of other
-    /// clusters are among them.
+    /// Finds existing instances by values of one filter, with one call per [`plan::MAX_FILTER_VALUES`] values. The
+    /// result includes instances of other clusters.
     pub(super) async fn find(
         &self,
         op: &Op,
@@ -285,14 +293,14 @@ impl InstanceCache {
         turn.map_err(|error| AwsError { action: Some(Action::DescribeInstances), cause: AwsErrorCause::NotSent(error) })
     }
 
-    /// Begins a round: what it will see is as old as this moment.
+    /// Begins a round and returns its number and start time, which is the age of whatever the round returns.
     fn begin_round(&self) -> (u64, Instant) {
         let mut state = self.state.lock();
         state.round += 1;
         (state.round, Instant::now())
     }
 
-    /// Moves what the snapshot can answer, and what failed since the question came.
+    /// Moves to `answers` what the cache can answer, and what failed after the lookup arrived.
     fn answer(
         &self,
         open: &mut HashMap<InstanceId, Duration>,
@@ -318,10 +326,10 @@ impl InstanceCache {
         });
     }
 
-    /// Asks for these and for whatever else is wanted; the turn has to be held.
+    /// Fetches these IDs and those of all waiting lookups. The request lock must be held.
     ///
     /// # Errors
-    /// The operation itself was given up, which concerns nobody else.
+    /// The operation was canceled, which does not affect other lookups.
     async fn fetch_missing(&self, op: &Op, mut ids: HashSet<InstanceId>) -> Result<(), AwsError> {
         op.sleep(BATCH_WINDOW).await;
         ids.extend(std::mem::take(&mut self.state.lock().requested));
@@ -343,7 +351,7 @@ impl InstanceCache {
         self.state.lock().record(round, seen, answers)
     }
 
-    /// Lists the instances of the cluster; the turn has to be held.
+    /// Lists the instances of the cluster. The request lock must be held.
     async fn list(&self, op: &Op) -> Result<(), AwsError> {
         let (round, seen) = self.begin_round();
         let result = self.fetch(op).list().await;
@@ -360,10 +368,10 @@ impl InstanceCache {
 }
 
 impl CacheState {
-    /// Keeps what a round saw, and forgets what nobody asks about.
+    /// Stores the results of a round and evicts idle entries.
     ///
     /// # Errors
-    /// The operation was given up: what it did not learn is left out.
+    /// The operation was canceled; canceled results are not stored.
     fn record(
         &mut self,
         round: u64,
@@ -378,7 +386,7 @@ impl CacheState {
             match answer {
                 Err(error) if was_canceled(&error) => result = Err(error),
                 Err(error) if !error.has_code(INSTANCE_ID_MALFORMED) => drop(self.failures.insert(id, (round, error))),
-                // Names are looked up beside a round, so that an older answer may come later.
+                // Lookups by name do not hold the request lock, so an older result may arrive later.
                 _ if self.entries.get(&id).is_some_and(|known| known.round > round) => {}
                 answer => {
                     let asked = self.entries.get(&id).map_or(now, |known| known.last_used);
@@ -392,7 +400,7 @@ impl CacheState {
     }
 }
 
-/// Tells whether nothing was sent because the operation was given up, which says nothing to others.
+/// Returns whether nothing was sent because the operation was canceled, which says nothing about the instance.
 fn was_canceled(error: &AwsError) -> bool {
     matches!(error.cause, AwsErrorCause::NotSent(_))
 }

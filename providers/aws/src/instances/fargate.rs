@@ -17,26 +17,27 @@ use crate::{
     scope::Scope,
 };
 
-/// Reads the address of a Fargate node from its ID: `fargate-192.168.164.88`, or `fargate-ip-192-168-164-88` with any domain.
+/// Parses the address in a Fargate node's ID: `fargate-192.168.164.88`, or `fargate-ip-192-168-164-88` with any
+/// domain.
 ///
 /// # Errors
-/// There is none in it.
+/// The ID contains no address.
 pub(super) fn address_of(id: &str) -> Result<Ipv4Addr, CloudError> {
     let text = id.strip_prefix("fargate-").unwrap_or(id);
     let address = address_of_name(text).or_else(|| text.parse().ok());
     address.ok_or_else(|| CloudError::new(ErrorKind::InvalidInput, format!("Fargate node ID {id:?} holds no address")))
 }
 
-/// Reads the address from a name that EC2 makes, `ip-a-b-c-d` with any domain; `None` for other names.
+/// Parses the address in a name that EC2 assigns, `ip-a-b-c-d` with any domain; `None` for other names.
 pub(super) fn address_of_name(name: &str) -> Option<Ipv4Addr> {
     let label = name.split('.').next()?.strip_prefix("ip-")?;
     label.replace('-', ".").parse().ok()
 }
 
-/// What is known about the interface with an address; `Ok(None)` is proof that there is none.
+/// Result for the interface with an address; `Ok(None)` proves that there is none.
 pub(super) type InterfaceLookup = Result<Option<Arc<NetworkInterface>>, AwsError>;
 
-/// Finds attached interfaces of the VPC by their private addresses: one call for [`plan::MOST_VALUES`] of them.
+/// Finds attached interfaces of the VPC by private address, with one call per [`plan::MAX_FILTER_VALUES`] addresses.
 pub(super) async fn find(op: &Op, scope: &Scope, addresses: &BTreeSet<Ipv4Addr>) -> HashMap<Ipv4Addr, InterfaceLookup> {
     let mut answers = HashMap::new();
     let addresses: Vec<_> = addresses.iter().copied().collect();

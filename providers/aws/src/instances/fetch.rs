@@ -14,24 +14,26 @@ use crate::{
     scope::Scope,
 };
 
-/// What an answer says about an instance: `Ok(None)` is proof that there is none.
+/// Result for one instance in an answer: `Ok(None)` proves that it does not exist.
 pub(super) type FetchResult = Result<Option<Instance>, AwsError>;
 
-/// AWS' answer to an ID that it does not know.
+/// AWS' error code for an unknown ID.
 pub(super) const INSTANCE_NOT_FOUND: &str = "InvalidInstanceID.NotFound";
-/// AWS' answer to an ID that can never exist.
+/// AWS' error code for an ID that can never exist.
 pub(super) const INSTANCE_ID_MALFORMED: &str = "InvalidInstanceID.Malformed";
 
-/// After so many refusals in one round the message is no help: the rest is asked for so that no ID can fail another.
+/// After this many rejections in one round the error messages do not help: the rest is queried so that no ID can fail
+/// another.
 const MAX_SPLITS: usize = 8;
-/// Most refusals of one round. Bad IDs in large numbers (simulated nodes) would otherwise use up the budget of everybody;
-/// what is not asked for any more stays in doubt and is asked for the next time.
+/// Maximum number of rejections in one round. Otherwise many bad IDs (simulated nodes) would use up the rate limit
+/// that all share. IDs that are not queried any more get an error and are queried the next time.
 const MAX_REJECTIONS: usize = 40;
 
-/// States in which an instance is there; `terminated` ones are shown for an hour and keep nothing that a Node needs.
+/// States of an existing instance. AWS shows `terminated` instances for an hour, but without anything that a Node
+/// needs.
 const EXISTING_STATES: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
 
-/// Asks AWS about instances, without a cache.
+/// Queries AWS for instances, without a cache.
 pub(super) struct Fetch<'a> {
     pub(super) scope: &'a Scope,
     pub(super) strings: &'a Interner,
@@ -39,21 +41,21 @@ pub(super) struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// Lists the instances of the cluster: ⌈instances/1000⌉ calls. Without a cluster ID those of the VPC.
+    /// Lists the instances of the cluster, or of the VPC if there is no cluster ID: ⌈instances/1000⌉ calls.
     pub(super) async fn list(&self) -> Result<Vec<Instance>, AwsError> {
         let scope = self.scope;
         let ours = scope.cluster.filter().unwrap_or_else(|| Filter::new("vpc-id", [scope.vpc.as_str()]));
         self.filtered(vec![ours, existing()]).await
     }
 
-    /// Finds what has one of at most [`plan::MOST_VALUES`] values, in any state but terminated.
+    /// Finds instances by at most [`plan::MAX_FILTER_VALUES`] values of a filter, in any state but terminated.
     pub(super) async fn by_values(&self, mut filters: Vec<Filter>) -> Result<Vec<Instance>, AwsError> {
         filters.push(existing());
         self.filtered(filters).await
     }
 
-    /// Asks for instances by ID: one answer for each. What a bad ID or a failed request does to the others: nothing, they
-    /// are asked for again without it.
+    /// Queries instances by ID and returns one result for each. An ID that AWS rejects does not affect the others:
+    /// they are queried again without it.
     pub(super) async fn by_ids(&self, ids: HashSet<InstanceId>) -> Vec<(InstanceId, FetchResult)> {
         let mut answers = Vec::new();
         let mut batches = plan::batches(ids);
@@ -67,6 +69,7 @@ impl Fetch<'_> {
                 }
                 Err(error) => error,
             };
+            // A rejection proves that a single ID does not exist; a batch is split.
             refusals += 1;
             let about_ids = error.has_code(INSTANCE_NOT_FOUND) || error.has_code(INSTANCE_ID_MALFORMED);
             match batch {
@@ -84,7 +87,8 @@ impl Fetch<'_> {
                 batch => answers.extend(batch.ids().iter().map(|id| (id.clone(), Err(error.clone())))),
             }
             if !about_ids || refusals >= MAX_REJECTIONS {
-                // What else went wrong would meet the others as well: whoever is throttled is not asked on.
+                // Any other error would repeat for the rest; in particular, no more requests are sent while AWS
+                // throttles.
                 let error = || match about_ids {
                     true => {
                         AwsError::no_response(Action::DescribeInstances, "not asked for: too many others are refused")

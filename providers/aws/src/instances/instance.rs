@@ -11,12 +11,12 @@ use crate::{
     cluster::Cluster,
 };
 
-/// An instance as the store keeps it: what some consumer reads, and texts that repeat shared.
+/// A cached instance: only the fields that are used, with repeated strings shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
     /// ID.
     pub id: InstanceId,
-    /// State; `None` when the answer had none.
+    /// State; `None` if the answer had none.
     pub state: Option<InstanceState>,
     /// Type, such as `m6g.large`; empty when the answer had none.
     pub instance_type: Arc<str>,
@@ -26,7 +26,7 @@ pub struct Instance {
     pub vpc: Option<VpcId>,
     /// Subnet of the primary interface.
     pub subnet: Option<SubnetId>,
-    /// Private DNS name; empty when there is none. So the other texts.
+    /// Private DNS name; empty if there is none, like the other strings.
     pub private_dns_name: Box<str>,
     /// Public DNS name.
     pub public_dns_name: Box<str>,
@@ -34,13 +34,13 @@ pub struct Instance {
     pub private_ip: Box<str>,
     /// Public IPv4 address.
     pub public_ip: Box<str>,
-    /// Network interfaces by device index; without attachment last.
+    /// Network interfaces by device index; unattached ones last.
     pub interfaces: Box<[Interface]>,
     /// Security groups of the primary interface.
     pub security_groups: Box<[SecurityGroupId]>,
-    /// Whether the primary interface drops packets that are not its own.
+    /// Whether the source/destination check of the primary interface is on.
     pub source_dest_check: Option<bool>,
-    /// Whether it carries the cluster's tag (always, where the cluster has no ID).
+    /// Whether it has the cluster's tag (always true if the cluster has no ID).
     pub in_cluster: bool,
 }
 
@@ -57,16 +57,16 @@ pub struct Interface {
     pub private_ips: Box<[Box<str>]>,
     /// IPv6 addresses.
     pub ipv6_addresses: Box<[Box<str>]>,
-    /// Networks all addresses of which are its own.
+    /// Delegated prefixes of the interface.
     pub prefixes: Box<[IpNet]>,
-    /// Whether it drops packets that are not its own.
+    /// Whether its source/destination check is on.
     pub source_dest_check: Option<bool>,
     /// Security groups.
     pub security_groups: Box<[SecurityGroupId]>,
 }
 
 impl Instance {
-    /// Keeps what is read of an instance.
+    /// Creates the cached form of an instance.
     pub fn of(instance: ec2::Instance, cluster: &Cluster, strings: &Interner) -> Self {
         let mut interfaces: Vec<Interface> =
             instance.interfaces.into_iter().map(|i| Interface::of(i, strings)).collect();
@@ -89,18 +89,18 @@ impl Instance {
         }
     }
 
-    /// Returns the primary interface; `None` when the answer had none.
+    /// Returns the primary interface; `None` if the answer had none.
     pub fn primary_interface(&self) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.device_index == Some(0))
     }
 
-    /// Tells whether it is gone for good.
+    /// Returns whether it is terminated.
     pub fn is_terminated(&self) -> bool {
         self.state == Some(InstanceState::Terminated)
     }
 
-    /// Returns the power state. Only `stopped` leads to the shutdown taint and only `terminated` to the end of a Node; an
-    /// answer without a state is doubt, hence neither.
+    /// Returns the power state. Only `stopped` leads to the shutdown taint, and only `terminated` to the deletion of a
+    /// Node. An answer without a state leads to neither.
     pub fn power(&self) -> PowerState {
         match self.state {
             Some(InstanceState::Running) => PowerState::Running,

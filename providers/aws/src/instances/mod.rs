@@ -1,17 +1,20 @@
 //! Nodes and their instances: existence, power state, addresses, zone, type, topology.
 //!
-//! Everything about EC2 instances comes from one [`InstanceCache`], which load balancers and routes ask as well.
-//! [`Ec2Instances`] finds out what each Node is (an instance by ID, an instance by name, or a Fargate node), asks for all of
-//! a kind together, and only then for labels, of those Nodes that lack them.
+//! Everything about EC2 instances comes from one [`InstanceCache`], which load balancers and routes use as well.
+//! [`Ec2Instances`] determines what each Node is (an instance by ID, an instance by name, or a Fargate node), fetches
+//! all of a kind together, and then fetches labels only for those Nodes that lack them.
 //!
-//! # When a Node counts as gone
+//! # When a Node counts as not found
 //!
-//! [`Presence::NotFound`] is answered for an instance ID when AWS refuses a request for this ID alone as
-//! `InvalidInstanceID.NotFound`, or when a successful answer to a request for it does not hold it; for a name only when it
-//! is one that EC2 itself gives in this region and complete listings hold no such instance, tagged or not; for a Fargate
-//! node when a complete listing of the VPC's attached interfaces holds none with its address. Every other answer is an error,
-//! and so are all of these when the provider ID names a zone of another region: nobody was asked there. A zone that is none,
-//! or not written, raises no doubt.
+//! [`InstanceStatus::NotFound`] is returned
+//! - for an instance ID when AWS rejects a request for this ID alone with `InvalidInstanceID.NotFound`, or when a
+//!   successful answer to a request for it lacks it;
+//! - for a name only when EC2 itself assigns such names in this region and complete listings contain no such instance,
+//!   tagged or not;
+//! - for a Fargate node when a complete listing of the VPC's attached interfaces contains none with its address.
+//!
+//! Every other answer is an error. So are all of these when the provider ID names a zone of another region, because no
+//! request was sent to that region. A provider ID without a zone, or with an invalid one, is no reason for an error.
 
 pub mod addresses;
 mod by_name;
@@ -55,19 +58,19 @@ use crate::{
 
 /// Label with the ID of the zone.
 pub const ZONE_ID_LABEL: &str = "topology.k8s.aws/zone-id";
-/// Label with the outermost network node; the next ones count up from it.
+/// Label with the outermost network node. Labels of the inner layers count up from 1.
 pub const FIRST_LAYER_LABEL: &str = "topology.k8s.aws/network-node-layer-1";
-/// What [`FIRST_LAYER_LABEL`] and the next ones begin with.
+/// Prefix of [`FIRST_LAYER_LABEL`] and the labels of the inner layers.
 const LAYER_LABEL_PREFIX: &str = "topology.k8s.aws/network-node-layer-";
-/// Labels that `describe` reads: what is there is not asked for again.
+/// Labels that `describe` reads: values that a Node already has are not fetched again.
 pub const NODE_LABELS: [&str; 2] = [ZONE_ID_LABEL, FIRST_LAYER_LABEL];
 
-/// Greatest age of an answer about existence, whatever the question allows.
+/// Greatest age of an answer about existence and power state, whatever the query allows.
 const POWER_AGE: Duration = Duration::from_secs(10);
-/// Nodes with malformed instance IDs that are remembered, so that each is logged once.
+/// Maximum number of Nodes with malformed instance IDs that are remembered, so that each is logged once.
 const MAX_LOGGED: usize = 10_000;
 
-/// Instances of EC2, and Fargate nodes.
+/// [`Instances`] for EC2 instances and Fargate nodes.
 pub struct Ec2Instances {
     scope: Scope,
     instance_cache: Arc<InstanceCache>,
@@ -75,7 +78,7 @@ pub struct Ec2Instances {
     logged: Mutex<HashSet<Arc<str>>>,
 }
 
-/// What a Node is.
+/// How to find the compute resource of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NodeTarget {
     Instance(InstanceId),
@@ -83,20 +86,20 @@ enum NodeTarget {
     Named(Arc<str>),
 }
 
-/// What was found for a Node.
+/// The compute resource found for a Node.
 enum ComputeResource {
     Instance(Arc<Instance>),
     Fargate(Arc<NetworkInterface>),
 }
 
 impl Ec2Instances {
-    /// Makes the capability. The store is shared with load balancers and routes.
+    /// Creates the instances capability. The cache is shared with load balancers and routes.
     pub fn new(scope: Scope, instance_cache: Arc<InstanceCache>) -> Self {
         let (topology, logged) = (Topology::default(), Mutex::default());
         Self { scope, instance_cache, topology, logged }
     }
 
-    /// Finds the machines of Nodes: one answer per query.
+    /// Finds the compute resources of Nodes: one result per query.
     async fn resolve_nodes(
         &self,
         op: &Op,
@@ -136,7 +139,7 @@ impl Ec2Instances {
         queries.iter().zip(targets).map(one).collect()
     }
 
-    /// Returns the error of a node, and logs once that its ID can never exist.
+    /// Converts the error of a node, and logs once per node that its instance ID is malformed.
     fn failed(&self, node: &NodeView, error: &AwsError) -> CloudError {
         if error.has_code(fetch::INSTANCE_ID_MALFORMED) {
             let mut logged = self.logged.lock();
@@ -150,7 +153,7 @@ impl Ec2Instances {
         error.clone().into()
     }
 
-    /// Finds the labels of those machines that need them.
+    /// Fetches the labels of those compute resources that need them.
     async fn labels(
         &self,
         op: &Op,
@@ -179,7 +182,7 @@ impl Ec2Instances {
         Labels { zones: zones.map_err(CloudError::from), layers }
     }
 
-    /// Believes an absence, unless the node may be in a region that was not asked.
+    /// Returns `NotFound`, unless the node may be in a region to which no request was sent.
     fn not_found_status(&self, node: &NodeView) -> Result<InstanceStatus, CloudError> {
         let zone = node.provider_id.as_deref().and_then(provider_id::zone_of);
         match zone.and_then(|zone| region_of_zone(zone).ok()) {
@@ -222,16 +225,17 @@ impl Ec2Instances {
 
 #[async_trait]
 impl Instances for Ec2Instances {
-    /// 1,000 nodes, as many as one request may name; two calls in flight, since one request is sent after the other
-    /// anyway. Nodes that appear together are joined for 100 ms, as upstream's batches are.
+    /// 1,000 nodes, the maximum of one request; two batches in flight, since the cache sends one request after the
+    /// other anyway. Nodes that appear together are batched for 100 ms, as upstream does.
     fn limits(&self) -> BatchLimits {
         const BATCH: NonZeroUsize = NonZeroUsize::new(plan::MAX_IDS).expect("not zero");
         const IN_FLIGHT: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
         BatchLimits { max_batch: BATCH, max_in_flight: IN_FLIGHT, batch_window: Duration::from_millis(100) }
     }
 
-    /// Costs one call for up to 1,000 instances; none for those that the store saw within `max_age` (10 s at most where
-    /// existence is asked). Labels cost one call for the zones a day and one for 100 instances of types with a topology.
+    /// Costs one call for up to 1,000 instances, and none for those that are in the cache and no older than `max_age`
+    /// (10 s at most for queries about existence and power state). Labels cost one call per day for the zones, and one
+    /// per 100 instances of types with a network topology.
     async fn describe(
         &self,
         op: &Op,
@@ -250,7 +254,7 @@ impl ComputeResource {
     fn power(&self) -> PowerState {
         match self {
             Self::Instance(instance) => instance.power(),
-            // There is nothing to shut down: the interface is there as long as the pod is.
+            // A Fargate pod cannot be shut down: its interface exists as long as the pod does.
             Self::Fargate(_) => PowerState::Running,
         }
     }
@@ -274,13 +278,13 @@ impl ComputeResource {
             Self::Instance(instance) => {
                 Some(ProviderId::instance(&instance.zone, instance.id.clone()).to_string().into())
             }
-            // It was found by the one that it has.
+            // It was found by the provider ID that the Node has.
             Self::Fargate(_) => None,
         }
     }
 }
 
-/// What is known for labels.
+/// Fetched values of labels.
 struct Labels {
     zones: Result<BTreeMap<Arc<str>, Arc<str>>, CloudError>,
     layers: HashMap<InstanceId, Result<topology::Layers, AwsError>>,
@@ -320,7 +324,7 @@ fn is_missing_layers(node: &NodeView) -> bool {
     !node.labels.contains(FIRST_LAYER_LABEL)
 }
 
-/// Tells what a Node is: by its provider ID, or else by its name, which may itself be an instance's ID.
+/// Determines how to find a Node: by its provider ID, or else by its name, which may itself be an instance ID.
 fn target_of_node(node: &NodeView) -> Result<NodeTarget, CloudError> {
     match ProviderId::of(node)? {
         Some(ProviderId::Instance { id, .. }) => Ok(NodeTarget::Instance(id)),

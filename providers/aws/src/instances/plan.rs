@@ -1,30 +1,32 @@
-//! How instances are asked for: which request is the cheapest, and how a batch with a bad ID is taken apart.
+//! Plans requests for instances: which request is the cheapest, and how to split a batch with a bad ID. Pure
+//! functions.
 
 use std::collections::{BTreeSet, HashSet};
 
 use crate::api::InstanceId;
 
-/// Most IDs of one request (AWS).
+/// Maximum number of IDs in one request (AWS).
 pub const MAX_IDS: usize = 1000;
-/// Most instances on a page of a listing (AWS).
+/// Maximum number of instances per page of a listing (AWS).
 pub const PAGE: u16 = 1000;
-/// Most values of a filter that are used. AWS allows 200; upstream's 150 leaves room.
+/// Maximum number of values per filter. AWS allows 200; upstream uses 150.
 pub const MAX_FILTER_VALUES: usize = 150;
-/// From how many IDs on the listing is worth it: it costs no more calls then, cannot fail for one bad ID, and answers
-/// whoever asks next. Fewer are cheaper to answer than a whole cluster.
+/// Number of IDs from which a listing is preferred: it then costs no more calls, cannot fail because of one bad ID,
+/// and also answers later lookups. With fewer IDs, a request by ID is cheaper than listing the whole cluster.
 const LISTING_THRESHOLD: usize = 200;
-/// So many suspects are asked for alone, where AWS' answer is typed; more by a filter, which costs a call for 150 of them.
+/// Up to this many suspected IDs are queried one by one, where AWS' answer is typed. More are queried with a filter,
+/// which costs one call per 150 of them.
 const MAX_SINGLE_REQUESTS: usize = 4;
 
-/// Tells whether the listing of the cluster comes before asking for `wanted` IDs; `listed` is the size of the listing
-/// before, if there was one. A listing much smaller than what is wanted lacks most of it: the cluster's tag is missing on
-/// instances, and they are asked for by ID at once.
+/// Returns whether to list the cluster's instances before a request for `wanted` IDs; `listed` is the size of the last
+/// listing, if there was one. If that is much smaller than `wanted`, instances lack the cluster's tag and a listing
+/// would not contain them, so they are queried by ID at once.
 pub fn prefers_listing(wanted: usize, listed: Option<usize>) -> bool {
     let listed = listed.unwrap_or(wanted);
     wanted >= LISTING_THRESHOLD && listed >= wanted / 2 && pages(listed) <= wanted.div_ceil(MAX_IDS)
 }
 
-/// Tells whether the listing of the cluster takes the place of asking for `wanted` names.
+/// Returns whether to list the cluster's instances instead of searching for `wanted` names.
 pub fn prefers_listing_for_names(wanted: usize, listed: Option<usize>) -> bool {
     pages(listed.unwrap_or(wanted)) < wanted.div_ceil(MAX_FILTER_VALUES)
 }
@@ -36,14 +38,14 @@ fn pages(instances: usize) -> usize {
 /// One request about some instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Batch {
-    /// By ID: an unknown one fails it.
+    /// By ID: one unknown ID fails the request.
     Ids(Vec<InstanceId>),
-    /// By a filter on IDs: an unknown one is missing in the answer.
+    /// By a filter on IDs: unknown IDs are missing from the answer.
     Filter(Vec<InstanceId>),
 }
 
 impl Batch {
-    /// Returns what is asked for.
+    /// Returns the requested IDs.
     pub fn ids(&self) -> &[InstanceId] {
         match self {
             Self::Ids(ids) | Self::Filter(ids) => ids,
@@ -51,14 +53,14 @@ impl Batch {
     }
 }
 
-/// Cuts IDs into requests. Those that do not look like EC2's are asked for apart, so that they cannot fail the others.
+/// Splits IDs into requests. IDs without EC2's format get their own requests, so that they cannot fail the others.
 pub fn batches(ids: impl IntoIterator<Item = InstanceId>) -> Vec<Batch> {
     let (usual, odd): (BTreeSet<_>, BTreeSet<_>) = ids.into_iter().partition(|id| has_ec2_id_format(id));
     [usual, odd].into_iter().flat_map(|ids| by_ids(&Vec::from_iter(ids), MAX_IDS)).collect()
 }
 
-/// Cuts a batch that was refused for one of its IDs. Those that the message names are asked for apart: it is for people, so
-/// that it says where to look and proves nothing. Where it names none, halves are asked for.
+/// Splits a batch that was rejected because of one of its IDs. IDs that the error message names are queried
+/// separately. The message is for humans: it is a hint and proves nothing. If it names none, the batch is halved.
 pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
     let words: HashSet<&str> = message.split(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c)).collect();
     let words: HashSet<&str> = words.iter().map(|word| word.trim_end_matches(['.', ':'])).collect();
@@ -74,7 +76,8 @@ pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
     batches
 }
 
-/// Asks so that no ID can fail the others: what looks like EC2's by a filter, the rest alone.
+/// Splits IDs so that no ID can fail the others: those with EC2's format are queried with a filter, the others one by
+/// one.
 pub fn split_safely(ids: &[InstanceId]) -> Vec<Batch> {
     let (usual, odd): (Vec<_>, Vec<_>) = ids.iter().cloned().partition(|id| has_ec2_id_format(id));
     let mut batches: Vec<_> = usual.chunks(MAX_FILTER_VALUES).map(|ids| Batch::Filter(ids.to_vec())).collect();
@@ -86,7 +89,7 @@ fn by_ids(ids: &[InstanceId], size: usize) -> Vec<Batch> {
     ids.chunks(size).map(|ids| Batch::Ids(ids.to_vec())).collect()
 }
 
-/// Tells whether an ID looks like those of EC2: 8 or 17 hexadecimal digits.
+/// Returns whether an ID has EC2's format: `i-` and 8 or 17 hexadecimal digits.
 fn has_ec2_id_format(id: &str) -> bool {
     let digits = id.strip_prefix("i-").unwrap_or_default();
     matches!(digits.len(), 8 | 17) && digits.bytes().all(|digit| digit.is_ascii_hexdigit())

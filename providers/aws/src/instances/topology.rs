@@ -1,4 +1,4 @@
-//! Where instances stand in the network, for the labels `topology.k8s.aws/network-node-layer-…`.
+//! Network topology of instances, for the labels `topology.k8s.aws/network-node-layer-…`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,25 +18,25 @@ use crate::{
     config::TypePattern,
 };
 
-/// Most IDs of one request (AWS).
+/// Maximum number of IDs in one request (AWS).
 const MAX_IDS: usize = 100;
-/// How long it is believed that there is no topology: for the region, a type, or an instance.
+/// Age limit of the result "no topology": for the region, a type or an instance.
 const NO_TOPOLOGY_TTL: Duration = Duration::from_secs(24 * 3600);
-/// How long an answer is kept, so that nodes whose initialisation failed over others do not ask again: AWS allows one
-/// request a second.
+/// Age limit of an instance's topology, so that nodes whose initialization failed because of other nodes do not query
+/// again: AWS allows one request per second.
 const TTL: Duration = Duration::from_secs(600);
-/// Most requests for one question. Each waits a second for its turn, and nothing here waits longer than two: those left
-/// over are told to come back, and find the answers of these then.
+/// Maximum number of requests of one call. Each waits a second for the rate limiter, and nothing here waits longer
+/// than two. The remaining instances get an error with a retry delay, and then find these results in the cache.
 const MAX_REQUESTS: usize = 3;
-/// When those left over may come back.
+/// Retry delay of the remaining instances.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How often a request is sent again without IDs that AWS refuses.
+/// How often a request is repeated without the IDs that AWS rejected.
 const MAX_REJECTIONS: usize = 3;
 
-/// The network nodes above an instance, outermost first; none where the type or region has no topology.
+/// The network nodes above an instance, outermost first; empty if the type or region has no topology.
 pub type Layers = Arc<[Box<str>]>;
 
-/// What is known about topology.
+/// Cache of network topology.
 #[derive(Default)]
 pub struct Topology(Mutex<TopologyCache>);
 
@@ -60,7 +60,7 @@ impl TopologyCache {
         (at.elapsed() < if layers.is_empty() { NO_TOPOLOGY_TTL } else { TTL }).then(|| layers.clone())
     }
 
-    /// Learns from an answer about these instances.
+    /// Stores the answer for the instances of one request.
     fn store(&mut self, asked: &[(InstanceId, Arc<str>)], rows: Vec<InstanceTopology>, required: &TypePattern) {
         let now = Instant::now();
         self.instances.retain(|_, (at, layers)| at.elapsed() < if layers.is_empty() { NO_TOPOLOGY_TTL } else { TTL });
@@ -81,10 +81,12 @@ impl TopologyCache {
 }
 
 impl Topology {
-    /// Returns the layers of instances, given with their types; asks for at most 100 in a call and for none twice.
+    /// Returns the layers of instances, which are given with their types. One request covers at most 100 instances,
+    /// and none is requested twice.
     ///
-    /// A region without topology and a missing permission never are errors. Others are, for types that are `required`; the
-    /// rest goes without. Who has to come back later is told so, whatever the type.
+    /// A region without topology and a missing permission are not errors. Other errors are returned only for types
+    /// that match `required`; instances of other types get no layers. An error that asks to come back later is
+    /// returned for every type.
     pub async fn of(
         &self,
         op: &Op,
@@ -96,17 +98,19 @@ impl Topology {
         if instances.is_empty() {
             return answers;
         }
-        // Held over the calls, so that what one learns is not asked for by another.
+        // Held during the requests, so that concurrent calls use each other's results.
         let mut cache = op.wait_shared(self.0.lock()).await;
         let mut open: Vec<_> = instances.to_vec();
-        // Types that must have an answer first: they need their calls, and the others may turn out to need none.
+        // Required types come first: they need their requests, and the other types may then need none.
         open.sort_by_key(|(id, instance_type)| (!required.matches(instance_type), id.clone()));
         open.dedup();
         for requests in 0.. {
+            // First, answer what the cache knows.
             open.retain(|(id, instance_type)| {
                 let known = cache.layers(id, instance_type);
                 known.map(|layers| answers.insert(id.clone(), Ok(layers))).is_none() && !answers.contains_key(id)
             });
+            // Then query the next batch.
             let batch: Vec<_> = open.iter().take(MAX_IDS).cloned().collect();
             if batch.is_empty() {
                 break;
@@ -126,7 +130,7 @@ impl Topology {
                 continue;
             }
             tracing::debug!(error = %error, "network topology not known");
-            // Refused IDs concern nobody else; what else went wrong would meet the others as well.
+            // Rejected IDs do not affect other instances; any other error would repeat for them.
             let failed = if names_an_id(&error) { asked } else { std::mem::take(&mut open) };
             let later = matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
             for (id, instance_type) in failed {
@@ -138,7 +142,8 @@ impl Topology {
     }
 }
 
-/// Asks about at most 100 instances; those whose IDs AWS refuses are left out and are the failure.
+/// Queries at most 100 instances and stores the answer. Instances whose IDs AWS rejects are left out and returned with
+/// the error.
 async fn fetch(
     op: &Op,
     client: &Client,
@@ -173,7 +178,7 @@ async fn fetch(
     Err((error, left_out))
 }
 
-/// Tells whether nothing will ever be answered: the region has no topology, or it is not allowed.
+/// Returns whether no request can succeed: the region has no topology, or the permission is missing.
 fn no_topology(error: &AwsError) -> bool {
     ["UnsupportedOperation", "UnauthorizedOperation", "AccessDenied", "InvalidAction"]
         .iter()

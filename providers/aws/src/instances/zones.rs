@@ -1,4 +1,4 @@
-//! Zones of the region: their IDs, for the label `topology.k8s.aws/zone-id`, and what kind they are, for load balancers.
+//! Zones of the region: their IDs, for the label `topology.k8s.aws/zone-id`, and their types, for load balancers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,13 +17,13 @@ use crate::{
     client::Client,
 };
 
-/// How long the zones of the region are believed.
+/// Age limit of the region's zones.
 const TTL: Duration = Duration::from_secs(24 * 3600);
-/// How long a zone that AWS did not list is not asked for again. Short, because the zone may just have been enabled and
-/// its nodes wait.
+/// How long an unlisted zone is not queried again. Short, because the zone may just have been enabled, and its nodes
+/// wait.
 const UNKNOWN_ZONE_TTL: Duration = Duration::from_secs(300);
 
-/// The zones of the region: all of them in one call a day, and one more for a zone that is not among them.
+/// Cache of the region's zones: one call per day for all of them, and one more for an unknown zone.
 #[derive(Default)]
 pub struct Zones(Mutex<ZoneCache>);
 
@@ -34,12 +34,12 @@ pub type ByName = Arc<BTreeMap<Box<str>, AvailabilityZone>>;
 struct ZoneCache {
     zones: ByName,
     read: Option<Instant>,
-    /// Zones that were not listed, and when.
+    /// Zones that AWS did not list, and when.
     unlisted: HashMap<Arc<str>, Instant>,
 }
 
 impl Zones {
-    /// Returns the IDs of zones; one that AWS does not list is missing.
+    /// Returns the IDs of zones; zones that AWS does not list are missing.
     ///
     /// # Errors
     /// As [`with`](Self::with).
@@ -57,12 +57,12 @@ impl Zones {
         Ok(zones.iter().filter_map(id).filter(|(_, id)| !id.is_empty()).collect())
     }
 
-    /// Returns all zones, read so that these are among them if AWS lists them.
+    /// Returns all cached zones. Queries AWS first if the cache is too old or lacks one of `zones`.
     ///
     /// # Errors
-    /// AWS' answer, if it had to be asked.
+    /// AWS' answer, if the cache does not contain all of `zones`.
     pub async fn with(&self, op: &Op, client: &Client, zones: &BTreeSet<Arc<str>>) -> Result<ByName, AwsError> {
-        // Held over the call, so that many who miss a zone cost one.
+        // Held during the call, so that concurrent callers that need the same zone share one call.
         let mut known = op.wait_shared(self.0.lock()).await;
         if !zones.is_empty() && !known.covers(zones) {
             let read = Instant::now();
@@ -73,7 +73,7 @@ impl Zones {
                     let unknown = zones.iter().filter(|zone| !known.zones.contains_key(&***zone));
                     known.unlisted = unknown.map(|zone| (zone.clone(), read)).collect();
                 }
-                // A zone stays what it is.
+                // If all zones are known, an old answer will do: a zone's ID and type do not change.
                 Err(error) if !zones.iter().all(|zone| known.zones.contains_key(&**zone)) => return Err(error),
                 Err(error) => tracing::debug!(error = %error, "zones not read again"),
             }
@@ -83,7 +83,7 @@ impl Zones {
 }
 
 impl ZoneCache {
-    /// Tells whether nothing has to be asked.
+    /// Returns whether the cache is fresh and answers for all these zones.
     fn covers(&self, zones: &BTreeSet<Arc<str>>) -> bool {
         let known = |zone: &Arc<str>| {
             self.zones.contains_key(&**zone)

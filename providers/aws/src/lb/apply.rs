@@ -1,4 +1,4 @@
-//! Carries out a plan: each step is one request, and the picture of what there is follows each answer.
+//! Applies a plan: each action is one request, and the working state is updated after each response.
 
 use std::time::Duration;
 
@@ -29,19 +29,20 @@ use crate::{
     scope::Scope,
 };
 
-/// When to go on after AWS did not know a thing that was there a moment ago: what was just made shows after seconds.
+/// Delay before the next try if AWS does not find an object that existed a moment ago: new objects become visible
+/// within seconds.
 const EVENTUAL_CONSISTENCY_DELAY: Duration = Duration::from_secs(2);
-/// After this time what was made is there for everybody.
+/// After this time a created object is visible everywhere.
 const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
 
-/// How far a plan was carried out.
+/// Why a plan was not applied to its end.
 #[derive(Debug)]
 pub(super) enum ApplyStop {
-    /// The picture was not complete: it is better now, and has to be planned again.
+    /// The working state was incomplete. It has been updated, and the plan must be made again.
     Replan,
-    /// Not now; the picture holds. The rest may be done then.
+    /// The rest must wait for this long; the working state is valid.
     RetryAfter(Duration, Box<str>),
-    /// It failed. The picture may not hold any more.
+    /// It failed. The working state may be invalid.
     Failed(CloudError),
 }
 
@@ -51,7 +52,8 @@ impl From<CloudError> for ApplyStop {
         if let Some(after) = client::rate_limit_delay(&error) {
             return Self::RetryAfter(after, error.to_string().into());
         }
-        // AWS does not know what was there a moment ago. It is not known what there is; the next look tells.
+        // AWS does not find an object that existed a moment ago. The observed state is unknown, and the next sync reads
+        // it.
         match error.kind() {
             ErrorKind::NotFound => Self::Failed(transient(error)),
             _ => Self::Failed(error),
@@ -69,7 +71,7 @@ fn transient(error: CloudError) -> CloudError {
     CloudError::transient(error.to_string()).with_retry_after(EVENTUAL_CONSISTENCY_DELAY).with_source(error)
 }
 
-/// Carries out a plan for one Service.
+/// Applies a plan for one Service.
 pub(super) struct Applier<'a> {
     pub(super) scope: &'a Scope,
     pub(super) observer: &'a Observer,
@@ -79,17 +81,17 @@ pub(super) struct Applier<'a> {
     pub(super) instances: &'a [InstanceId],
     pub(super) pods: &'a PodTargets,
     pub(super) working: &'a mut WorkingState,
-    /// What could not be done and does not keep the rest from being done: when to try again, and what is waited for.
+    /// Deferred actions that do not hold up the others: the delay before the next try, and the reason.
     pub(super) deferred: Vec<(Duration, Box<str>)>,
-    /// Targets for which there is no room.
+    /// The error for targets that do not fit into a full target group.
     pub(super) target_group_full: Option<CloudError>,
 }
 
 impl Applier<'_> {
-    /// Carries out a plan.
+    /// Applies a plan.
     ///
     /// # Errors
-    /// Where it was broken off; what was done before is done.
+    /// Why it stopped. The actions before that are applied.
     pub(super) async fn apply(&mut self, steps: &[PlannedAction]) -> Result<(), ApplyStop> {
         for step in steps {
             self.apply_action(step).await?;
@@ -97,8 +99,9 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Carries out a plan for members: out, then rules if they are to be opened, then in. Returns why there can be no rules
-    /// for some nodes, which keep no others out.
+    /// Applies a plan for targets: deregistrations first, then missing security group rules if `opens`, and
+    /// registrations last. If some rules are rejected, all targets are registered nevertheless, and the rejection is
+    /// returned.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -125,9 +128,10 @@ impl Applier<'_> {
 
     async fn apply_action(&mut self, step: &PlannedAction) -> Result<(), ApplyStop> {
         let why = &*step.reason;
-        // Whatever becomes of the request: what it sets is ours to take off again.
+        // Whatever the outcome of the request: the tags that it sets are ours to remove later.
         let tags = step.action.tags().into_iter().flat_map(|tags| tags.keys().cloned());
         self.working.observed.removable_tag_keys.extend(tags);
+        // Then send the request, and update the working state from the response.
         match &step.action {
             ActionKind::CreateLoadBalancer(create) => {
                 let made = self.scope.client.write(self.op, (**create).clone(), why).await;
@@ -167,11 +171,12 @@ impl Applier<'_> {
         }
     }
 
-    /// Changes that answer nothing.
+    /// Applies actions whose response has no content.
     // length: one table of requests
     async fn change(&mut self, action: &ActionKind, why: &str) -> Result<(), ApplyStop> {
         let (client, op) = (&self.scope.client, self.op);
         match action {
+            // Settings of the load balancer.
             ActionKind::SetIpAddressType(ip_address_type) => {
                 let request = SetIpAddressType { arn: self.load_balancer_arn()?, ip_address_type: *ip_address_type };
                 client.write(op, request, why).await?;
@@ -194,12 +199,14 @@ impl Applier<'_> {
                     ModifyLoadBalancerAttributes { arn: self.load_balancer_arn()?, attributes: attributes.clone() };
                 client.write(op, request, why).await?;
             }
+            // Tags.
             ActionKind::AddTags(arns, tags) => {
                 client.write(op, AddElbTags { arns: arns.clone(), tags: tags.clone() }, why).await?;
             }
             ActionKind::RemoveTags(arns, keys) => {
                 client.write(op, RemoveElbTags { arns: arns.clone(), keys: keys.clone() }, why).await?;
             }
+            // Target groups.
             ActionKind::ModifyTargetGroup(arn, check) => {
                 let request = ModifyTargetGroup { arn: arn.clone(), health_check: check.clone() };
                 let modified = client.write(op, request, why).await;
@@ -214,6 +221,7 @@ impl Applier<'_> {
                     ModifyTargetGroupAttributes { arn: self.target_group_arn(group)?, attributes: attributes.clone() };
                 client.write(op, request, why).await?;
             }
+            // Listeners.
             ActionKind::ModifyListener(arn, settings) => {
                 let request = ModifyListener { arn: arn.clone(), spec: self.listener_spec(settings)? };
                 client.write(op, request, why).await?;
@@ -239,13 +247,13 @@ impl Applier<'_> {
                     deleted?;
                 }
             }
-            // Those that answer something, or are not requests of ours.
+            // Actions whose response has content, or that are no ELB requests.
             _ => {}
         }
         Ok(())
     }
 
-    /// A listener that was just made may not be found for a while. One that is not found for longer is gone.
+    /// A new listener may not be found for a while. One that is not found for longer was deleted.
     fn retry_if_not_found(&self, result: Result<(), AwsError>) -> Result<(), ApplyStop> {
         let soon = self.op.pending_for() <= EVENTUAL_CONSISTENCY_WINDOW;
         match result {
@@ -256,8 +264,8 @@ impl Applier<'_> {
         }
     }
 
-    /// Makes a group. One that has its name already, from a run that broke off or had other settings, is taken over if it
-    /// is the Service's.
+    /// Creates a target group. If its name exists already, from an interrupted sync or with other settings, that group
+    /// is adopted if it belongs to the Service.
     async fn create_group(&mut self, key: ListenerKey, create: &CreateTargetGroup, why: &str) -> Result<(), ApplyStop> {
         let made = self.scope.client.write(self.op, create.clone(), why).await;
         if made.as_ref().is_err_and(|error| error.has_code("DuplicateTargetGroupName")) {
@@ -265,17 +273,17 @@ impl Applier<'_> {
         }
         let group = made?;
         if !group.load_balancers.is_empty() {
-            // AWS answered one that was there, with the same settings: what else it has is not known.
+            // AWS returned an existing group with the same settings: the rest of it is unknown.
             return self.adopt_target_group(key, &create.name).await;
         }
         self.working.target_group_created(key, group, &create.tags);
         Ok(())
     }
 
-    /// Takes over a group that has the name of a new one. One that serves somebody else's balancer is in use.
+    /// Adopts an existing group with the name of a new one. A group that serves another load balancer is in use.
     async fn adopt_target_group(&mut self, key: ListenerKey, name: &str) -> Result<(), ApplyStop> {
         let found = self.observer.target_group_by_name(self.op, &self.desired.owner, name).await?;
-        // Its name is taken and it does not show yet, or not any more.
+        // The name is taken, but the group is not visible yet, or no longer.
         let Some(seen) = found else {
             return Err(ApplyStop::RetryAfter(
                 EVENTUAL_CONSISTENCY_DELAY,
@@ -318,7 +326,7 @@ impl Applier<'_> {
         let arn = self.target_group_arn(group)?;
         let registered = register(self.scope, self.op, &arn, targets, why).await;
         let RegisterOutcome { done, rejected: refused, target_group_full: no_room } = registered.inspect_err(|_| {
-            // It is not known which of them are registered now.
+            // It is unknown which of them are registered now.
             if let Some(seen) = self.working.observed.group_mut(&arn) {
                 seen.targets = None;
             }
@@ -346,7 +354,8 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// A group that a listener left a moment ago may count as in use for a while; one that somebody else uses, for ever.
+    /// Deletes a target group. After its listener was changed AWS may report it as in use for a while; if somebody else
+    /// uses it, indefinitely.
     async fn delete_group(&mut self, arn: &TargetGroupArn, action: &ActionKind, why: &str) -> Result<(), ApplyStop> {
         let deleted = self.scope.client.write(self.op, DeleteTargetGroup { arn: arn.clone() }, why).await;
         if deleted.as_ref().is_err_and(|error| error.has_code("ResourceInUse")) {
@@ -401,10 +410,11 @@ impl Applier<'_> {
     }
 }
 
-/// When to try refused targets again: an instance that is starting is refused until it runs.
+/// Minimum and maximum delay before rejected targets are tried again: an instance that is starting is rejected until it
+/// runs.
 pub(super) const REJECTED_TARGET_RETRY: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(300));
 
-/// A plan makes what its later steps need.
+/// The error for an object that an earlier action of the plan should have created.
 fn missing_object() -> ApplyStop {
     ApplyStop::Failed(CloudError::transient("a step of the plan needs what an earlier one should have made"))
 }

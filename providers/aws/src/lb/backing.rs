@@ -1,4 +1,4 @@
-//! What is behind a load balancer: the targets that a Service wants, and what is known of where they stand.
+//! The desired targets of a Service, and the inputs of the rules for them.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
@@ -21,36 +21,36 @@ use crate::{
     client, provider_id,
 };
 
-/// How old the word may be that an instance does not run: it may have been started since. Also how old the word about the
-/// interfaces of pods may be when everything is compared.
+/// Maximum age of the information that an instance is stopped, because it may have been started since. Also the maximum
+/// age of the pods' interfaces in a drift check.
 pub(super) const STOPPED_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Targets, and the instances behind them.
 pub(super) struct ResolvedTargets {
     pub(super) targets: Targets,
     pub(super) instances: BTreeSet<InstanceId>,
-    /// Those of them that stay targets and do not become any.
+    /// Stopped instances among them: they stay targets, and are not newly registered.
     pub(super) stopped: BTreeSet<InstanceId>,
-    /// What rules for them depend on.
+    /// Inputs of the rules for them.
     pub(super) rule_inputs: RuleInputs,
-    /// Addresses that are targets and on no interface that is known.
+    /// Target addresses without a known network interface.
     addresses_without_interface: BTreeSet<IpAddr>,
-    /// What is waited for because it could not be found out: when to try again.
+    /// What could not be read: the delay before the next try, and the reason.
     pub(super) pending: Option<(Duration, Box<str>)>,
 }
 
-/// Instances behind nodes.
+/// The instances of nodes.
 pub(super) struct NodeInstances {
-    /// All that are there, or of which that is not known.
+    /// All that exist, or whose existence is unknown.
     pub(super) instances: BTreeSet<InstanceId>,
-    /// Those of them that are stopped: where they are targets they stay it, and nowhere else they become one.
+    /// Stopped instances among them: where they are targets they stay, and nowhere else are they registered.
     pub(super) stopped: BTreeSet<InstanceId>,
-    /// Security groups of all.
+    /// Security groups of all of them.
     groups: BTreeSet<SecurityGroupId>,
 }
 
 impl LoadBalancerReconciler {
-    /// Finds the targets: for instances what may run, as far as it is known without asking for those that do.
+    /// Resolves the targets. Running instances are taken from the cache, without a request.
     pub(super) async fn resolve_targets(
         &self,
         op: &Op,
@@ -90,8 +90,8 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Finds out where pods stand that are targets, and of which addresses nobody knows. That it cannot be found out now
-    /// keeps no target out: it is tried again.
+    /// Finds the interfaces of pods that are targets, and the addresses without one. If they cannot be read now, the
+    /// targets are registered nevertheless, and the read is tried again.
     async fn pod_targets(
         &self,
         op: &Op,
@@ -114,8 +114,8 @@ impl LoadBalancerReconciler {
         (pods, found.missing.into_iter().chain(outside).collect(), waits)
     }
 
-    /// Tells the owner of a Service what has to admit its load balancer and is nobody's whose rules are looked after: once
-    /// for each.
+    /// Reports to the owner of a Service which security groups and addresses must admit its load balancer and are not
+    /// managed here: each once.
     pub(super) fn report_unmanaged_groups(
         &self,
         op: &Op,
@@ -137,8 +137,9 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Returns the instances of nodes but for those that are proved to be gone. What is not known may run: AWS tells. The
-    /// word that one is stopped may be old, so that it is asked for again; without an answer it is not known.
+    /// Returns the instances of nodes, except those that are proven not to exist or to be terminated. An instance in an
+    /// unknown state is included: AWS rejects it if necessary. The cached state `stopped` may be outdated and is read
+    /// again; if that fails the state is unknown.
     pub(super) async fn node_instances(&self, op: &Op, nodes: &[Arc<NodeView>]) -> NodeInstances {
         let nodes = nodes.iter().map(|node| &**node).filter(|node| targets::accepts_traffic(node));
         let mut ids: Vec<InstanceId> = provider_id::instance_ids(nodes);

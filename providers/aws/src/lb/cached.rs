@@ -1,4 +1,4 @@
-//! A value that is read from AWS once for everybody who asks at a time, and believed for a while.
+//! A value that is read from AWS once for all concurrent callers, and cached for a limited time.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -6,19 +6,19 @@ use ccm_core::provider::Op;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A shared reading.
+/// A shared, cached read.
 pub(crate) struct SharedRead<T> {
     max_age: Duration,
-    /// Held by whoever reads; the others wait for the answer.
+    /// Held by the caller that reads; the others wait for its result.
     read_lock: tokio::sync::Mutex<()>,
     state: Mutex<ReadState<T>>,
 }
 
 struct ReadState<T> {
     last: Option<ReadValue<T>>,
-    /// Readings begun.
+    /// Number of reads begun.
     started: u64,
-    /// Readings up to this one are not believed any more.
+    /// Reads up to this number are not valid any more.
     invalidated: u64,
 }
 
@@ -29,20 +29,20 @@ struct ReadValue<T> {
 }
 
 impl<T> SharedRead<T> {
-    /// Makes an empty one whose value is believed for `max_age`.
+    /// Makes an empty one whose value is valid for `max_age`.
     pub(crate) fn new(max_age: Duration) -> Self {
         let state = ReadState { last: None, started: 0, invalidated: 0 };
         Self { max_age, read_lock: tokio::sync::Mutex::new(()), state: Mutex::new(state) }
     }
 
-    /// Returns the value, read by `read` when there is none to believe. With `fresh` the reading has to have begun after
-    /// the question was asked.
+    /// Returns the value, read by `read` if there is no valid one. With `fresh` the read must have begun after this
+    /// call.
     ///
     /// # Errors
-    /// What `read` returns; the value before it stays.
+    /// What `read` returns; the previous value stays.
     ///
     /// # Cancellation
-    /// Whoever waits next reads by itself.
+    /// The next waiting caller reads by itself.
     pub(crate) async fn get<E>(
         &self,
         op: &Op,
@@ -62,14 +62,14 @@ impl<T> SharedRead<T> {
             state.started += 1;
             state.started
         };
-        // The age counts from the question, because the answer may be as old as that.
+        // The age counts from the request, because the response may be as old as that.
         let at = Instant::now();
         let value = Arc::new(read.await?);
         self.state.lock().last = Some(ReadValue { value: value.clone(), at, number });
         Ok(value)
     }
 
-    /// Drops the value, and whatever is being read now.
+    /// Drops the value, and the result of a read in flight.
     pub(crate) fn invalidate(&self) {
         let mut state = self.state.lock();
         state.invalidated = state.started;
@@ -110,7 +110,7 @@ mod tests {
         let (cached, count, op) = (SharedRead::new(AGE), AtomicU32::new(0), op());
         let (a, b) = tokio::join!(cached.get(&op, false, slow(&count)), cached.get(&op, false, slow(&count)));
         assert_eq!((*a.unwrap(), *b.unwrap()), (1, 1));
-        // Those who ask while the first reads wait for one reading that begins after they asked.
+        // Calls during the first read wait for one read that begins after them.
         let fresh = || cached.get(&op, true, slow(&count));
         let (a, b, c) = tokio::join!(fresh(), fresh(), fresh());
         assert_eq!((*a.unwrap(), *b.unwrap(), *c.unwrap()), (2, 3, 3));

@@ -1,4 +1,5 @@
-//! Classic load balancers that upstream made. None is created or changed here but for its members, and its deletion.
+//! Classic load balancers that upstream created. None is created here; only their instances change, and they are
+//! deleted.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,7 @@ use crate::{
     scope::Scope,
 };
 
-/// Most instances in one request.
+/// Maximum number of instances per request.
 const MAX_INSTANCES: usize = 200;
 
 /// Classic load balancers of the cluster.
@@ -29,12 +30,12 @@ pub struct ClassicLoadBalancers {
 }
 
 impl ClassicLoadBalancers {
-    /// Makes the part.
+    /// Makes a client for them.
     pub fn new(scope: Scope) -> Self {
         Self { scope }
     }
 
-    /// Finds the classic load balancer of a Service, by the name that upstream gives it; only one that this cluster owns.
+    /// Finds the classic load balancer of a Service, by the name that upstream gives it, if this cluster owns it.
     ///
     /// # Errors
     /// AWS' own.
@@ -45,7 +46,8 @@ impl ClassicLoadBalancers {
         }
     }
 
-    /// Brings the members in line: adds first, so that it never serves with fewer than before or after.
+    /// Registers and deregisters instances. Registers first, so that the load balancer never has fewer than before and
+    /// after.
     ///
     /// # Errors
     /// AWS' own.
@@ -70,14 +72,14 @@ impl ClassicLoadBalancers {
         Ok(())
     }
 
-    /// Says what [`sync_instances`](Self::members) would add and take away.
+    /// Tells whether [`sync_instances`](Self::sync_instances) would register or deregister instances.
     pub fn instances_differ(balancer: &ClassicLoadBalancer, wanted: &[InstanceId]) -> bool {
         balancer.instances.iter().collect::<BTreeSet<_>>() != wanted.iter().collect()
     }
 
-    /// Deletes the classic load balancer of a Service with the security group that upstream made for it, as far as the
-    /// cluster owns them, and the rules in the cluster's groups that refer to that one. Succeeds on nothing, and goes on
-    /// where it was interrupted, also when only the group is left. Pending while the group is in use.
+    /// Deletes the classic load balancer of a Service, the security group that upstream made for it, and the rules in
+    /// the cluster's groups that refer to that group, as far as the cluster owns them. Succeeds if nothing exists, and
+    /// continues after an interruption, even if only the group is left. Pending while the group is in use.
     ///
     /// # Errors
     /// AWS' own; never [`NotFound`](ErrorKind::NotFound).
@@ -123,7 +125,7 @@ impl ClassicLoadBalancers {
         }
     }
 
-    /// Finds one by its name, and whether the cluster owns it.
+    /// Finds a load balancer by name, and whether the cluster owns it.
     async fn find_by_name(&self, op: &Op, name: &str) -> Result<Option<(ClassicLoadBalancer, bool)>, CloudError> {
         let client = &self.scope.client;
         let request = DescribeClassic { names: vec![name.into()], token: None };
@@ -148,7 +150,7 @@ impl ClassicLoadBalancers {
     }
 }
 
-/// A part that vanished is no proof that all is gone.
+/// Makes NotFound of a part a conflict: it does not prove that everything is deleted.
 fn as_transient(error: AwsError) -> CloudError {
     let error = CloudError::from(error);
     match error.kind() {

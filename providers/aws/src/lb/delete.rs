@@ -1,5 +1,6 @@
-//! Deletes everything of a Service: balancer, target groups, rules and security groups, in this order, each whether or not
-//! the ones before it are there. What to delete is decided by ownership alone: the Service may be invalid, changed or gone.
+//! Deletes all objects of a Service: load balancer, target groups, security group rules and groups, in this order, each
+//! whether or not the ones before it exist. Ownership alone decides what is deleted: the Service may be invalid,
+//! changed or deleted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,27 +29,27 @@ use crate::{
     cluster::Cluster,
 };
 
-/// First and longest wait for something that is still in use.
+/// Minimum and maximum delay before the next try if something is still in use.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-/// After this time somebody should look.
+/// After this time a Warning event is emitted.
 pub(super) const WARNING_THRESHOLD: Duration = Duration::from_secs(1800);
 
-/// What is to be deleted.
+/// What to delete.
 pub(super) struct DeleteInput<'a> {
     pub(super) owner: &'a ServiceKey,
-    /// Names that its balancer may have.
+    /// Names that its load balancer may have.
     pub(super) names: &'a [Box<str>],
-    /// Security groups that are not ours.
+    /// Security groups that must not be deleted, because they are not ours.
     pub(super) keep_security_groups: &'a [SecurityGroupId],
 }
 
 impl LoadBalancerReconciler {
-    /// Deletes everything of a Service.
+    /// Deletes all objects of a Service.
     pub(super) async fn delete(&self, op: &Op, doomed: &DeleteInput<'_>) -> Result<Progress, CloudError> {
         let mut known = self.sync_states.take(&doomed.owner.uid);
         let before = known.changed_at;
         let result = self.delete_all(op, doomed, &mut known).await;
-        // Whoever got no further than to look has changed nothing.
+        // A call that only read has changed nothing.
         if known.changed_at != before {
             known.changed_at = Some(Instant::now());
         }
@@ -72,21 +73,22 @@ impl LoadBalancerReconciler {
         if !known.load_balancer_deleted {
             let found = known.responses.finish(self.find_all(op, doomed, known).await)?;
             known.changed_at = Some(Instant::now());
-            // Once something goes, what was known of it is history. The names of balancers are those in rules.
+            // A deletion invalidates the observed state. The names are kept, because they are in the descriptions of
+            // rules.
             known.invalidate();
-            // Under the name of somebody else's balancer are somebody else's rules.
+            // Rules under the name of somebody else's load balancer are somebody else's.
             known.deleted_names.extend(doomed.names.iter().filter(|name| !found.names_taken.contains(*name)).cloned());
             known.deleting_target_groups.clone_from(&found.groups);
             known.deleted_names.extend(found.load_balancers.iter().map(|balancer| balancer.name.clone()));
             for balancer in &found.load_balancers {
                 if let Some(wait) = self.delete_load_balancer(op, balancer).await? {
-                    // Its rules and groups serve it as long as it is there.
+                    // As long as it exists it needs its rules and groups.
                     return Ok(wait);
                 }
             }
             known.to_clean_up.balancer = None;
             let wait = self.delete_target_groups(op, &mut known.deleting_target_groups).await;
-            // Also after an error: those that went need no second request.
+            // Also after an error: deleted groups need no second request.
             known.to_clean_up.groups.clone_from(&known.deleting_target_groups);
             waits.extend(wait?);
             known.load_balancer_deleted = waits.is_empty();
@@ -100,8 +102,8 @@ impl LoadBalancerReconciler {
         Ok(earliest(waits))
     }
 
-    /// Finds balancers and target groups of a Service, by what is known, by name, and by tags.
-    // length: one question after the other, each by the answers before it
+    /// Finds the load balancers and target groups of a Service: in the sync state, by name, and by tags.
+    // length: each read depends on the results of those before it
     async fn find_all(
         &self,
         op: &Op,
@@ -110,6 +112,7 @@ impl LoadBalancerReconciler {
     ) -> Result<FoundObjects, CloudError> {
         let observer = self.observer.with_response_cache(&known.responses);
         let scope = &observer.scope;
+        // First, collect candidates by name and from the sync state.
         let mut candidates: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
         for name in doomed.names {
             let named = observer.get_by_name(op, name).await?;
@@ -123,6 +126,7 @@ impl LoadBalancerReconciler {
             known.observed.iter().flat_map(|observed| &observed.target_groups).map(|seen| seen.group.arn.clone());
         let made = made.chain(known.deleting_target_groups.iter().chain(&known.to_clean_up.groups).cloned());
         let made: BTreeSet<TargetGroupArn> = made.collect();
+        // Then read the tags of all candidates.
         let listed = sweep::list_target_groups(scope, op).await?;
         let groups = target_groups_of(doomed.owner, &listed, &candidates, None);
         let arns = candidates.keys().map(LoadBalancerArn::as_str).chain(groups.iter().chain(&made).map(|arn| &**arn));
@@ -132,12 +136,14 @@ impl LoadBalancerReconciler {
             tags.is_some_and(|tags| check_owner(&self.scope.cluster, doomed.owner, tags, found).is_ok())
         };
         let by_name = |name: &str| ownership::FoundBy::by_name(&self.scope.cluster, doomed.owner, name);
-        // What this process knows as the Service's and what has no tags to read is gone, or does not show yet.
+        // A load balancer from the sync state whose tags cannot be read is deleted, or not visible yet: it counts as
+        // ours.
         let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
             candidates.into_iter().partition(|(arn, balancer)| {
                 let tags = tags.get(arn.as_str());
                 belongs(tags, by_name(&balancer.name)) || (tags.is_none() && seen.contains_key(arn))
             });
+        // If there is none of ours, look for one in the listing.
         let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
         if balancers.is_empty() {
             let since = known.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
@@ -147,6 +153,7 @@ impl LoadBalancerReconciler {
             balancers.extend(found.map(|balancer| (balancer.arn.clone(), balancer.clone())));
             there = Some(sweep.balancers.iter().map(|balancer| balancer.arn.clone()).collect());
         }
+        // Then choose the target groups that belong to the Service.
         let of_these = target_groups_of(doomed.owner, &listed, &balancers, there.as_ref());
         let unread = of_these.iter().filter(|arn| !tags.contains_key(arn.as_str())).map(|arn| arn.as_str().into());
         tags.extend(sweep::list_tags(scope, op, unread.collect()).await?);
@@ -163,8 +170,8 @@ impl LoadBalancerReconciler {
         let groups = of_these.iter().chain(&made);
         let groups = groups.filter(|arn| young(arn) || belongs(tags.get(arn.as_str()), ours(arn)));
         let groups = groups.cloned().collect();
-        // One that has no tags to read is gone. Under a name that nobody else in the cluster gets are rules of ours, whatever
-        // became of the balancer.
+        // Finally, collect the names that somebody else's load balancers have. One without readable tags does not
+        // exist. Under a generated name the rules are ours, unless the load balancer belongs to another cluster.
         let theirs = |name: &str, tags: &Tags| {
             by_name(name) == ownership::FoundBy::RequestedName || (Cluster::any(tags) && !self.scope.cluster.has(tags))
         };
@@ -174,7 +181,7 @@ impl LoadBalancerReconciler {
         Ok(FoundObjects { load_balancers: balancers.into_values().collect(), groups, names_taken: foreign })
     }
 
-    /// Deletes a balancer. Protection that the Service does not ask for is taken off.
+    /// Deletes a load balancer. Deletion protection is switched off first, if the Service does not request it.
     async fn delete_load_balancer(&self, op: &Op, balancer: &LoadBalancer) -> Result<Option<Progress>, CloudError> {
         let delete = DeleteLoadBalancer { arn: balancer.arn.clone() };
         let client = &self.scope.client;
@@ -197,7 +204,7 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Deletes target groups; one that cannot go does not keep the others. Those that are left stay in the set.
+    /// Deletes target groups; if one cannot be deleted, the others are. Those that are left stay in the set.
     async fn delete_target_groups(
         &self,
         op: &Op,
@@ -209,7 +216,7 @@ impl LoadBalancerReconciler {
                 Ok(()) => drop(groups.remove(&arn)),
                 Err(error) if error.has_code("TargetGroupNotFound") => drop(groups.remove(&arn)),
                 Err(error) if error.has_code("ResourceInUse") => in_use.push(arn.to_string()),
-                // The others would wait and fail alike.
+                // The others would wait and fail in the same way.
                 Err(error) if ErrorClass::of(error.code()) == ErrorClass::Throttled => return Err(error.into()),
                 Err(error) => failed = Some(failed.unwrap_or(error)),
             }
@@ -225,16 +232,16 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// What there is of a Service.
+/// The objects of a Service that exist.
 struct FoundObjects {
     load_balancers: Vec<LoadBalancer>,
     groups: BTreeSet<TargetGroupArn>,
-    /// Names among those of the Service under which there are somebody else's balancers.
+    /// Those of the Service's names under which somebody else's load balancers exist.
     names_taken: BTreeSet<Box<str>>,
 }
 
-/// Returns the target groups that may be a Service's: those that only its balancers use, and those that nothing uses and
-/// that are called as its are. `there`: all balancers, where that is known.
+/// Returns the target groups that may belong to a Service: those that only its load balancers use, and unused ones with
+/// the Service's name prefix. `there`: all existing load balancers, if known.
 fn target_groups_of(
     owner: &ServiceKey,
     listed: &[TargetGroup],
@@ -242,25 +249,25 @@ fn target_groups_of(
     there: Option<&BTreeSet<LoadBalancerArn>>,
 ) -> BTreeSet<TargetGroupArn> {
     let prefix = names::prefix(owner);
-    // A group may be told to serve a balancer that was just deleted, by a process that died of it for instance.
+    // A group may refer to a load balancer that was just deleted, for instance if the process crashed after that.
     let gone = |arn: &LoadBalancerArn| there.is_some_and(|there| !there.contains(arn));
     let may_be = |group: &&TargetGroup| {
         let users: Vec<_> = group.load_balancers.iter().filter(|arn| !gone(arn)).collect();
         match &*users {
             [] => group.name.starts_with(&prefix),
-            // One that somebody else's balancer uses as well is in use.
+            // A group that somebody else's load balancer uses as well is in use.
             users => users.iter().all(|arn| balancers.contains_key(*arn)),
         }
     };
     listed.iter().filter(may_be).map(|group| group.arn.clone()).collect()
 }
 
-/// Waits as long as it was waited so far, which doubles the time between tries, within bounds.
+/// Returns the time waited so far, within bounds, as the next delay: this doubles the delays.
 pub(super) fn wait(op: &Op) -> Duration {
     op.pending_for().clamp(RETRY_DELAY.0, RETRY_DELAY.1)
 }
 
-/// Waits for all of them, and looks again when the first one may be over.
+/// Combines pending deletions; the shortest delay counts.
 fn earliest(waits: Vec<Progress>) -> Progress {
     waits.into_iter().fold(Progress::Done, |all, one| match (all, one) {
         (Progress::Pending { after, why }, Progress::Pending { after: other, why: also }) => {
@@ -271,12 +278,12 @@ fn earliest(waits: Vec<Progress>) -> Progress {
     })
 }
 
-/// Tells whether a wait has become too long: once, since the next try comes after `next`.
+/// Tells whether a wait has become too long. True only once, because the next try comes after `next`.
 pub(super) fn crossed_warning_threshold(op: &Op, next: Duration) -> bool {
     (WARNING_THRESHOLD..WARNING_THRESHOLD + next).contains(&op.pending_for())
 }
 
-/// Tells once that a wait has become long.
+/// Emits an event, once, when a deletion has become slow.
 fn warn_if_slow(op: &Op, next: Duration, what: &str) {
     if crossed_warning_threshold(op, next) {
         let note = format!("deletion is not finished after {} minutes: {what}", WARNING_THRESHOLD.as_secs() / 60);

@@ -1,4 +1,4 @@
-//! What policy does not let us read, so that it is not asked again and again, nor told again and again.
+//! Caches reads that are denied by IAM, so that they are neither repeated nor reported again all the time.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -15,10 +15,10 @@ use crate::{
     client::reason,
 };
 
-/// How long AWS' word is believed that policy does not allow a request.
+/// How long a denied request is not tried again.
 const CACHE_TTL: Duration = Duration::from_secs(3600);
 
-/// Requests that policy does not allow.
+/// Denied requests.
 #[derive(Debug, Default)]
 pub(super) struct AccessDeniedCache(Mutex<BTreeMap<Action, DeniedAction>>);
 
@@ -26,15 +26,14 @@ pub(super) struct AccessDeniedCache(Mutex<BTreeMap<Action, DeniedAction>>);
 struct DeniedAction {
     at: Instant,
     note: String,
-    /// UIDs of Services whose owners know.
+    /// UIDs of Services to whose owners it was reported.
     reported_to: HashSet<Box<str>>,
 }
 
 impl AccessDeniedCache {
-    /// Reads something that can be done without: `None` where policy does not allow it, which each Service is told once.
-    ///
+    /// Reads something optional: `None` if access is denied, which is reported to each Service once per hour at most.
     /// # Errors
-    /// Anything else. That there is no such thing is doubt: whoever asks has just seen it listed.
+    /// Any other error. NotFound is returned unchanged, although the caller has just seen the object in a listing.
     pub(super) async fn read<T>(
         &self,
         op: &Op,
@@ -49,7 +48,7 @@ impl AccessDeniedCache {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
         };
-        // Credentials that do not hold are another matter than what they allow.
+        // Invalid credentials are not cached: they say nothing about permissions.
         let policy =
             ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"].iter().any(|c| error.has_code(c));
         let error = CloudError::from(error);
@@ -66,7 +65,8 @@ impl AccessDeniedCache {
         Ok(None)
     }
 
-    /// Tells whether a request is known not to be allowed, and the Service's owner if that is news.
+    /// Tells whether a request is known to be denied, and reports that to the Service's owner if it was not reported
+    /// before.
     fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
         let note = {
             let mut denials = self.0.lock();

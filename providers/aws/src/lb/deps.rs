@@ -1,4 +1,4 @@
-//! What load balancers stand in, as this part asks for it: the VPC, instances, and security groups.
+//! What load balancers depend on: the VPC, instances and security groups.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,7 +18,7 @@ use crate::{
     scope::Scope,
 };
 
-/// The surroundings of load balancers.
+/// Caches and managers that load balancers depend on.
 pub(super) struct LoadBalancerDeps {
     pub(super) vpc: VpcCache,
     pub(super) security_groups: SecurityGroupManager,
@@ -26,28 +26,28 @@ pub(super) struct LoadBalancerDeps {
     store: Arc<InstanceCache>,
 }
 
-/// What an instance is good for as a target.
+/// Whether an instance can be a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InstanceFitness {
-    /// AWS takes it as a target.
+    /// AWS accepts it as a target.
     Running,
-    /// It may run again: AWS keeps it as a target where it is one, and takes it nowhere else until then.
+    /// It may run again: AWS keeps it where it is a target already, and rejects new registrations until it runs.
     Stopped,
     /// It never runs again.
     Terminated,
 }
 
-/// What is known of an instance.
+/// Cached facts about an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstanceFacts {
-    /// What it is good for.
+    /// Whether it can be a target.
     pub(super) fitness: InstanceFitness,
     /// Its security groups.
     pub(super) groups: BTreeSet<SecurityGroupId>,
 }
 
 impl InstanceFacts {
-    /// Tells whether the instance does not run now and may later.
+    /// Tells whether the instance is stopped and may run again.
     pub(super) fn stopped(&self) -> bool {
         self.fitness == InstanceFitness::Stopped
     }
@@ -60,7 +60,7 @@ impl LoadBalancerDeps {
         Self { vpc, security_groups, interfaces: InterfaceCache::new(scope.clone(), store.clone()), store }
     }
 
-    /// Returns what is known of subnets; one that is not known of a moment ago is asked for.
+    /// Returns subnets from the cache; if one is missing there, the VPC is read again.
     pub(super) async fn subnets(&self, op: &Op, ids: &[SubnetId]) -> Result<Vec<Subnet>, CloudError> {
         let view = self.vpc.view(op, false).await?;
         let view = match ids.iter().all(|id| view.subnet(id).is_some()) {
@@ -70,8 +70,8 @@ impl LoadBalancerDeps {
         Ok(ids.iter().filter_map(|id| view.subnet(id)).cloned().collect())
     }
 
-    /// Returns what is known of instances: `None` is proof that there is none. Those of which AWS tells nothing are left
-    /// out.
+    /// Returns what is known about instances: `None` proves that an instance does not exist. Instances whose state
+    /// cannot be read are left out.
     pub(super) async fn instance_facts(
         &self,
         op: &Op,

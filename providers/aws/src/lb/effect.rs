@@ -1,4 +1,4 @@
-//! What a change does to what there is: keeps the picture of a Service's objects true while a plan is carried out. Pure.
+//! Keeps the observed state of a Service up to date while a plan is applied: what each action changes in it. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,12 @@ use crate::api::{
     elb::{Attributes, Listener, LoadBalancer, LoadBalancerZone, SubnetMapping, Target, TargetGroup},
 };
 
-/// The picture while a plan is carried out.
+/// The observed state while a plan is applied.
 #[derive(Clone, Debug, Default)]
 pub struct WorkingState {
-    /// What there is.
+    /// The observed state, after the actions applied so far.
     pub observed: ObservedState,
-    /// Target groups that the plan made, by the place of their listener.
+    /// Target groups that the plan created, by the key of their listener.
     created_groups: BTreeMap<ListenerKey, TargetGroupArn>,
 }
 
@@ -30,12 +30,12 @@ impl WorkingState {
         Self { observed, created_groups: BTreeMap::new() }
     }
 
-    /// Returns the balancer's ARN; `None` as long as there is none.
+    /// Returns the load balancer's ARN; `None` if it does not exist yet.
     pub fn load_balancer_arn(&self) -> Option<&LoadBalancerArn> {
         self.observed.load_balancer.as_ref().map(|seen| &seen.load_balancer.arn)
     }
 
-    /// Returns which target group is meant; `None` for one that was not made.
+    /// Resolves a reference to a target group; `None` for one that was not created.
     pub fn target_group_arn(&self, group: &TargetGroupRef) -> Option<TargetGroupArn> {
         match group {
             TargetGroupRef::Existing(arn) => Some(arn.clone()),
@@ -43,7 +43,7 @@ impl WorkingState {
         }
     }
 
-    /// Returns which listener is meant; `None` for one that was not made.
+    /// Resolves a reference to a listener; `None` for one that was not created.
     pub fn listener(&self, listener: &ListenerRef) -> Option<ListenerArn> {
         match listener {
             ListenerRef::Existing(arn) => Some(arn.clone()),
@@ -51,14 +51,14 @@ impl WorkingState {
         }
     }
 
-    /// Notes a balancer that was made.
+    /// Records a load balancer that was created.
     pub fn load_balancer_created(&mut self, balancer: LoadBalancer, tags: &Tags) {
         let attributes = Some(to_attributes(&default_attributes::load_balancer()));
         self.observed.load_balancer =
             Some(ObservedLoadBalancer { tags: Some(tags.clone()), attributes, ..ObservedLoadBalancer::bare(balancer) });
     }
 
-    /// Notes a target group that was made.
+    /// Records a target group that was created.
     pub fn target_group_created(&mut self, key: ListenerKey, group: TargetGroup, tags: &Tags) {
         let attributes = match (group.target_type, group.protocol) {
             (Some(target_type), Some(protocol)) => {
@@ -75,14 +75,14 @@ impl WorkingState {
         self.target_group_adopted(key, seen);
     }
 
-    /// Notes a target group that was there already, although it had not been seen.
+    /// Records a target group that existed already but had not been observed.
     pub fn target_group_adopted(&mut self, key: ListenerKey, seen: ObservedTargetGroup) {
         self.created_groups.insert(key, seen.group.arn.clone());
         self.observed.target_groups.retain(|group| group.group.arn != seen.group.arn);
         self.observed.target_groups.push(seen);
     }
 
-    /// Notes a listener that was made.
+    /// Records a listener that was created.
     pub fn listener_created(&mut self, listener: Listener, tags: &Tags) {
         let seen = ObservedListener {
             tags: Some(tags.clone()),
@@ -95,7 +95,7 @@ impl WorkingState {
         }
     }
 
-    /// Notes registrations and deregistrations.
+    /// Records registrations and deregistrations.
     pub fn targets_changed(&mut self, arn: &TargetGroupArn, registered: &[Target], deregistered: &[Target]) {
         if let Some(targets) = self.observed.group_mut(arn).and_then(|group| group.targets.as_mut()) {
             targets.retain(|id, _| !registered_targets(deregistered).contains_key(id));
@@ -103,10 +103,11 @@ impl WorkingState {
         }
     }
 
-    /// Notes a change that was made and answered nothing.
+    /// Records an applied action whose response has no content.
     // length: one arm for each action
     pub fn action_applied(&mut self, action: &ActionKind) {
         match action {
+            // Settings of the load balancer.
             ActionKind::SetIpAddressType(family) => {
                 self.update_load_balancer(|seen| seen.load_balancer.ip_address_type = Some(*family));
             }
@@ -127,8 +128,10 @@ impl WorkingState {
             ActionKind::ModifyLoadBalancerAttributes(set) => {
                 self.update_load_balancer(|seen| set_attributes(&mut seen.attributes, set));
             }
+            // Tags.
             ActionKind::AddTags(arns, tags) => self.tags_changed(arns, tags, &[]),
             ActionKind::RemoveTags(arns, keys) => self.tags_changed(arns, &Tags::new(), keys),
+            // Target groups.
             ActionKind::ModifyTargetGroup(arn, check) => {
                 if let Some(seen) = self.observed.group_mut(arn) {
                     seen.group.health_check = Some(check.clone());
@@ -140,6 +143,7 @@ impl WorkingState {
                     set_attributes(&mut seen.attributes, set);
                 }
             }
+            // Listeners.
             ActionKind::ModifyListener(arn, settings) => self.listener_changed(arn, settings),
             ActionKind::ModifyListenerAttributes(listener, set) => {
                 self.update_listener(listener, |seen| set_attributes(&mut seen.attributes, set));
@@ -152,6 +156,7 @@ impl WorkingState {
                     seen.certificates.iter_mut().for_each(|have| _ = have.remove(remove));
                 });
             }
+            // Deletions.
             ActionKind::DeleteListener(arn) => {
                 self.update_load_balancer(|seen| seen.listeners.retain(|seen| seen.listener.arn != *arn));
             }
@@ -162,6 +167,7 @@ impl WorkingState {
             ActionKind::CleanUpSecurityGroups(groups) => {
                 self.observed.detached_security_groups.retain(|group| !groups.contains(group));
             }
+            // Recorded by the methods above, or not part of the observed state.
             ActionKind::CreateLoadBalancer(_)
             | ActionKind::CreateTargetGroup(..)
             | ActionKind::CreateListener(_)

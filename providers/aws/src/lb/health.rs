@@ -1,4 +1,4 @@
-//! Health checks: which port answers for a target, and how often it is asked. One for all target groups of a Service.
+//! Parses the health check, which all target groups of a Service share: the port that is checked, and how often.
 
 use std::num::NonZeroU16;
 
@@ -10,23 +10,24 @@ use super::{
 };
 use crate::api::elb::{HealthCheck, HealthPort, HealthProtocol, TargetType};
 
-/// What holds where no annotation says otherwise.
+/// The values that apply without annotations.
 #[derive(Clone, Copy)]
 struct HealthCheckDefaults<'a> {
     protocol: HealthProtocol,
     port: HealthPort,
     path: &'a str,
     interval: u32,
-    /// `None`: by protocol.
+    /// `None`: depends on the protocol.
     timeout: Option<u32>,
     thresholds: u32,
     matcher: Option<&'static str>,
-    /// Annotations of protocol, port and path do not count.
+    /// Whether annotations for protocol, port and path are ignored.
     fixed: bool,
 }
 
-/// Reads the health check.
+/// Parses the health check.
 pub(super) fn read(reads: &mut SpecReader<'_>) -> HealthCheck {
+    // First, protocol, port and path.
     let defaults = defaults(reads);
     let asked = (
         reads.annotations.get(&a::HEALTH_PROTOCOL),
@@ -41,6 +42,7 @@ pub(super) fn read(reads: &mut SpecReader<'_>) -> HealthCheck {
             path.unwrap_or_else(|| defaults.path.into()),
         ),
     };
+    // Then interval and timeout.
     let interval = read_in_range(reads, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
     let by_protocol = if protocol == HealthProtocol::Http { 6 } else { 10 };
     let timeout = read_in_range(reads, &a::HEALTH_TIMEOUT, 2..=120);
@@ -49,6 +51,7 @@ pub(super) fn read(reads: &mut SpecReader<'_>) -> HealthCheck {
             format!("health check timeout ({}) must not exceed the interval ({interval})", timeout.unwrap_or_default());
         reads.annotations.invalid_value(&a::HEALTH_TIMEOUT.row, message);
     }
+    // Finally, put it together with success codes and thresholds.
     let matcher = reads.annotations.get(&a::SUCCESS_CODES).or(defaults.matcher.map(Into::into));
     let http = protocol != HealthProtocol::Tcp;
     HealthCheck {
@@ -63,7 +66,8 @@ pub(super) fn read(reads: &mut SpecReader<'_>) -> HealthCheck {
     }
 }
 
-/// Node ports tell of the node; pods answer for themselves, whatever the policy.
+/// Returns the defaults. With node ports they depend on the traffic policy; pods are checked directly, whatever the
+/// policy.
 fn defaults<'a>(reads: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
     let (interval, timeout, matcher) = match reads.manner {
         DefaultsSource::CloudProviderAws => (30, None, None),
@@ -96,7 +100,7 @@ fn defaults<'a>(reads: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
     }
 }
 
-/// Reads a number that AWS bounds.
+/// Parses a number with limits set by AWS.
 fn read_in_range(
     reads: &mut SpecReader<'_>,
     key: &AnnotationKey<u32>,
@@ -111,7 +115,7 @@ fn read_in_range(
     None
 }
 
-/// Reads the port: of the traffic, a number, or what the Service port of that name leads to.
+/// Parses the port: the traffic port, a number, or the target of a named Service port.
 fn port(reads: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
     if text == "traffic-port" {
         return Some(HealthPort::Traffic);
@@ -147,7 +151,7 @@ fn named_port(reads: &SpecReader<'_>, name: &str) -> Result<NonZeroU16, String> 
     }
 }
 
-/// Returns the port of the pods; `None` when it has a name, which may stand for a different number on each pod.
+/// Returns the port of the pods; `None` if it is a name, which may be a different number on each pod.
 pub(super) fn target_port(port: &ServicePort) -> Option<NonZeroU16> {
     match &*port.target_port {
         "" | "0" => Some(port.port),
@@ -155,7 +159,7 @@ pub(super) fn target_port(port: &ServicePort) -> Option<NonZeroU16> {
     }
 }
 
-/// Tells whether a text may be the name of a port, rather than a number that went wrong.
+/// Tells whether a text may be the name of a port, not an invalid number.
 fn is_port_name(text: &str) -> bool {
     text.chars().any(|c| c.is_ascii_lowercase())
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')

@@ -1,8 +1,8 @@
-//! Which network interface has an address, and therefore which security groups count for it.
+//! Finds the network interface that has an address, and therefore the security groups that apply to it.
 //!
-//! With Amazon's network plug-in pods have secondary addresses of their nodes' interfaces, or networks of addresses there:
-//! what is known of instances tells. Others have an interface of their own, which is asked for, once for all who ask at a
-//! time.
+//! With the Amazon VPC CNI plugin, pods have secondary addresses or prefixes of their nodes' interfaces: cached
+//! instances show these. Other pods have an interface of their own, which is read from AWS, in one batch for all
+//! concurrent callers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,44 +25,44 @@ use crate::{
     scope::Scope,
 };
 
-/// How old the word may be that an instance has an address. Instances of nodes are read every five minutes.
+/// Maximum age of a cached instance that shows an address. The instances of nodes are read every five minutes.
 const MAX_INSTANCE_AGE: Duration = Duration::from_secs(900);
-/// How long an answer stands before instances are looked through again, which costs no request.
+/// How long an answer is used before cached instances are searched again, which costs no request.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(300);
-/// How long an answer is kept that nobody asks for.
+/// How long an unused answer is kept.
 const IDLE_TTL: Duration = Duration::from_secs(7200);
-/// How long a request waits for others to join it.
+/// How long a request waits for others to join the batch.
 const BATCH_WINDOW: Duration = Duration::from_millis(10);
-/// Most values of a filter.
+/// Maximum number of values in a filter.
 const MAX_FILTER_VALUES: usize = 150;
 
-/// Interfaces of addresses.
+/// Cache of the interfaces of addresses.
 pub(super) struct InterfaceCache {
     scope: Scope,
     store: Arc<InstanceCache>,
     denials: AccessDeniedCache,
     state: Mutex<CacheState>,
-    /// Held while AWS is asked. Whoever holds it asks for all who wait.
+    /// Held during a request. The caller that holds it requests the addresses of all who wait.
     request_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct CacheState {
     entries: HashMap<IpAddr, CachedInterface>,
-    /// What waiting questions are about.
+    /// Addresses that waiting callers need.
     requested: BTreeSet<IpAddr>,
 }
 
 struct CachedInterface {
-    /// `None`: no interface of the VPC has it, or AWS does not let us look.
+    /// `None`: no interface of the VPC has the address, or access is denied.
     interface_groups: Option<InterfaceGroups>,
-    /// Whether it is an instance's, as it was last seen.
+    /// Whether an instance had the address when it was last searched.
     of_instance: bool,
-    /// When AWS was asked, or instances were looked through.
+    /// When AWS was asked, or cached instances were found to have it.
     fetched_at: Instant,
-    /// When instances were last looked through.
+    /// When cached instances were last searched.
     scanned_at: Instant,
-    /// When somebody last asked.
+    /// When the entry was last used.
     last_used: Instant,
 }
 
@@ -73,14 +73,14 @@ impl CachedInterface {
     }
 }
 
-/// What is known of addresses.
+/// The result of a lookup.
 #[derive(Debug, Default)]
 pub(super) struct InterfaceLookup {
-    /// The kinds of interfaces that have them.
+    /// The kinds of interfaces that have the addresses.
     pub(super) interface_groups: BTreeSet<InterfaceGroups>,
     /// Addresses that no interface has.
     pub(super) missing: BTreeSet<IpAddr>,
-    /// Why it is not known of some others.
+    /// Why some other addresses could not be looked up.
     pub(super) failed: Option<CloudError>,
 }
 
@@ -91,7 +91,8 @@ impl InterfaceCache {
         Self { scope, store, denials, state, request_lock }
     }
 
-    /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. What instances have costs no request.
+    /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. Addresses of cached instances cost
+    /// no request.
     pub(super) async fn find(
         &self,
         op: &Op,
@@ -118,12 +119,12 @@ impl InterfaceCache {
         if let Err(error) = self.fetch(op, owner, &all).await {
             found.failed = Some(error);
         }
-        // What was asked now is answered, however young an answer has to be.
+        // What was read just now is used, whatever `max_age`.
         self.take_cached(&mut open, &mut found, Duration::MAX, came);
         found
     }
 
-    /// Takes off what is known.
+    /// Moves addresses with a cached answer from `open` to `found`.
     fn take_cached(&self, open: &mut BTreeSet<IpAddr>, found: &mut InterfaceLookup, max_age: Duration, came: Instant) {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -137,7 +138,7 @@ impl InterfaceCache {
         for address in old {
             match (there.remove(&address), state.entries.get_mut(&address)) {
                 (Some(footing), _) => drop(state.entries.insert(address, CachedInterface::new(Some(footing), true))),
-                // Who has it now is not known.
+                // The instance does not have it any more; its new owner is unknown.
                 (None, Some(entry)) if entry.of_instance => drop(state.entries.remove(&address)),
                 (None, Some(entry)) => entry.scanned_at = now,
                 (None, None) => {}
@@ -157,13 +158,13 @@ impl InterfaceCache {
         });
     }
 
-    /// Asks for interfaces with these addresses.
+    /// Reads the interfaces with these addresses.
     async fn fetch(&self, op: &Op, owner: &ServiceKey, all: &BTreeSet<IpAddr>) -> Result<(), CloudError> {
         let read = self.denials.read(op, owner, Action::DescribeNetworkInterfaces, self.describe(op, all)).await?;
         let found = self.of_interfaces(&read.unwrap_or_default());
         let lacking: BTreeSet<IpAddr> = all.iter().filter(|address| !found.contains_key(*address)).copied().collect();
         let mut listed = BTreeMap::new();
-        // An address of a network that is an interface's is listed nowhere.
+        // An address inside a prefix of an interface is not listed anywhere.
         if !lacking.is_empty() && self.store.interfaces(&lacking, MAX_INSTANCE_AGE).prefixes {
             self.store.list_all(op).await?;
             listed = self.of_instances(&lacking);
@@ -205,7 +206,7 @@ impl InterfaceCache {
         found
     }
 
-    /// Looks through what is known of instances.
+    /// Searches the cached instances.
     fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
         let footing = |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| InterfaceGroups {
             groups: groups.into_iter().collect(),

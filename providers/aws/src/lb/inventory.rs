@@ -1,4 +1,4 @@
-//! What the cluster owns: load balancers, target groups and security groups, each with the Service it was made for.
+//! Lists what the cluster owns: load balancers, target groups and security groups, each with its Service.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ const SECURITY_GROUP: &str = "security group";
 
 #[async_trait]
 impl Inventory for NetworkLoadBalancers {
-    /// The ID in the tags, which `--cluster-name` has nothing to do with.
+    /// The ID in the ownership tags, which is independent of `--cluster-name`.
     fn cluster_id(&self, _: &Op) -> Box<str> {
         self.reconciler.scope.cluster.id().into()
     }
 
-    /// Lists what carries the cluster's tag with value `owned` and the name of a Service: what others tag as the cluster's,
-    /// such as groups of nodes, was not made for Services.
+    /// Lists objects with the cluster's tag with value `owned` and the name of a Service. Other objects with the
+    /// cluster's tag, such as security groups of nodes, were not created for Services.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let sweep = self.reconciler.observer.listings.fresh(op).await?;
         let owner = |arn: &str| self.owner(sweep.tags.get(arn)?);
@@ -69,7 +69,8 @@ impl Inventory for NetworkLoadBalancers {
         let why = "nothing stands behind it";
         let deleted = match &*object.kind {
             LOAD_BALANCER => {
-                // Rules on groups of nodes bear its name, and without it nothing tells that they are anybody's.
+                // Rules in security groups of nodes carry its name, and without the load balancer nothing shows whose
+                // they are.
                 if let Some(name) = name_of(&object.id) {
                     self.reconciler.deps.security_groups.remove_node_rules(op, name).await?;
                 }
@@ -87,7 +88,7 @@ impl Inventory for NetworkLoadBalancers {
 }
 
 impl NetworkLoadBalancers {
-    /// Reads whose an object is from its tags; `None` when it is not owned for a Service.
+    /// Returns the owner of an object according to its tags; `None` if it was not created for a Service.
     fn owner(&self, tags: &Tags) -> Option<Owner> {
         if !self.reconciler.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER_TAG) {
             return None;
@@ -120,7 +121,7 @@ impl NetworkLoadBalancers {
     }
 }
 
-/// Reads a load balancer's name from its ARN, which ends in `loadbalancer/<type>/<name>/<id>`.
+/// Extracts a load balancer's name from its ARN, which ends in `loadbalancer/<type>/<name>/<id>`.
 fn name_of(arn: &str) -> Option<&str> {
     arn.rsplit('/').nth(1).filter(|name| !name.is_empty())
 }

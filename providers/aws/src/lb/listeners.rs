@@ -1,4 +1,4 @@
-//! Listeners and their target groups: one for each port, but one for TCP and UDP on the same port.
+//! Parses listeners and their target groups: one per port, and one for TCP and UDP on the same port.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,30 +16,31 @@ use super::{
 };
 use crate::api::elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, TargetType};
 
-/// What instances as targets need.
+/// The error for instance targets without a node port.
 pub(super) const NO_NODE_PORT: &str = "unable to support instance target type with an unallocated NodePort";
-/// Most listeners that AWS allows; cannot be raised.
+/// Maximum number of listeners that AWS allows; cannot be raised.
 const MAX_LISTENERS: usize = 50;
 
-/// A listener's ports: one, or two of TCP and UDP.
+/// The Service ports of a listener: one, or two for TCP and UDP.
 struct ListenerPorts<'a> {
     protocol: ElbProtocol,
-    /// The one whose name and target count: TCP of two.
+    /// The port whose name and target are used: the TCP port of two.
     port: &'a ServicePort,
     other: Option<&'a ServicePort>,
 }
 
-/// What TLS takes, from annotations.
+/// TLS settings from annotations.
 struct TlsAnnotations {
     tls: Option<Tls>,
-    /// Numbers and names of ports; `None` for all.
+    /// Numbers and names of TLS ports; `None` for all.
     ports: Option<BTreeSet<Box<str>>>,
     /// Protocol towards targets.
     backend: ElbProtocol,
 }
 
-/// Reads the listeners, sorted by port and protocol; empty only together with a mistake.
+/// Parses the listeners, sorted by port and protocol; empty only together with a validation error.
 pub(super) fn read(reads: &mut SpecReader<'_>, placement: &Addressing, check: &HealthCheck) -> Vec<DesiredListener> {
+    // First, parse the annotations, and group the Service's ports into listeners.
     let tls = tls(reads);
     let mut attributes = listener_attributes(reads);
     let targets = TargetAttributes::read(reads);
@@ -53,6 +54,7 @@ pub(super) fn read(reads: &mut SpecReader<'_>, placement: &Addressing, check: &H
         let message = format!("{} listeners are wanted, AWS allows {MAX_LISTENERS} per load balancer", fronts.len());
         reads.annotations.add_error("spec.ports", message);
     }
+    // Then build each listener with its target group.
     let family = family(reads, placement, &fronts);
     let mut taken = BTreeSet::new();
     let mut found = Vec::new();
@@ -78,6 +80,7 @@ pub(super) fn read(reads: &mut SpecReader<'_>, placement: &Addressing, check: &H
             },
         });
     }
+    // Finally, warn about attributes of listeners that do not exist.
     for (end, _) in attributes {
         let note = format!("{}{end} has no effect: there is no such listener", a::LISTENER_ATTRIBUTES.row.key());
         reads.warn("UnusedAnnotation", note);
@@ -85,14 +88,14 @@ pub(super) fn read(reads: &mut SpecReader<'_>, placement: &Addressing, check: &H
     found
 }
 
-/// Takes a listener's attributes out.
+/// Takes the attributes of a listener out of the list.
 fn take_attributes(attributes: &mut Vec<(Box<str>, Attributes)>, front: &ListenerPorts<'_>) -> Attributes {
     let end = format!("{}-{}", front.protocol, front.port.port);
     let place = attributes.iter().position(|(name, _)| name.eq_ignore_ascii_case(&end));
     place.map(|place| attributes.swap_remove(place).1).unwrap_or_default()
 }
 
-/// Reads the TLS settings, and warns of `ssl-ports` that are no ports.
+/// Parses the TLS settings, and warns about entries of `ssl-ports` that match no port.
 fn tls(reads: &mut SpecReader<'_>) -> TlsAnnotations {
     let certificates = reads.annotations.get(&a::CERTIFICATES).unwrap_or_default();
     let ports = reads.annotations.get(&a::TLS_PORTS).unwrap_or_default();
@@ -114,7 +117,7 @@ fn tls(reads: &mut SpecReader<'_>) -> TlsAnnotations {
     }
 }
 
-/// The first one is the default, the order of the others does not matter.
+/// Puts the default certificate first. The order of the others does not matter.
 fn certificates_in_order(found: Vec<Box<str>>) -> Option<Vec<Box<str>>> {
     let mut rest = found.into_iter();
     let first = rest.next()?;
@@ -126,11 +129,12 @@ fn is_named(port: &ServicePort, entry: &str) -> bool {
     entry.parse() == Ok(port.port.get()) || (!port.name.is_empty() && *port.name == *entry)
 }
 
-/// Puts ports together that share a listener.
+/// Groups Service ports that share a listener.
 fn group_ports<'a>(reads: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<ListenerPorts<'a>> {
     let merge = reads.annotations.get(&a::TCP_UDP).unwrap_or(true);
     let mut plain: BTreeMap<NonZeroU16, Vec<&ServicePort>> = BTreeMap::new();
     let mut found = Vec::new();
+    // First, take out TLS ports, which share nothing, and group the others by number.
     for port in &*reads.service.ports {
         let named = tls.ports.as_ref().is_none_or(|ports| ports.iter().any(|entry| is_named(port, entry)));
         match port.protocol {
@@ -147,6 +151,7 @@ fn group_ports<'a>(reads: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<List
             Protocol::Tcp | Protocol::Udp => plain.entry(port.port).or_default().push(port),
         }
     }
+    // Then make one listener for each number.
     for (number, ports) in plain {
         match *ports {
             [port] => found.push(ListenerPorts { protocol: wire(port.protocol), port, other: None }),
@@ -172,7 +177,7 @@ fn group_ports<'a>(reads: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<List
     found
 }
 
-/// Notes ports that want two listeners: AWS has one for each, and TLS does not go together with UDP in one.
+/// Adds errors for ports that need two listeners: AWS allows one per port, and TLS cannot share one with UDP.
 fn reject_port_conflicts(reads: &mut SpecReader<'_>, fronts: &[ListenerPorts<'_>]) {
     let collide =
         |pair: &&[ListenerPorts<'_>]| pair[0].port.port == pair[1].port.port && pair[0].protocol != pair[1].protocol;
@@ -192,7 +197,7 @@ fn wire(protocol: Protocol) -> ElbProtocol {
     if protocol == Protocol::Udp { ElbProtocol::Udp } else { ElbProtocol::Tcp }
 }
 
-/// Returns the port of the target group: the node port, or the target port, where 1 stands for a named one.
+/// Returns the port of the target group: the node port, or the target port, with 1 for a named one.
 fn target_group_port(reads: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> Option<NonZeroU16> {
     let of = |port: &ServicePort| match reads.target_type {
         TargetType::Instance => port.node_port,
@@ -223,7 +228,7 @@ fn target_group_port(reads: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> O
     Some(first)
 }
 
-/// Returns the family of the targets: the Service's first one.
+/// Returns the address family of the targets: the Service's first one.
 fn family(reads: &mut SpecReader<'_>, placement: &Addressing, fronts: &[ListenerPorts<'_>]) -> IpFamily {
     let family = reads.service.ip_families.first().copied().unwrap_or(IpFamily::V4);
     let dual = placement.ip_address_type == IpAddressType::Dualstack;
@@ -238,8 +243,8 @@ fn family(reads: &mut SpecReader<'_>, placement: &Addressing, fronts: &[Listener
     family
 }
 
-/// Names a target group. Upstream's inputs are joined without separators, so that two ports of one Service might share a
-/// name; the second one then gets another.
+/// Generates the name of a target group. Upstream concatenates the inputs without separators, so two ports of one
+/// Service may get the same name; the second one then gets another.
 fn name(
     reads: &SpecReader<'_>,
     front: &ListenerPorts<'_>,

@@ -1,4 +1,4 @@
-//! Members of the target groups that there are: brought in line by themselves.
+//! Synchronizes the targets of existing target groups, without a full reconcile.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,14 +18,15 @@ use super::{
 use crate::api::{InstanceId, elb::IpAddressType};
 
 impl LoadBalancerReconciler {
-    /// Brings the targets in line and nothing else: of what is known, without asking.
+    /// Registers and deregisters targets, and adds security group rules that new ones need. The observed state comes
+    /// from the sync state if possible, without a request.
     pub(super) async fn update_backends(&self, op: &Op, order: &ReconcileInput<'_>) -> LbOutcome {
         let uid = &order.desired.owner.uid;
         let mut known = self.sync_states.take(uid);
         known.cancel_deletion();
         let before = known.changed_at;
         let result = self.sync_backends(op, order, &mut known).await;
-        // Whoever got no further than to look has changed nothing.
+        // A call that only read has changed nothing.
         if known.changed_at != before {
             known.changed_at = Some(Instant::now());
         }
@@ -33,13 +34,14 @@ impl LoadBalancerReconciler {
         outcome(None, result)
     }
 
-    // length: the ends of one attempt, each with what is known afterwards
+    // length: one arm for each outcome, with the state that is known afterwards
     async fn sync_backends(
         &self,
         op: &Op,
         order: &ReconcileInput<'_>,
         known: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
+        // First, resolve the targets, and read what is missing in the observed state.
         let wanted = order.desired;
         let backing =
             self.resolve_targets(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
@@ -64,9 +66,10 @@ impl LoadBalancerReconciler {
             let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));
             return Err(error);
         }
+        // Then plan and apply registrations and deregistrations.
         let mut steps = plan::plan_targets_only(wanted, &backing.targets, &observed);
         let waits = defer_stopped_instances(op, &mut steps, &backing.stopped);
-        // Nodes may bring another security group, and pods another port.
+        // New nodes may have another security group, and new pods another port.
         let opens = !order.targets_only && !known.rule_inputs.covers(&backing.rule_inputs);
         let instances: Vec<_> = backing.instances.iter().cloned().collect();
         let mut picture = WorkingState::new(observed);
@@ -75,15 +78,16 @@ impl LoadBalancerReconciler {
         applier.deferred.extend(waits.into_iter().chain(backing.pending.clone()));
         let ended = applier.apply_targets(&steps, opens).await;
         let (left, no_room) = (applier.deferred, applier.target_group_full);
+        // Finally, record what is known afterwards.
         match ended {
             Ok(Some(refused)) => {
                 (known.observed, known.instances) = (Some(picture.observed), backing.instances);
                 Err(refused)
             }
             Ok(None) => {
-                // Of rules that serve something else than is wanted now nothing is known.
+                // If the rules were applied for another desired state, their digest becomes unknown.
                 let exposed = Some(rules_digest(wanted, &known.rule_inputs)) == picture.observed.rules_digest;
-                // Rules for groups that no node has any more go when everything is compared.
+                // Rules on groups that no node has any more are removed by the next full reconcile.
                 if !order.targets_only {
                     known.rule_inputs.extend(&backing.rule_inputs);
                 }
@@ -115,7 +119,8 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Takes registrations of stopped instances out of a plan, because AWS refuses them; says what is waited for then.
+/// Removes registrations of stopped instances from a plan, because AWS rejects them; returns what is pending because of
+/// that.
 pub(super) fn defer_stopped_instances(
     op: &Op,
     steps: &mut Vec<PlannedAction>,
@@ -138,8 +143,8 @@ pub(super) fn defer_stopped_instances(
         .then(|| (op.pending_for().clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1), why().into()))
 }
 
-/// What is wanted of the listeners that are there, and of the addresses: a change of the Service is not carried out along
-/// with its members.
+/// Returns the desired state, limited to existing listeners and to the current address families: a change of the
+/// Service is not applied together with its targets.
 fn served_spec(wanted: &DesiredLoadBalancer, observed: &ObservedState) -> DesiredLoadBalancer {
     let there = |listener: &&DesiredListener| {
         let seen = observed.load_balancer.iter().flat_map(|seen| &seen.listeners).map(|seen| &seen.listener);
@@ -148,7 +153,7 @@ fn served_spec(wanted: &DesiredLoadBalancer, observed: &ObservedState) -> Desire
     };
     let family = observed.load_balancer.as_ref().and_then(|seen| seen.load_balancer.ip_address_type);
     let ip_address_type = family.unwrap_or(wanted.ip_address_type);
-    // No client with an IPv6 address finds one that has none.
+    // A load balancer without IPv6 addresses has no IPv6 clients.
     let reaches = |network: &&IpNet| ip_address_type != IpAddressType::Ipv4 || matches!(network, IpNet::V4(_));
     DesiredLoadBalancer {
         listeners: wanted.listeners.iter().filter(there).cloned().collect(),

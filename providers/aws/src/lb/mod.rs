@@ -1,8 +1,8 @@
 //! Load balancers: Network Load Balancers for Services.
 //!
-//! A Service is [read](interpret), what there is of it is looked at, a [plan] says what differs, and its steps are
-//! carried out one by one. Nothing is needed to take up what was broken off anywhere but names that do not change and tags
-//! that are there from the start.
+//! Each sync parses the Service ([`spec::parse`]), reads the observed state, [plans](plan) the differences and applies
+//! the actions one by one. An interrupted sync leaves nothing to undo: names never change and objects are tagged when
+//! they are created, so the next sync finds them and continues.
 
 pub mod annotations;
 mod apply;
@@ -65,14 +65,15 @@ use crate::{
     scope::Scope,
 };
 
-/// Network Load Balancers; and classic ones that upstream made, as far as members and deletion go.
+/// Network Load Balancers, and the classic load balancers that upstream created, limited to their instances and
+/// deletion.
 pub struct NetworkLoadBalancers {
     reconciler: LoadBalancerReconciler,
     classic: ClassicLoadBalancers,
 }
 
 impl NetworkLoadBalancers {
-    /// Makes the part, which knows nothing yet.
+    /// Makes it with an empty cache.
     pub fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
         Self {
             classic: ClassicLoadBalancers::new(scope.clone()),
@@ -84,7 +85,7 @@ impl NetworkLoadBalancers {
         spec::parse(service, &self.reconciler.scope.settings, &self.reconciler.scope.cluster)
     }
 
-    /// Tells what a call is about.
+    /// Returns which load balancer a call is about.
     async fn service_target(&self, op: &Op, want: &LbSpec) -> Result<ServiceTarget, CloudError> {
         let ParsedService { spec: verdict, status_looks_classic: looks_classic, tolerant, .. } =
             self.read(&want.service);
@@ -109,21 +110,20 @@ impl NetworkLoadBalancers {
     }
 }
 
-/// What a call is about.
+/// The load balancer that a call is about.
 enum ServiceTarget {
-    /// A network load balancer.
+    /// A Network Load Balancer.
     Network(Box<DesiredLoadBalancer>),
-    /// A classic one that is there from before.
+    /// A classic load balancer that upstream created.
     Classic(ExistingClassic),
-    /// A network load balancer from before, whose Service is invalid now: what it wants as far as its targets go, and what is
-    /// wrong.
+    /// An existing Network Load Balancer whose Service is invalid now: the desired state, usable for its targets only,
+    /// and the validation errors.
     Invalid(Box<DesiredLoadBalancer>, CloudError),
 }
 
 #[async_trait]
 impl LoadBalancers for NetworkLoadBalancers {
-    /// Everything but SCTP. What of it one Service cannot have together with something else says
-    /// [`interpret`](Self::interpret).
+    /// Everything but SCTP. Combinations that one Service cannot have are rejected by [`interpret`](Self::interpret).
     fn supports(&self) -> LbSupport {
         LbSupport {
             source_ranges: true,
@@ -149,8 +149,8 @@ impl LoadBalancers for NetworkLoadBalancers {
         NodeTarget::Instance
     }
 
-    /// The digest is that of everything that is wanted. A Service that shows a classic balancer is served as far as that
-    /// goes, whatever else it says.
+    /// The digest covers the whole desired state. A Service with a classic load balancer in its status counts as valid,
+    /// even if its spec is invalid: its nodes are still served.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let reading = self.read(service);
         match reading.spec {
@@ -176,8 +176,8 @@ impl LoadBalancers for NetworkLoadBalancers {
         self.read(service).notices
     }
 
-    /// Nothing is asked and nothing changed for what is known to be in line. What is broken off anywhere is taken up by the
-    /// next call. The host name is published while the balancer is being provisioned.
+    /// With [`ReadMode::Cached`] nothing is read or changed if the Service is known to be in sync. An interrupted call
+    /// is continued by the next one. The host name is published while the load balancer is still being provisioned.
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome {
         match self.service_target(op, want).await {
             Ok(ServiceTarget::Network(wanted)) => outcome_on_rate_limit(
@@ -189,8 +189,8 @@ impl LoadBalancers for NetworkLoadBalancers {
         }
     }
 
-    /// One registration for each target group, and one deregistration: what is registered is remembered. Of an invalid Service
-    /// no rule is changed, because its clients may be read wrongly.
+    /// Sends one registration and one deregistration per target group: the registered targets are cached. For an
+    /// invalid Service no security group rule changes, because its source ranges may be misread.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         match self.service_target(op, want).await {
             Ok(ServiceTarget::Network(wanted)) => {
@@ -205,7 +205,7 @@ impl LoadBalancers for NetworkLoadBalancers {
         }
     }
 
-    /// Refuses while the Service asks for deletion protection.
+    /// Fails while the Service asks for deletion protection.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let service = last_seen(lb);
         let reading = self.read(&service);
@@ -247,7 +247,8 @@ impl LoadBalancers for NetworkLoadBalancers {
 }
 
 impl NetworkLoadBalancers {
-    /// Returns the names that the balancer of a Service may have. AWS refuses to look for what is none.
+    /// Returns the names that the load balancer of a Service may have. AWS rejects a query for an invalid name, so
+    /// these are left out.
     fn names(&self, owner: &ServiceKey, wanted: Option<&DesiredLoadBalancer>, service: &ServiceView) -> Vec<Box<str>> {
         let mut found = vec![names::load_balancer(&owner.uid)];
         let chosen = format!("{}name", annotations::PREFIX);
@@ -267,7 +268,7 @@ impl NetworkLoadBalancers {
     }
 }
 
-/// Waits for our own budget: that it is used up is nothing that AWS said, and no other Service's concern.
+/// Turns our own rate limit into [`Progress::Pending`]: it is no answer of AWS and does not concern other Services.
 fn pending_on_rate_limit(result: Result<Progress, CloudError>) -> Result<Progress, CloudError> {
     result.or_else(|error| match client::rate_limit_delay(&error) {
         Some(after) => Ok(Progress::Pending { after, why: error.to_string().into() }),
@@ -275,7 +276,7 @@ fn pending_on_rate_limit(result: Result<Progress, CloudError>) -> Result<Progres
     })
 }
 
-/// As [`pending_on_rate_limit`], where there is no waiting.
+/// As [`pending_on_rate_limit`], for callers that cannot return [`Progress::Pending`].
 fn transient_on_rate_limit(error: CloudError) -> CloudError {
     match client::rate_limit_delay(&error) {
         Some(after) => CloudError::transient(error.to_string()).with_retry_after(after).with_source(error),
@@ -291,7 +292,8 @@ fn reconcile_input<'a>(wanted: &'a DesiredLoadBalancer, want: &'a LbSpec) -> Rec
     ReconcileInput { desired: wanted, service: &want.service, backends: &want.backends, targets_only: false }
 }
 
-/// Tells whether backends are of the kind that is wanted: instances in a target group of addresses would push out all others.
+/// Tells whether the backends fit the target type: instances in a target group for addresses would replace all its
+/// targets.
 fn takes(wanted: &DesiredLoadBalancer, backends: &Backends) -> bool {
     matches!(
         (wanted.target_type, backends),
@@ -299,7 +301,7 @@ fn takes(wanted: &DesiredLoadBalancer, backends: &Backends) -> bool {
     )
 }
 
-/// Returns the Service as it was last seen; what is left of it, if it was not seen.
+/// Returns the Service as it was last observed, or what the reference says of it if it was never observed.
 fn last_seen(lb: &LbRef) -> ServiceView {
     let service = lb.last_observed.as_deref().cloned();
     let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));
@@ -312,7 +314,7 @@ fn last_seen(lb: &LbRef) -> ServiceView {
     }
 }
 
-/// Returns the security groups that a Service names by ID.
+/// Returns the security groups that a Service gives by ID.
 fn given_groups(wanted: Option<&DesiredLoadBalancer>) -> Vec<SecurityGroupId> {
     match wanted.map(|wanted| &wanted.security.groups) {
         Some(SecurityGroupChoice::Given(names)) => {

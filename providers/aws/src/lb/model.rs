@@ -1,5 +1,5 @@
-//! What a Service wants of AWS, as plain data: the result of reading its spec and annotations, before anything is known of
-//! the VPC or of what exists. Equal values need no call.
+//! The desired state of a Service in AWS, as plain data: the result of parsing its spec and annotations, before the VPC
+//! or existing objects are known. If two values are equal, AWS needs no request.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::api::{
     elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, Scheme, TargetType},
 };
 
-/// Whose a load balancer is, and therefore how it and its parts are called and tagged.
+/// The Service that owns a load balancer, from which the names and tags of all its objects derive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceKey {
     /// Namespace of the Service.
@@ -37,12 +37,12 @@ impl ServiceKey {
     }
 }
 
-/// A wanted network load balancer.
+/// A desired Network Load Balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredLoadBalancer {
-    /// Whose it is.
+    /// The Service that owns it.
     pub owner: ServiceKey,
-    /// Name; has an effect at creation only.
+    /// Name; used only at creation.
     pub name: Box<str>,
     /// Scheme.
     pub scheme: Scheme,
@@ -56,29 +56,29 @@ pub struct DesiredLoadBalancer {
     pub private_ipv4: Vec<Ipv4Addr>,
     /// IPv6 addresses, one per subnet in any order, or none.
     pub ipv6: Vec<Ipv6Addr>,
-    /// `EnablePrefixForIpv6SourceNat`; `None` leaves it alone.
+    /// `EnablePrefixForIpv6SourceNat`; `None` keeps the current value.
     pub ipv6_source_nat: Option<bool>,
     /// Security groups.
     pub security: SecurityGroupSpec,
     /// Listeners, sorted by port and protocol; at least one.
     pub listeners: Vec<DesiredListener>,
-    /// Attributes of the load balancer that are looked after, with the values that they shall have.
+    /// Managed attributes of the load balancer, with their desired values.
     pub attributes: Attributes,
     /// Whether the Service asks for deletion protection.
     pub deletion_protection: bool,
-    /// Tags of the load balancer and all its parts, without the cluster's and the Service's own.
+    /// Tags of the load balancer and all its parts, without the ownership tags of cluster and Service.
     pub extra_tags: Tags,
-    /// Which clients may connect: `0.0.0.0/0` (and `::/0` for dual stack) when the Service says nothing; empty only when it
-    /// names prefix lists and no ranges, which takes a managed security group.
+    /// Client networks that may connect: `0.0.0.0/0` (and `::/0` for dual stack) if the Service names none; empty only
+    /// if it names prefix lists and no ranges, which requires a managed security group.
     pub sources: Vec<IpNet>,
     /// Which nodes are targets (type `instance`); empty means all.
     pub node_labels: Vec<LabelRequirement>,
-    /// Type of all its targets.
+    /// Type of all targets.
     pub target_type: TargetType,
 }
 
 impl DesiredLoadBalancer {
-    /// Returns what the framework shall hand over as backends.
+    /// Returns the kind of backends that the framework must pass.
     pub fn backends(&self) -> BackendKind {
         match self.target_type {
             TargetType::Instance => BackendKind::Nodes(self.node_labels.clone()),
@@ -96,7 +96,7 @@ pub enum SubnetChoice {
     Named(Vec<SubnetName>),
 }
 
-/// A subnet as an annotation names it.
+/// A subnet as written in an annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SubnetName {
     /// By ID.
@@ -108,42 +108,44 @@ pub enum SubnetName {
 /// Security groups of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SecurityGroupSpec {
-    /// Which ones.
+    /// Which groups it gets.
     pub groups: SecurityGroupChoice,
-    /// `EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic`; `None` leaves it alone.
+    /// `EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic`; `None` keeps the current value.
     pub private_link_rules: Option<bool>,
-    /// Prefix lists that may connect, in a managed group.
+    /// Prefix lists that may connect, through a managed group.
     pub prefix_lists: Vec<Box<str>>,
-    /// Whether rules of the nodes' groups are looked after (`manage-backend-security-group-rules`); the load balancer
-    /// controller's Services with given groups alone say no unless asked.
+    /// Whether rules of the nodes' groups are managed (`manage-backend-security-group-rules`). The default is true,
+    /// except for Services with given groups that are claimed from the AWS load balancer controller.
     pub manage_backend_rules: bool,
-    /// How nodes admit a load balancer that has groups.
+    /// How nodes admit a load balancer that has security groups.
     pub node_rules: NodeRuleSource,
 }
 
-/// How nodes admit a load balancer that has security groups. One without is admitted by networks.
+/// How nodes admit a load balancer that has security groups. One without any is admitted by CIDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeRuleSource {
-    /// By the networks of its clients, in upstream's words: whoever goes back to upstream finds its own rules.
+    /// By the CIDRs of its clients, with upstream's rule descriptions, so that upstream finds its own rules after a
+    /// return to upstream.
     Networks,
-    /// By its group, where upstream serves no such Service.
+    /// By its security group, for Services that upstream does not serve.
     Group,
 }
 
 /// Which security groups a load balancer gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SecurityGroupChoice {
-    /// None for a new one; what is there stays.
+    /// None for a new load balancer; an existing one keeps its groups.
     Keep,
-    /// None; one that has some is a conflict (`disable-nlb-sg`).
+    /// None; an existing load balancer with groups is a conflict (`disable-nlb-sg`).
     None,
-    /// One that we make and fill, unless the balancer exists without any, which cannot be changed.
+    /// One that we create and fill, unless the load balancer exists without groups, which AWS cannot change.
     Managed,
-    /// These, given by ID or by tag `Name`, never changed, unless the balancer exists without any.
+    /// These, given by ID or by tag `Name`. Their rules are never changed. Ignored if the load balancer exists without
+    /// groups.
     Given(Vec<Box<str>>),
 }
 
-/// A wanted listener with its target group.
+/// A desired listener with its target group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredListener {
     /// Port.
@@ -152,14 +154,14 @@ pub struct DesiredListener {
     pub protocol: ElbProtocol,
     /// TLS settings, for `TLS` only.
     pub tls: Option<Tls>,
-    /// Attributes that are looked after.
+    /// Managed attributes.
     pub attributes: Attributes,
     /// Target group.
     pub target_group: DesiredTargetGroup,
 }
 
 impl DesiredListener {
-    /// Returns where it is.
+    /// Returns its port and protocol.
     pub fn key(&self) -> ListenerKey {
         (self.port, self.protocol)
     }
@@ -170,37 +172,38 @@ impl DesiredListener {
 pub struct Tls {
     /// Certificate ARNs: the default one, then those for SNI. Never empty.
     pub certificates: Vec<Box<str>>,
-    /// Security policy; AWS' default and not compared when `None`.
+    /// Security policy; if `None`, AWS' default is used and it is not compared.
     pub policy: Option<Box<str>>,
     /// ALPN policy; not compared when `None`.
     pub alpn: Option<Box<str>>,
 }
 
-/// A wanted target group.
+/// A desired target group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredTargetGroup {
-    /// Name that a new one gets; one that exists may have another.
+    /// Name of a new target group; an existing one may have another name.
     pub name: Box<str>,
     /// Protocol.
     pub protocol: ElbProtocol,
     /// Port: the node port for instances; the target port, or 1 for a named one, for addresses.
     pub port: NonZeroU16,
-    /// What its targets are.
+    /// Type of its targets.
     pub target_type: TargetType,
-    /// Family of its targets: the Service's first one.
+    /// Address family of its targets: the Service's first one.
     pub family: IpFamily,
     /// Health check.
     pub health_check: HealthCheck,
-    /// Attributes that are looked after.
+    /// Managed attributes.
     pub attributes: Attributes,
-    /// Whether clients' addresses reach the targets, after attributes and AWS' defaults.
+    /// Whether the targets see the clients' addresses, according to attributes and AWS' defaults.
     pub preserves_client_ip: bool,
     /// Name and protocol of the Service port whose endpoints are targets (type `ip`).
     pub service_port: (Arc<str>, Protocol),
 }
 
-/// Where a listener is on its load balancer. A port has one listener, whatever its protocol.
+/// Port and protocol of a listener, which identify it on its load balancer. A port has one listener, whatever its
+/// protocol.
 pub type ListenerKey = (NonZeroU16, ElbProtocol);
 
-/// Targets of each wanted target group, by the port and protocol of its listener.
+/// Targets of each desired target group, by the port and protocol of its listener.
 pub type Targets = BTreeMap<ListenerKey, Vec<crate::api::elb::Target>>;

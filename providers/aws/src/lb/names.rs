@@ -1,7 +1,7 @@
-//! Names of what is made for a Service: those that upstream gives, so that what it made is found again.
+//! Names of the objects of a Service: those that upstream gives, so that upstream's objects are found again.
 //!
-//! A name has to tell Services, clusters and settings apart within 32 characters, hence the hashes. Inputs are joined
-//! without separators, as upstream does.
+//! A name must distinguish Services, clusters and settings within 32 characters, hence the hashes. Their inputs are
+//! concatenated without separators, as upstream does.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,10 @@ use crate::{
     cluster::Cluster,
 };
 
-/// Most characters of a name of a load balancer or target group.
+/// Maximum length of the name of a load balancer or target group.
 pub const MAX_NAME_LENGTH: usize = 32;
 
-/// Says what is wrong with a name that is chosen for a load balancer.
+/// Returns what is wrong with a requested load balancer name.
 pub fn name_error(name: &str) -> Option<&'static str> {
     let inner = !name.is_empty() && !name.starts_with('-') && !name.ends_with('-') && !name.starts_with("internal-");
     if name.chars().count() > MAX_NAME_LENGTH {
@@ -29,8 +29,8 @@ pub fn name_error(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of a Service's load balancer: `a` and the UID without dashes, at most 32 characters. The UID does not
-/// fit in whole.
+/// Returns the name of a Service's load balancer: `a` and the UID without dashes, cut to 32 characters. The whole UID
+/// does not fit.
 pub fn load_balancer(uid: &str) -> Box<str> {
     let name: String = std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MAX_NAME_LENGTH).collect();
     name.into()
@@ -41,22 +41,22 @@ pub fn lbc_load_balancer(cluster: &Cluster, owner: &ServiceKey, scheme: Scheme) 
     readable(owner, &sha256(&[cluster.id(), &owner.uid, scheme.as_str()]))
 }
 
-/// What tells a Service's target groups apart.
+/// What distinguishes the target groups of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetGroupName {
     /// Port of the Service.
     pub port: u16,
-    /// Node port, or for address targets the port of the target group.
+    /// Node port, or the port of the target group for address targets.
     pub target_port: u16,
     /// Protocol of the target group.
     pub protocol: ElbProtocol,
-    /// What its targets are.
+    /// Type of its targets.
     pub target_type: TargetType,
-    /// Protocol and interval of the health check that it has when it is made.
+    /// Protocol and interval of its health check at creation.
     pub health: Option<(HealthProtocol, u32)>,
 }
 
-/// Returns the name that a new target group gets.
+/// Returns the name of a new target group.
 pub fn target_group(cluster: &Cluster, owner: &ServiceKey, of: &TargetGroupName) -> Box<str> {
     let mut hash = Sha1::new();
     hash.update(cluster.id());
@@ -72,12 +72,13 @@ pub fn target_group(cluster: &Cluster, owner: &ServiceKey, of: &TargetGroupName)
     readable(owner, &hex(&hash.finalize()))
 }
 
-/// Returns the name that a new target group gets while one of its name is there and cannot be changed as it should.
+/// Returns the name of a new target group while another one has `name` and cannot be changed as desired.
 pub fn another_target_group(owner: &ServiceKey, name: &str) -> Box<str> {
     readable(owner, &hex(&Sha1::new().chain_update(name).finalize()))
 }
 
-/// Returns the name of a Service's managed security group; the cluster's name is that of `--cluster-name`, as with upstream.
+/// Returns the name of a Service's managed security group; the cluster's name is the one in `--cluster-name`, as
+/// upstream.
 pub fn security_group(cluster_name: &str, owner: &ServiceKey) -> Box<str> {
     readable(owner, &sha256(&[cluster_name, &owner.name, &owner.namespace, &owner.uid]))
 }
@@ -88,7 +89,7 @@ pub fn shared_security_group(cluster_name: &str) -> Box<str> {
     format!("k8s-traffic-{sanitized}-{}", &sha256(&[cluster_name])[..10]).into()
 }
 
-/// Returns how names of a Service's target groups begin: `k8s-<namespace>-<name>-`, each part cut.
+/// Returns the name prefix of a Service's target groups: `k8s-<namespace>-<name>-`, each part cut.
 pub fn prefix(owner: &ServiceKey) -> String {
     let part = |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).take(8).collect() };
     format!("k8s-{}-{}-", part(&owner.namespace), part(&owner.name))

@@ -1,4 +1,4 @@
-//! Reads what there is of a Service: as much as is needed, and no more.
+//! Reads the observed state of a Service: as much as is needed, and no more.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -31,14 +31,14 @@ use crate::{
     scope::Scope,
 };
 
-/// How old a sweep may be that tells of Services that this process has not touched. A restart with hundreds of Services
-/// takes minutes, because requests have a budget.
+/// Maximum age of a listing for Services that this process has not changed. A restart with hundreds of Services takes
+/// minutes, because requests are rate-limited.
 const MAX_LISTING_AGE: Duration = Duration::from_secs(300);
 
-/// How old a sweep may be that tells whether a balancer is there under another name.
+/// Maximum age of a listing that shows whether a load balancer exists under another name.
 pub(super) const RECENT_LISTING_AGE: Duration = Duration::from_secs(30);
 
-/// Reads what there is. Cheap to clone; all clones share sweeps and what is denied.
+/// Reads the observed state. Cheap to clone; all clones share listings and the access-denied cache.
 #[derive(Clone)]
 pub(super) struct Observer {
     pub(super) scope: Scope,
@@ -46,16 +46,16 @@ pub(super) struct Observer {
     denials: Arc<AccessDeniedCache>,
 }
 
-/// What is read for whom.
+/// Identifies the Service whose objects are read.
 pub(super) struct LoadBalancerQuery<'a> {
     pub(super) owner: &'a ServiceKey,
-    /// Names under which its balancer may be found, likeliest first.
+    /// Names that its load balancer may have, likeliest first.
     pub(super) names: &'a [Box<str>],
     /// DNS name in the status of the Service.
     pub(super) hostname: Option<&'a str>,
-    /// Whether there may be anything at all: the finalizer precedes the first request.
+    /// Whether anything may exist at all: the finalizer is set before the first request.
     pub(super) may_exist: bool,
-    /// When this process last changed something of it.
+    /// When this process last changed an object of the Service.
     pub(super) changed_at: Option<Instant>,
 }
 
@@ -64,7 +64,7 @@ impl Observer {
         Self { listings: Arc::new(ListingCache::new(scope.clone())), denials: Arc::default(), scope }
     }
 
-    /// Makes one that asks nothing again that has an answer here.
+    /// Returns an observer that repeats no request whose response is in the cache.
     pub(super) fn with_response_cache(&self, answers: &ResponseCache) -> Self {
         Self {
             scope: Scope { client: self.scope.client.with_response_cache(answers), ..self.scope.clone() },
@@ -72,8 +72,9 @@ impl Observer {
         }
     }
 
-    /// Reads what a first look needs from the shared sweep: listeners and targets are the Service's own requests. What the
-    /// sweep does not show may be there all the same, and is looked for.
+    /// Reads the observed state for the first sync of a Service. Load balancers, target groups and tags come from the
+    /// shared listing; listeners and targets take requests of their own. If the listing shows no load balancer of the
+    /// Service, everything is read as in [`observe`](Self::observe).
     pub(super) async fn observe_from_listing(
         &self,
         op: &Op,
@@ -109,16 +110,17 @@ impl Observer {
         Ok(ObservedState { load_balancer: Some(balancer), target_groups: groups, ..ObservedState::default() })
     }
 
-    /// Reads what there is now; with `all`, also attributes, certificates and tags of listeners.
+    /// Reads the current state; with `all`, also attributes, certificates and tags of listeners.
     pub(super) async fn observe(
         &self,
         op: &Op,
         question: &LoadBalancerQuery<'_>,
         all: bool,
     ) -> Result<ObservedState, CloudError> {
+        // First, read the objects: load balancer, target groups, listeners.
         let found = self.find(op, question).await?;
         let arn = found.as_ref().map(|balancer| balancer.arn.clone());
-        // What nobody ever touched has no groups.
+        // A Service for which nothing was ever created has no target groups.
         let listed = if found.is_some() || question.may_exist {
             sweep::list_target_groups(&self.scope, op).await?
         } else {
@@ -132,6 +134,7 @@ impl Observer {
             Some(arn) => self.listeners(op, arn).await?,
             None => Vec::new(),
         };
+        // Then read their tags, and keep only what the Service owns.
         let arns = arn.iter().map(LoadBalancerArn::as_str).chain(listed.iter().map(|group| group.arn.as_str()));
         let of_listeners = listeners.iter().filter(|_| all).map(|seen| seen.listener.arn.as_str());
         let mut tags = sweep::list_tags(&self.scope, op, arns.chain(of_listeners).map(Into::into).collect()).await?;
@@ -152,6 +155,7 @@ impl Observer {
                 })
             }
         };
+        // Finally, put it together, and read the details if they are requested.
         let mut observed = ObservedState { load_balancer: balancer, target_groups: groups, ..ObservedState::default() };
         for seen in observed.load_balancer.iter_mut().flat_map(|balancer| &mut balancer.listeners) {
             seen.tags = tags.remove(seen.listener.arn.as_str());
@@ -162,7 +166,7 @@ impl Observer {
         Ok(observed)
     }
 
-    /// Finds the balancer: by name, or, when the Service says that it has one, among all by its tags.
+    /// Finds the load balancer: by name or, if one may exist, among all load balancers by its tags.
     async fn find(&self, op: &Op, question: &LoadBalancerQuery<'_>) -> Result<Option<LoadBalancer>, CloudError> {
         for name in question.names {
             if let Some(balancer) = self.get_by_name(op, name).await? {
@@ -172,7 +176,7 @@ impl Observer {
         if question.hostname.is_none() && !question.may_exist {
             return Ok(None);
         }
-        // It may have another name than it would get today.
+        // It may have another name than a new one would get.
         let oldest = question.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
         let sweep = self.listings.newer_than(op, oldest).await?;
         let ours = |balancer: &&LoadBalancer| {
@@ -181,7 +185,7 @@ impl Observer {
         Ok(sweep.balancers.iter().find(ours).cloned())
     }
 
-    /// Finds a balancer by name. AWS calls a name that is nobody's an error.
+    /// Finds a load balancer by name. AWS answers an unknown name with an error.
     pub(super) async fn get_by_name(&self, op: &Op, name: &str) -> Result<Option<LoadBalancer>, AwsError> {
         let request = DescribeLoadBalancers { names: vec![name.into()], ..DescribeLoadBalancers::default() };
         match self.scope.client.read(op, request).await {
@@ -191,7 +195,7 @@ impl Observer {
         }
     }
 
-    /// Finds a target group by the name that it gets, with tags and targets; an error when it is somebody else's.
+    /// Finds a target group by its generated name, with tags and targets. Fails if it belongs to somebody else.
     pub(super) async fn target_group_by_name(
         &self,
         op: &Op,
@@ -214,7 +218,7 @@ impl Observer {
         Ok(Some(ObservedTargetGroup { group, tags: Some(tags), attributes, targets }))
     }
 
-    /// Reads what is missing in a picture: attributes, certificates, tags and targets.
+    /// Reads what is missing in the observed state: attributes, certificates, tags and targets.
     pub(super) async fn read_missing(
         &self,
         op: &Op,
@@ -285,7 +289,7 @@ impl Observer {
         }
         let read = sweep::list_tags(&self.scope, op, unread.keys().cloned().collect());
         let found = self.denials.read(op, owner, Action::DescribeElbTags, read).await?;
-        // Without the right to read them they are left as they are.
+        // Without permission to read them, tags are not changed.
         let Some(found) = found else { return Ok(()) };
         for (arn, tags) in found {
             if let Some(seen) = unread.remove(&arn) {
@@ -293,7 +297,7 @@ impl Observer {
             }
         }
         match unread.into_keys().next() {
-            // It was listed a moment ago: this answer is older, or somebody has deleted it since.
+            // It was listed a moment ago: either this response is older, or the listener was deleted since.
             Some(arn) => Err(CloudError::transient(format!("tags of listener {arn} do not show yet"))),
             None => Ok(()),
         }
@@ -309,15 +313,16 @@ impl Observer {
         self.denials.read(op, owner, Action::DescribeTargetGroupAttributes, read).await
     }
 
-    /// Reads the listeners of a balancer.
+    /// Reads the listeners of a load balancer.
     pub(super) async fn listeners(&self, op: &Op, arn: &LoadBalancerArn) -> Result<Vec<ObservedListener>, AwsError> {
         let request = DescribeListeners { load_balancer: arn.clone(), token: None };
         let listeners = self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?;
         Ok(listeners.into_iter().map(ObservedListener::bare).collect())
     }
 
-    /// Keeps the groups that are the Service's, with their targets. One that only its balancer uses needs no tag of the
-    /// Service, if the cluster made it; one that nothing uses has to name cluster and Service.
+    /// Keeps the target groups that belong to the Service, and reads their targets. A group that only the Service's
+    /// load balancer uses needs no tag of the Service if the cluster owns it; an unused group must have the tags of
+    /// cluster and Service.
     async fn owned_target_groups(
         &self,
         op: &Op,
@@ -327,14 +332,14 @@ impl Observer {
     ) -> Result<Vec<ObservedTargetGroup>, CloudError> {
         let mut groups = Vec::new();
         for (group, tags) in listed {
-            // One that serves another balancer as well, or instead, is in somebody's use.
+            // A group that serves another load balancer is in use by somebody else.
             if group.load_balancers.iter().any(|arn| Some(arn) != balancer) {
                 continue;
             }
             let found = if group.load_balancers.is_empty() { FoundBy::Listing } else { FoundBy::GeneratedName };
             let Some(tags) = tags.filter(|tags| self.is_owned(question, tags, found)) else { continue };
             let Some(targets) = self.targets(op, &group.arn).await? else {
-                // Either the list is older, or this answer: who takes it for gone would leave it behind.
+                // One of the two responses is outdated. Treating the group as deleted could leave it behind.
                 return Err(CloudError::transient(format!("target group {} is listed and not found", group.name)));
             };
             groups.push(ObservedTargetGroup { group, tags: Some(tags), attributes: None, targets: Some(targets) });
@@ -342,7 +347,7 @@ impl Observer {
         Ok(groups)
     }
 
-    /// Reads the targets of a group; `None` when that is gone.
+    /// Reads the targets of a group; `None` if the group does not exist.
     pub(super) async fn targets(&self, op: &Op, arn: &TargetGroupArn) -> Result<Option<RegisteredTargets>, AwsError> {
         match self.scope.client.read(op, DescribeTargetHealth { arn: arn.clone() }).await {
             Ok(health) => Ok(Some(without_draining(health))),
@@ -368,7 +373,7 @@ impl Observer {
     }
 }
 
-/// Returns the names under which a Service's balancer may be found.
+/// Returns the names that a Service's load balancer may have.
 pub(super) fn names_of(wanted: &DesiredLoadBalancer, by_uid: &str) -> Vec<Box<str>> {
     let mut names = vec![wanted.name.clone()];
     if *wanted.name != *by_uid {
@@ -377,13 +382,13 @@ pub(super) fn names_of(wanted: &DesiredLoadBalancer, by_uid: &str) -> Vec<Box<st
     names
 }
 
-/// The error of a name that is taken: only a person can help.
+/// The error for a name that is taken: only the user can resolve it.
 pub(super) fn name_taken(kind: &str, name: &str, why: &str) -> CloudError {
     CloudError::new(ErrorKind::InvalidInput, format!("{kind} {name} exists already and is not this Service's: {why}"))
         .with_reason("LoadBalancerNotOwned")
 }
 
-/// A target on its way out counts as absent: it is registered again when it is wanted.
+/// A draining target counts as absent: it is registered again if it is desired.
 fn without_draining(health: Vec<TargetHealth>) -> RegisteredTargets {
     let living = health
         .into_iter()

@@ -1,4 +1,5 @@
-//! Services whose classic load balancer upstream made: nodes come and go, and the rest stays until the Service is deleted.
+//! Services with a classic load balancer that upstream created: its instances follow the nodes, and the rest stays
+//! until the Service is deleted.
 
 use ccm_core::{
     k8s::ServiceView,
@@ -17,15 +18,15 @@ use crate::api::{
     elb::{ClassicLoadBalancer, DescribeClassic},
 };
 
-/// A classic load balancer that is there; `None` where it is not this cluster's.
+/// An existing classic load balancer; `None` if it is not this cluster's.
 pub(super) struct ExistingClassic {
     load_balancer: Option<ClassicLoadBalancer>,
     name: Box<str>,
 }
 
 impl NetworkLoadBalancers {
-    /// Finds the classic load balancer behind a host name that looks like one's. Names of network load balancers may look
-    /// alike: one of ours that has it says otherwise.
+    /// Finds the classic load balancer for a host name in the status that looks like one. A Network Load Balancer may
+    /// have such a name too, so the Service's own are checked first.
     pub(super) async fn find_classic(
         &self,
         op: &Op,
@@ -55,7 +56,7 @@ impl NetworkLoadBalancers {
         Ok(Some(ExistingClassic { load_balancer: self.classic.find(op, &service.uid).await?, name }))
     }
 
-    /// Brings members in line; whatever else the Service says has no effect.
+    /// Synchronizes the instances; any other change of the Service has no effect.
     pub(super) async fn ensure_classic(&self, op: &Op, old: &ExistingClassic, want: &LbSpec) -> LbOutcome {
         let outcome = self.update_classic(op, old, want).await;
         let note = format!(
@@ -94,8 +95,8 @@ impl NetworkLoadBalancers {
         }]
     }
 
-    /// Returns the instances that shall be members, and what is waited for: one that is stopped stays and does not join.
-    /// `None` leaves them as they are, since a classic balancer has no endpoints as members.
+    /// Returns the desired instances and what is pending: a stopped instance stays registered but is not newly
+    /// registered. `None` keeps the current ones, because a classic load balancer cannot have endpoints.
     async fn desired_instances(
         &self,
         op: &Op,

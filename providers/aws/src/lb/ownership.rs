@@ -1,4 +1,4 @@
-//! Which balancers and target groups are a Service's: by their tags. Pure.
+//! Decides by tags which load balancers and target groups belong to a Service. Pure.
 
 use super::{model::ServiceKey, names};
 use crate::{
@@ -6,20 +6,21 @@ use crate::{
     cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
-/// How an object was found, which decides how much its tags have to say.
+/// How an object was found, which decides how much its tags must prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
-    /// Under a name that nobody but this Service gets, or as a part of what is its: the cluster's tag may do.
+    /// By a name that only this Service gets, or as a part of the Service's load balancer: the cluster's ownership tag
+    /// can be enough.
     GeneratedName,
-    /// Under a name that the Service asks for, which may be anybody's: its tag has to name the Service.
+    /// By a name that the Service requests, which anybody may have: a tag must name the Service.
     RequestedName,
-    /// Among all that there is: its tags have to name the cluster as well, since another one may have a Service of the same
-    /// name.
+    /// In a listing of all objects: the tags must also name the cluster, because another cluster may have a Service of
+    /// the same name.
     Listing,
 }
 
 impl FoundBy {
-    /// Tells how a load balancer was found that has one of the names of a Service.
+    /// Returns how a load balancer was found that has one of the names of a Service.
     pub(super) fn by_name(cluster: &Cluster, owner: &ServiceKey, name: &str) -> Self {
         let claimed = |scheme: &Scheme| *names::lbc_load_balancer(cluster, owner, *scheme) == *name;
         let computed = *names::load_balancer(&owner.uid) == *name || Scheme::ALL.iter().any(claimed);
@@ -27,11 +28,11 @@ impl FoundBy {
     }
 }
 
-/// Tells whether an object is a Service's, or why not.
+/// Checks that an object belongs to a Service; the error says why it does not.
 ///
-/// It carries the Service's tag with the cluster's, or with no cluster's at all; where its name says enough, the cluster's
-/// tag as of something that the cluster made. One that carries another Service's is not its, whatever its name is, and
-/// neither is one that another controller made.
+/// It needs the Service's tag together with the cluster's, or without any cluster's tag unless it was found in a
+/// listing. Under a generated name the cluster's tag with value `owned` is enough. An object with another Service's tag
+/// never belongs to this one, whatever its name, and neither does one that another controller created.
 pub(super) fn check_owner(cluster: &Cluster, owner: &ServiceKey, tags: &Tags, found: FoundBy) -> Result<(), String> {
     if tags.contains_key(OTHER_CONTROLLER_TAG) {
         return Err("the AWS load balancer controller made it".to_owned());
@@ -63,7 +64,7 @@ mod tests {
         const OWN: (&str, &str) = ("kubernetes.io/cluster/c", "owned");
         const SERVICE: (&str, &str) = (SERVICE_TAG, "default/web");
         let owner = ServiceKey { namespace: "default".into(), name: "web".into(), uid: "u".into() };
-        // Under a computed name, under a chosen one, among all.
+        // By a generated name, by a requested name, in a listing.
         type Case = (&'static [(&'static str, &'static str)], [bool; 3]);
         let cases: [Case; 11] = [
             (&[], [false; 3]),

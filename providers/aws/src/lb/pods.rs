@@ -1,4 +1,5 @@
-//! What rules for addresses as targets depend on: in which security groups their interfaces are, and their ports. Pure.
+//! The inputs of security group rules for address targets: the security groups of their network interfaces, and their
+//! ports. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,41 +19,42 @@ use crate::api::{
     elb::{Target, TargetType},
 };
 
-/// How many are listed in a note, which may have 1 kB.
+/// How many items a note lists: a note has at most 1 kB.
 const FEW: usize = 5;
 
-/// Where pods stand that are targets. It stays the same while pods come and go, unless one comes that stands otherwise.
+/// The pods that are targets, as far as rules depend on them. It stays the same while pods come and go, unless a pod
+/// has other security groups or ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodTargets {
     /// The kinds of interfaces that they have.
     pub interface_groups: BTreeSet<InterfaceGroups>,
-    /// Ports of the endpoints of each listener whose target port is a name.
+    /// Endpoint ports of each listener whose target port is a name.
     pub ports: BTreeMap<ListenerKey, BTreeSet<u16>>,
 }
 
-/// No pods, which is what nodes as targets have.
+/// No pods, as with instance targets.
 pub static NO_POD_TARGETS: PodTargets = PodTargets { interface_groups: BTreeSet::new(), ports: BTreeMap::new() };
 
-/// What of a network interface decides which of its groups counts.
+/// The properties of a network interface that decide which of its security groups is used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InterfaceGroups {
     /// Its security groups.
     pub groups: BTreeSet<SecurityGroupId>,
-    /// Whether it is an instance's that has the cluster's tag.
+    /// Whether it belongs to an instance with the cluster's tag.
     pub has_cluster_tag: bool,
 }
 
-/// What decides, besides the Service itself, about rules of security groups that are not the load balancer's.
+/// What decides, besides the Service itself, about rules in security groups of nodes and pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct RuleInputs {
-    /// Groups of the instances that are targets.
+    /// Security groups of the instances that are targets.
     pub(super) node_groups: BTreeSet<SecurityGroupId>,
-    /// The pods that are.
+    /// The pods that are targets.
     pub(super) pods: PodTargets,
 }
 
 impl RuleInputs {
-    /// Tells whether rules that serve this one serve the other as well.
+    /// Tells whether rules made for `self` are also enough for `other`.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let ports = |key: &ListenerKey| self.pods.ports.get(key);
         other.node_groups.is_subset(&self.node_groups)
@@ -64,7 +66,7 @@ impl RuleInputs {
                 .all(|(key, of)| of.is_empty() || ports(key).is_some_and(|have| of.is_subset(have)))
     }
 
-    /// Adds what the other has.
+    /// Adds the inputs of `other`.
     pub(super) fn extend(&mut self, other: &Self) {
         self.node_groups.extend(other.node_groups.iter().cloned());
         self.pods.interface_groups.extend(other.pods.interface_groups.iter().cloned());
@@ -74,14 +76,14 @@ impl RuleInputs {
     }
 }
 
-/// Returns the addresses that are targets: those in the VPC, and those outside.
+/// Returns the target addresses: those inside the VPC, and those outside.
 pub(super) fn addresses(targets: &Targets) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
     let (inside, outside): (Vec<_>, Vec<_>) = targets.values().flatten().partition(|target| target.zone.is_none());
     let parsed = |of: Vec<&Target>| of.into_iter().filter_map(|target| target.id.parse().ok()).collect();
     (parsed(inside), parsed(outside))
 }
 
-/// Says what has to be opened by hand, and to whom.
+/// Describes what has to be opened by hand, and to whom.
 pub(super) fn unmanaged_note(left: &UnmanagedGroups, missing: &BTreeSet<IpAddr>) -> String {
     let mut what = Vec::new();
     if !left.groups.is_empty() {
@@ -98,7 +100,7 @@ pub(super) fn unmanaged_note(left: &UnmanagedGroups, missing: &BTreeSet<IpAddr>)
     }
 }
 
-/// Lists the first of many.
+/// Lists the first few items.
 fn list_first<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
     let more = all.len().saturating_sub(FEW);
     let first: Vec<_> = all.take(FEW).map(|one| one.to_string()).collect();
@@ -106,13 +108,15 @@ fn list_first<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-/// Returns the port of a listener's targets; `None` for addresses behind a named port, each of which may have another.
+/// Returns the port of a listener's targets; `None` for addresses behind a named port, because each may have another
+/// port.
 pub(super) fn target_port(wanted: &DesiredLoadBalancer, listener: &DesiredListener) -> Option<u16> {
     let port = listener.target_group.port.get();
     (wanted.target_type == TargetType::Instance || port != 1).then_some(port)
 }
 
-/// Returns the ports behind named ones. Whether endpoints are ready does not matter: rules shall be there before they are.
+/// Returns the endpoint ports of listeners with a named port. Endpoints that are not ready count, so that the rules
+/// exist before they become ready.
 pub(super) fn ports(
     wanted: &DesiredLoadBalancer,
     slices: &[Arc<EndpointSliceView>],

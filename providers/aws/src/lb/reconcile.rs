@@ -1,4 +1,4 @@
-//! Brings one Service's balancer in line: look, plan, carry out.
+//! Reconciles the load balancer of one Service: read, plan, apply.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -33,12 +33,13 @@ use crate::{
     scope::Scope,
 };
 
-/// How long something that was broken off, with a picture that holds, is taken up without reading everything again.
+/// How long after the last read an interrupted sync may be continued from its working state, without reading everything
+/// again.
 const RESUME_WINDOW: Duration = Duration::from_secs(600);
-/// How often a plan is made anew when the picture turned out not to be complete.
+/// How often a sync plans again because the working state turned out to be incomplete.
 const MAX_REPLANS: usize = 5;
 
-/// Everything that works on load balancers.
+/// Reconciles load balancers.
 pub(super) struct LoadBalancerReconciler {
     pub(super) scope: Scope,
     pub(super) observer: Observer,
@@ -46,12 +47,12 @@ pub(super) struct LoadBalancerReconciler {
     pub(super) sync_states: SyncStateStore,
 }
 
-/// What a Service wants, with the backends that it gets.
+/// The desired state of a Service, with its backends.
 pub(super) struct ReconcileInput<'a> {
     pub(super) desired: &'a DesiredLoadBalancer,
     pub(super) service: &'a ServiceView,
     pub(super) backends: &'a Backends,
-    /// Whether no rule may be changed along with the targets.
+    /// Whether only targets may change, and no security group rules.
     pub(super) targets_only: bool,
 }
 
@@ -62,7 +63,7 @@ impl LoadBalancerReconciler {
         Self { observer, scope, deps, sync_states: SyncStateStore::default() }
     }
 
-    /// Makes everything as wanted.
+    /// Creates or updates the load balancer and everything that belongs to it.
     pub(super) async fn ensure(&self, op: &Op, order: &ReconcileInput<'_>, depth: ReadMode) -> LbOutcome {
         let uid = &order.desired.owner.uid;
         let mut known = self.sync_states.take(uid);
@@ -81,6 +82,7 @@ impl LoadBalancerReconciler {
         depth: ReadMode,
         known: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
+        // First, resolve the targets, and stop if the Service is known to be in sync.
         let wanted = order.desired;
         let max_age =
             if depth == ReadMode::Cached { self.scope.settings.drift_check_interval } else { STOPPED_RECHECK_INTERVAL };
@@ -94,10 +96,11 @@ impl LoadBalancerReconciler {
         if let Some((after, why)) = self.only_stopped_instances_pending(op, wanted, &backing, known) {
             return Ok(Progress::Pending { after, why });
         }
+        // Then read the observed state as far as needed.
         let observed = match self.observe(op, order, depth, known).await {
             Ok(observed) => observed,
             Err(error) => {
-                // What has to wait for its turn says nothing about what there is.
+                // The known state stays valid if a rate limit only delayed the read.
                 if error.kind() != ErrorKind::Throttled {
                     known.invalidate();
                 }
@@ -108,8 +111,9 @@ impl LoadBalancerReconciler {
         known.responses.clear();
         let existing = observed.load_balancer.as_ref().map(|seen| seen.load_balancer.security_groups.clone());
         known.observed = Some(observed.clone());
-        // Whatever is changed from here on, a shared look that was made before now does not show it.
+        // From here on objects may change, which a listing from before now does not show.
         known.changed_at = Some(Instant::now());
+        // Finally, ensure the load balancer's own security groups, plan the rest and apply it.
         let groups = self
             .deps
             .security_groups
@@ -122,9 +126,9 @@ impl LoadBalancerReconciler {
         result
     }
 
-    /// Tells whether the only thing to be done is still to wait for stopped instances, as it was when everything was last
-    /// brought in line. They may stay stopped for months: meanwhile nothing is read but what they do, once for all Services,
-    /// and everything when the comparison is due.
+    /// Returns the delay if, since everything was last applied, only registrations of stopped instances are pending.
+    /// Instances may stay stopped for months: until the next drift check only their state is read, once for all
+    /// Services.
     fn only_stopped_instances_pending(
         &self,
         op: &Op,
@@ -141,7 +145,7 @@ impl LoadBalancerReconciler {
         defer_stopped_instances(op, &mut steps, &backing.stopped).filter(|_| steps.is_empty())
     }
 
-    /// Finds out what there is, as far as it is not known.
+    /// Returns the observed state, read from AWS unless it is known.
     async fn observe(
         &self,
         op: &Op,
@@ -157,7 +161,7 @@ impl LoadBalancerReconciler {
             if !observed.is_complete()
                 && let Err(error) = self.observer.read_missing(op, &order.desired.owner, &mut observed).await
             {
-                // Unless it is in doubt now, the rest of it can be read later.
+                // The caller decides by the error whether this is still valid; if so, the rest is read later.
                 known.observed = Some(observed);
                 return Err(error);
             }
@@ -168,7 +172,8 @@ impl LoadBalancerReconciler {
         Ok(observed)
     }
 
-    /// Adds to what was read what cannot be read of the balancer: what is to be given up.
+    /// Adds to the observed state what cannot be read from the load balancer: tags and security groups that are to be
+    /// removed.
     async fn restore_unreadable(
         &self,
         op: &Op,
@@ -202,7 +207,7 @@ impl LoadBalancerReconciler {
         Ok(observed)
     }
 
-    /// Works out what depends on the VPC and the cluster.
+    /// Resolves what depends on the VPC and the cluster.
     async fn resolve(
         &self,
         op: &Op,
@@ -233,7 +238,7 @@ impl LoadBalancerReconciler {
         tags
     }
 
-    /// Plans and carries out, again when the picture was not complete.
+    /// Plans and applies, and repeats that if the working state was incomplete.
     async fn plan_and_apply(
         &self,
         op: &Op,
@@ -247,14 +252,17 @@ impl LoadBalancerReconciler {
         let mut picture = WorkingState::new(observed);
         let asked = with_stickiness_off(wanted, &known.sticky_listeners);
         for _ in 0..MAX_REPLANS {
+            // First, plan, and leave out registrations of stopped instances.
             let mut steps = plan::plan(&asked, resolved, &picture.observed)?;
             let waits = defer_stopped_instances(op, &mut steps, &backing.stopped);
             picture = WorkingState::new(picture.observed);
+            // Then apply the plan.
             let mut applier = self.applier(op, wanted, &instances, backing, &mut picture);
             let stopped = waits.is_some();
             applier.deferred.extend(waits.into_iter().chain(backing.pending.clone()));
             let ended = applier.apply(&steps).await;
             let (left, no_room) = (applier.deferred, applier.target_group_full);
+            // Finally, keep the working state, as far as it is still valid.
             match ended {
                 Ok(()) => {
                     picture.observed.rules_digest = Some(resolved.rules_digest);
@@ -272,7 +280,7 @@ impl LoadBalancerReconciler {
                 }
                 Err(ApplyStop::Failed(error)) => {
                     known.observed = Some(picture.observed);
-                    // What was refused before it was sent has changed nothing.
+                    // The request was not carried out: the working state is still valid.
                     if !matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Throttled) {
                         known.invalidate();
                     }
@@ -307,8 +315,8 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Says what [`ensure`](Self::ensure) would change. The first look reads what is shared and what is only the Service's;
-    /// what is known already is read again as a whole.
+    /// Returns what [`ensure`](Self::ensure) would change. The first call for a Service reads the shared listing and
+    /// the Service's own objects; later calls read everything of the Service again.
     pub(super) async fn plan(&self, op: &Op, order: &ReconcileInput<'_>) -> Result<Vec<PlannedChange>, CloudError> {
         let uid = &order.desired.owner.uid;
         let mut known = self.sync_states.take(uid);
@@ -328,6 +336,7 @@ impl LoadBalancerReconciler {
         let wanted = order.desired;
         let backing =
             self.resolve_targets(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
+        // First, read the observed state.
         let mut observed = if known.take_observed().is_none() {
             let names = load_balancer_names(order);
             let observer = self.observer.with_response_cache(&known.responses);
@@ -339,6 +348,7 @@ impl LoadBalancerReconciler {
             self.read_from_aws(op, order, known, true).await?
         };
         self.restore_unreadable(op, wanted, known, &mut observed).await?;
+        // Then plan everything that `ensure` would do, without applying it.
         let existing = observed.load_balancer.as_ref().map(|seen| &*seen.load_balancer.security_groups);
         let front = self.deps.security_groups.plan_frontend_groups(op, wanted, existing).await?;
         let groups = if front.complete { front.groups } else { Vec::new() };
@@ -354,6 +364,7 @@ impl LoadBalancerReconciler {
             reason: "it is not on the load balancer any more".into(),
         }));
         changes.extend(status_difference(order.service, &observed)?);
+        // Finally, remember the observed state, and whether it is in sync.
         if changes.is_empty() {
             observed.rules_digest = Some(resolved.rules_digest);
             known.observed = Some(observed);
@@ -387,7 +398,7 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Notes that everything is as wanted; but for the targets, if some wait.
+/// Records that everything is applied, except the targets if some are pending.
 fn record_in_sync(
     known: &mut LoadBalancerSyncState,
     wanted: &DesiredLoadBalancer,
@@ -409,7 +420,8 @@ fn has_stickiness(listener: &DesiredListener) -> bool {
     listener.target_group.attributes.get(STICKY).is_some_and(|value| &**value == "true")
 }
 
-/// What is wanted, with an end to stickiness that the Service had before and says nothing of now: nobody else asked for it.
+/// Returns the desired state, with stickiness switched off where we switched it on and the Service no longer requests
+/// it.
 fn with_stickiness_off<'a>(
     wanted: &'a DesiredLoadBalancer,
     sticky: &BTreeSet<ListenerKey>,
@@ -427,7 +439,7 @@ fn with_stickiness_off<'a>(
     Cow::Owned(wanted)
 }
 
-/// Returns the names under which a balancer may be found.
+/// Returns the names that the load balancer may have.
 fn load_balancer_names(order: &ReconcileInput<'_>) -> Vec<Box<str>> {
     names_of(order.desired, &names::load_balancer(&order.desired.owner.uid))
 }
@@ -447,12 +459,12 @@ fn query<'a>(
     }
 }
 
-/// What decides about rules of security groups.
+/// Digest of all inputs of the security group rules.
 pub(super) fn rules_digest(wanted: &DesiredLoadBalancer, ground: &RuleInputs) -> Digest {
     Digest::of(&(wanted, ground))
 }
 
-/// A Service that shows another host name than its balancer's.
+/// Returns the change of a status whose host name is not the load balancer's.
 fn status_difference(service: &ServiceView, observed: &ObservedState) -> Result<Option<PlannedChange>, CloudError> {
     let Some(seen) = &observed.load_balancer else { return Ok(None) };
     let Some(status) = status::of(&seen.load_balancer)? else { return Ok(None) };
@@ -465,7 +477,7 @@ fn status_difference(service: &ServiceView, observed: &ObservedState) -> Result<
     }))
 }
 
-/// Waits for what could not be done.
+/// Returns [`Progress::Pending`] with the shortest delay if actions were deferred.
 pub(super) fn earliest_pending(left: Vec<(Duration, Box<str>)>) -> Progress {
     let after = left.iter().map(|(after, _)| *after).min();
     match after {
@@ -477,7 +489,7 @@ pub(super) fn earliest_pending(left: Vec<(Duration, Box<str>)>) -> Progress {
     }
 }
 
-/// An answer that something is not there says nothing about the balancer as a whole, and is not the end of everything.
+/// Makes NotFound of a part transient: it does not mean that the load balancer does not exist.
 pub(super) fn as_transient(error: CloudError) -> CloudError {
     match error.kind() {
         ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),

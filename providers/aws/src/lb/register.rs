@@ -1,4 +1,4 @@
-//! Registers targets so that one bad one does not keep out the others.
+//! Registers targets so that an invalid one does not prevent the others.
 
 use ccm_core::provider::Op;
 
@@ -10,22 +10,22 @@ use crate::{
     scope::Scope,
 };
 
-/// What became of targets.
+/// The result of a registration.
 #[derive(Debug, Default)]
 pub(super) struct RegisterOutcome {
     /// Registered.
     pub(super) done: Vec<Target>,
-    /// Refused, each with AWS' answer.
+    /// Rejected, each with AWS' error.
     pub(super) rejected: Vec<(Target, AwsError)>,
-    /// Left out because the group is full, with AWS' answer.
+    /// Left out because the target group is full, with AWS' error.
     pub(super) target_group_full: Option<(Vec<Target>, AwsError)>,
 }
 
-/// Registers targets. A request that is refused for one of them is sent again in halves, so that each culprit is known in a
-/// few requests. The same finds how many fit into a group that becomes full.
+/// Registers targets. If a request is rejected because of one of them, it is sent again in halves, which finds each
+/// invalid target in a few requests. The same finds how many targets fit into a group that becomes full.
 ///
 /// # Errors
-/// Any other error; what was registered so far stays.
+/// Any other error; what was registered before it stays.
 pub(super) async fn register(
     scope: &Scope,
     op: &Op,

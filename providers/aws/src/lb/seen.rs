@@ -1,4 +1,4 @@
-//! What there is of one Service in AWS, as plain data, and how each change alters it. Pure.
+//! The observed state of one Service in AWS, as plain data. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,27 +10,27 @@ use crate::api::{
     elb::{Attributes, Listener, LoadBalancer, Target, TargetGroup},
 };
 
-/// Everything of one Service that is ours. What was not read is `None`, and is left alone.
+/// Everything in AWS that belongs to one Service. What was not read is `None`, and is not changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedState {
     /// The load balancer.
     pub load_balancer: Option<ObservedLoadBalancer>,
-    /// Its target groups, and those of the Service that no listener uses.
+    /// Its target groups, including those of the Service that no listener uses.
     pub target_groups: Vec<ObservedTargetGroup>,
-    /// Security-group rules as they were last brought in line; `None` when that is not known.
+    /// Digest of the security group rules that were last applied; `None` if that is unknown.
     pub rules_digest: Option<Digest>,
-    /// Keys of tags that we put there and that the Service may no longer ask for.
+    /// Keys of tags that we set and that the Service may no longer request.
     pub removable_tag_keys: BTreeSet<Box<str>>,
-    /// Target groups whose health check AWS does not let us change: they have to be replaced.
+    /// Target groups whose health check AWS does not let us change: they must be replaced.
     pub unmodifiable_groups: BTreeSet<TargetGroupArn>,
-    /// Security groups that were taken off the balancer and that may have to be given up.
+    /// Security groups that were removed from the load balancer and may have to be deleted.
     pub detached_security_groups: BTreeSet<SecurityGroupId>,
 }
 
 /// A load balancer with its listeners.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedLoadBalancer {
-    /// Itself.
+    /// The load balancer itself.
     pub load_balancer: LoadBalancer,
     /// Tags.
     pub tags: Option<Tags>,
@@ -43,7 +43,7 @@ pub struct ObservedLoadBalancer {
 /// A listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedListener {
-    /// Itself.
+    /// The listener itself.
     pub listener: Listener,
     /// Tags.
     pub tags: Option<Tags>,
@@ -53,60 +53,60 @@ pub struct ObservedListener {
     pub certificates: Option<BTreeSet<Box<str>>>,
 }
 
-/// A target group that is ours.
+/// A target group of ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedTargetGroup {
-    /// Itself.
+    /// The target group itself.
     pub group: TargetGroup,
     /// Tags.
     pub tags: Option<Tags>,
     /// Attributes.
     pub attributes: Option<Attributes>,
-    /// Targets that are registered and not on their way out.
+    /// Targets that are registered and not draining.
     pub targets: Option<RegisteredTargets>,
 }
 
-/// Registered targets by ID and port, which is what makes a target another one.
+/// Registered targets by ID and port, which together identify a target.
 pub type RegisteredTargets = BTreeMap<(Box<str>, u16), Target>;
 
-/// Collects targets by what tells them apart.
+/// Collects targets by ID and port.
 pub fn registered_targets<'a>(targets: impl IntoIterator<Item = &'a Target>) -> RegisteredTargets {
     targets.into_iter().map(|target| ((target.id.clone(), target.port), target.clone())).collect()
 }
 
 impl ObservedListener {
-    /// Makes one of which only the listener itself is known.
+    /// Makes one of which only the listener itself was read.
     pub fn bare(listener: Listener) -> Self {
         Self { listener, tags: None, attributes: None, certificates: None }
     }
 
-    /// Returns its place; `None` for a protocol or port that we never make.
+    /// Returns its port and protocol; `None` for a protocol or port that we never create.
     pub fn key(&self) -> Option<ListenerKey> {
         Some((self.listener.port.try_into().ok()?, self.listener.protocol?))
     }
 }
 
 impl ObservedLoadBalancer {
-    /// Makes one of which nothing else is known.
+    /// Makes one of which only the load balancer itself was read.
     pub fn bare(load_balancer: LoadBalancer) -> Self {
         Self { load_balancer, tags: None, attributes: None, listeners: Vec::new() }
     }
 }
 
 impl ObservedTargetGroup {
-    /// Makes one of which nothing else is known.
+    /// Makes one of which only the target group itself was read.
     pub fn new(group: TargetGroup) -> Self {
         Self { group, tags: None, attributes: None, targets: None }
     }
 }
 
 impl ObservedState {
-    /// Returns the listener at a place.
+    /// Returns the listener with a port and protocol.
     pub fn listener(&self, key: ListenerKey) -> Option<&ObservedListener> {
         self.load_balancer.as_ref()?.listeners.iter().find(|listener| listener.key() == Some(key))
     }
 
-    /// Returns the listener with an ARN, to note what became of it.
+    /// Returns the listener with an ARN, to update it after a change.
     pub fn listener_mut(&mut self, arn: &ListenerArn) -> Option<&mut ObservedListener> {
         self.load_balancer.as_mut()?.listeners.iter_mut().find(|listener| listener.listener.arn == *arn)
     }
@@ -116,12 +116,12 @@ impl ObservedState {
         self.target_groups.iter().find(|group| group.group.arn == *arn)
     }
 
-    /// Returns the target group with an ARN, to note what became of it.
+    /// Returns the target group with an ARN, to update it after a change.
     pub fn group_mut(&mut self, arn: &TargetGroupArn) -> Option<&mut ObservedTargetGroup> {
         self.target_groups.iter_mut().find(|group| group.group.arn == *arn)
     }
 
-    /// Tells whether everything was read that a change of the Service might need.
+    /// Tells whether everything was read that a change of the Service may need.
     pub fn is_complete(&self) -> bool {
         let Some(balancer) = &self.load_balancer else { return true };
         let listeners = balancer.listeners.iter().all(|listener| {
@@ -135,14 +135,14 @@ impl ObservedState {
     }
 }
 
-/// Sets attributes among those that were read.
+/// Sets attributes, if they were read.
 pub fn set_attributes(seen: &mut Option<Attributes>, set: &Attributes) {
     if let Some(seen) = seen {
         seen.extend(set.clone());
     }
 }
 
-/// Sets and removes tags among those that were read.
+/// Sets and removes tags, if they were read.
 pub fn set_tags(seen: &mut Option<Tags>, set: &Tags, remove: &[Box<str>]) {
     if let Some(seen) = seen {
         seen.extend(set.clone());

@@ -1,4 +1,4 @@
-//! What a Service's status says of its load balancer.
+//! The status of a Service, as far as it depends on its load balancer.
 
 use ccm_core::{
     k8s::{LbIngress, LbStatus},
@@ -7,11 +7,11 @@ use ccm_core::{
 
 use crate::api::elb::{LoadBalancer, LoadBalancerState};
 
-/// Returns the status to publish; `None` leaves it as it is. The name is there from the start: it resolves as soon as the
-/// balancer is active, which takes minutes and nobody waits for.
+/// Returns the status to publish; `None` keeps the current one. The host name is published from the start: it resolves
+/// once the load balancer is active, which takes minutes and is not waited for.
 ///
 /// # Errors
-/// The balancer could not be made.
+/// The load balancer could not be provisioned.
 pub(super) fn of(balancer: &LoadBalancer) -> Result<Option<LbStatus>, CloudError> {
     if balancer.state == Some(LoadBalancerState::Failed) {
         let reason = if balancer.state_reason.is_empty() { "AWS gives no reason" } else { &balancer.state_reason };

@@ -1,4 +1,4 @@
-//! Which subnets a load balancer stands in, and which address it has in each. Pure.
+//! Chooses the subnets of a load balancer, and its address in each. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,17 +33,17 @@ const ANNOTATION_IPV4: &str = "service.beta.kubernetes.io/aws-load-balancer-priv
 const ANNOTATION_IPV6: &str = "service.beta.kubernetes.io/aws-load-balancer-ipv6-addresses";
 const ANNOTATION_NAT: &str = "service.beta.kubernetes.io/aws-load-balancer-enable-prefix-for-ipv6-source-nat";
 
-/// Fewest free addresses that AWS wants in a subnet of a load balancer.
+/// Minimum number of free addresses that AWS requires in a subnet of a load balancer.
 const FREE_ADDRESSES: u32 = 8;
 
-/// Chooses the subnets of a new load balancer, or those that are named, with the addresses wanted in each.
+/// Chooses the subnets of a new load balancer, or the named ones, with the desired addresses in each.
 ///
-/// Named subnets keep the order of the annotation, discovered ones are sorted by zone: lists of Elastic IP addresses pair
+/// Named subnets keep the order of the annotation, discovered ones are sorted by zone: Elastic IP addresses are paired
 /// with them by position.
 ///
 /// # Errors
-/// [`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput) with every mistake. Named subnets, and those that
-/// discovery looks at, may exist meanwhile: [`VpcCache::choose`](super::vpc::VpcCache::choose) looks again.
+/// [`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput) with every validation error. It may be due to an
+/// outdated cache: [`VpcCache::choose`](super::vpc::VpcCache::choose) tries again with a newly read VPC.
 pub fn choose(
     view: &VpcSnapshot,
     cluster: &Cluster,
@@ -57,15 +57,17 @@ pub fn choose(
     mappings(&subnets, wanted).map_err(|mistakes| CloudError::invalid_input(joined(&mistakes)))
 }
 
-/// Maps subnets to the addresses wanted in each. That these fit the kind of load balancer is checked where they are read.
+/// Maps subnets to the desired address in each. Whether the addresses fit the kind of load balancer is checked when
+/// they are parsed.
 ///
 /// # Errors
-/// Every mistake.
+/// Every validation error.
 pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, Vec<FieldError>> {
+    // First, check the subnets, and pair them with each kind of address.
     let mut mistakes = families(subnets, wanted);
     let (eips, count) = (wanted.allocations.len(), subnets.len());
     if eips > 0 && eips != count {
-        // Upstream's words, as for private addresses.
+        // Upstream's wording, as for private addresses.
         let message = format!("Must have same number of EIP AllocationIDs ({eips}) and SubnetIDs ({count})");
         mistakes.push(FieldError::new(ANNOTATION_EIP, message));
     }
@@ -87,6 +89,7 @@ pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec
             subnet.ipv6_cidrs.iter().any(|network| network.contains(ip))
         })
     };
+    // Then collect all errors, or return the mappings.
     let mut checked = |errors: Vec<FieldError>| mistakes.extend(errors);
     let (ipv4, ipv6) = (ipv4.map_err(&mut checked), ipv6.map_err(&mut checked));
     let (Ok(ipv4), Ok(ipv6), true) = (ipv4, ipv6, mistakes.is_empty()) else { return Err(mistakes) };
@@ -99,7 +102,7 @@ pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec
     Ok(subnets.iter().enumerate().map(mapping).collect())
 }
 
-/// Subnets that lack the IPv6 network which the load balancer needs in each.
+/// Returns errors for subnets that lack the IPv6 network which the load balancer needs.
 fn families(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Vec<FieldError> {
     let lacking: Vec<_> = subnets.iter().filter(|subnet| subnet.ipv6_cidrs.is_empty()).map(|s| &*s.id).collect();
     if lacking.is_empty() || wanted.ip_address_type != IpAddressType::Dualstack {
@@ -118,7 +121,7 @@ fn families(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Vec<FieldError
     }]
 }
 
-/// Gives each subnet the one address that lies in it; nothing to nobody when there are no addresses.
+/// Assigns to each subnet the one address inside it; an empty list if there are no addresses.
 fn assign_addresses<A: Copy + Display>(
     annotation: &str,
     what: &str,
@@ -174,13 +177,14 @@ fn named<'a>(view: &'a VpcSnapshot, names: &[SubnetName]) -> Result<Vec<&'a Subn
     if crowded.is_empty() { Ok(found) } else { Err(mistake(crowded.join("; "))) }
 }
 
-/// Finds subnets by tags and route tables, one per zone, sorted by zone.
+/// Discovers subnets by tags and route tables, one per zone, sorted by zone.
 fn discover<'a>(
     view: &'a VpcSnapshot,
     cluster: &Cluster,
     settings: &Settings,
     wanted: &DesiredLoadBalancer,
 ) -> Result<Vec<&'a Subnet>, CloudError> {
+    // First, collect the subnets of the cluster, and those of no cluster.
     let internal = wanted.scheme == Scheme::Internal;
     let dual = wanted.ip_address_type == IpAddressType::Dualstack;
     let mut candidates: Vec<&Subnet> =
@@ -188,11 +192,13 @@ fn discover<'a>(
     if candidates.is_empty() {
         candidates.extend(settings.subnet.as_ref().and_then(|id| view.subnet(id)));
     }
+    // Then choose the best suitable subnet of each zone.
     let role = if internal { ROLE_INTERNAL } else { ROLE_PUBLIC };
     let mut zones: BTreeMap<&str, &Subnet> = BTreeMap::new();
     let mut full = BTreeSet::new();
     for subnet in candidates {
-        // Asked for internal ones as well, as upstream does: a VPC whose tables cannot be read is no VPC to guess about.
+        // Also checked for internal load balancers, as upstream does: without a route table, discovery fails instead of
+        // guessing.
         let public = is_public(view, &subnet.id)?;
         if !(internal || public) || !is_ordinary_zone(view, subnet)? {
             continue;
@@ -210,6 +216,7 @@ fn discover<'a>(
     if !zones.is_empty() {
         return Ok(zones.into_values().collect());
     }
+    // Finally, say why none is suitable.
     let mut message = "could not find any suitable subnets for creating the ELB".to_owned();
     if !full.is_empty() {
         let ids = full.into_iter().collect::<Vec<_>>().join(", ");
@@ -219,7 +226,7 @@ fn discover<'a>(
     Err(CloudError::invalid_input(message))
 }
 
-/// Tells whether a subnet's route table leads to an internet gateway.
+/// Tells whether a subnet's route table has a route to an internet gateway.
 fn is_public(view: &VpcSnapshot, subnet: &SubnetId) -> Result<bool, CloudError> {
     let explicit = view.tables.iter().find(|table| table.subnets.contains(subnet));
     let main = || view.tables.iter().find(|table| table.main);
@@ -229,7 +236,7 @@ fn is_public(view: &VpcSnapshot, subnet: &SubnetId) -> Result<bool, CloudError> 
     Ok(table.routes.iter().any(|route| route.gateway.as_ref().is_some_and(|gateway| gateway.starts_with("igw"))))
 }
 
-/// Tells whether a subnet is in no local or Wavelength zone.
+/// Tells whether a subnet is in an availability zone, not in a local or Wavelength zone.
 fn is_ordinary_zone(view: &VpcSnapshot, subnet: &Subnet) -> Result<bool, CloudError> {
     match view.zones.get(&subnet.zone) {
         Some(zone) => Ok(&*zone.zone_type == "availability-zone"),

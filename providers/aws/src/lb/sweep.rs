@@ -1,4 +1,4 @@
-//! One look at all load balancers and target groups, shared by all Services that are looked at for the first time.
+//! A listing of all load balancers and target groups, shared by all Services that are synced for the first time.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -18,17 +18,17 @@ use crate::{
 /// All network load balancers and target groups of the VPC, with their tags.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// When it began: what changed since may be missing.
+    /// When the listing began: later changes may be missing.
     pub(super) begun: Instant,
     pub(super) balancers: Vec<LoadBalancer>,
     pub(super) groups: Vec<TargetGroup>,
     pub(super) tags: HashMap<Box<str>, Tags>,
 }
 
-/// How old the beginning of a sweep may be that is needed as new as can be, when it was broken off and is taken up.
+/// Maximum age of an interrupted listing that is continued when a new one is requested.
 const RESUME_WINDOW: Duration = Duration::from_secs(300);
 
-/// The last sweep. Whoever needs a newer one makes it, while others wait for that one.
+/// The last listing. A caller that needs a newer one makes it, while others wait for the result.
 pub(super) struct ListingCache {
     scope: Scope,
     state: Mutex<ListingState>,
@@ -37,7 +37,7 @@ pub(super) struct ListingCache {
 #[derive(Default)]
 struct ListingState {
     last: Option<Arc<Listing>>,
-    /// One that was broken off for want of turns: when it began, and what it was told. Whoever comes next takes it up.
+    /// A listing that a rate limit interrupted: when it began, and the responses so far. The next caller continues it.
     started: Option<(Instant, ResponseCache)>,
 }
 
@@ -46,7 +46,7 @@ impl ListingCache {
         Self { scope, state: Mutex::default() }
     }
 
-    /// Returns a sweep that began after then.
+    /// Returns a listing that began after `then`.
     pub(super) async fn newer_than(&self, op: &Op, then: Instant) -> Result<Arc<Listing>, AwsError> {
         let mut state = op.wait_shared(self.state.lock()).await;
         if let Some(sweep) = state.last.as_ref().filter(|sweep| sweep.begun > then) {
@@ -55,13 +55,13 @@ impl ListingCache {
         self.list_all(op, &mut state, then).await
     }
 
-    /// Returns a sweep that began now, or that was broken off a short time ago.
+    /// Returns a listing that begins now, or that was interrupted a short time ago.
     pub(super) async fn fresh(&self, op: &Op) -> Result<Arc<Listing>, AwsError> {
         let mut state = op.wait_shared(self.state.lock()).await;
         self.list_all(op, &mut state, ago(RESUME_WINDOW)).await
     }
 
-    /// Takes up what was broken off if it began after then, or begins anew.
+    /// Continues an interrupted listing if it began after `then`, or begins a new one.
     async fn list_all(&self, op: &Op, state: &mut ListingState, then: Instant) -> Result<Arc<Listing>, AwsError> {
         let begun = state.started.take().filter(|(begun, _)| *begun > then);
         let (begun, answers) = begun.unwrap_or_else(|| (Instant::now(), ResponseCache::default()));
@@ -102,7 +102,8 @@ pub(super) async fn list_target_groups(scope: &Scope, op: &Op) -> Result<Vec<Tar
     scope.client.read_all(op, DescribeTargetGroups::default(), |r, token| r.token = Some(token)).await
 }
 
-/// Reads tags. One that is gone fails the whole request: then each half is asked for by itself, and what is gone has none.
+/// Reads tags. One deleted object makes the whole request fail: then each half is requested separately, and the deleted
+/// object is left out.
 pub(super) async fn list_tags(
     scope: &Scope,
     op: &Op,
@@ -124,7 +125,7 @@ pub(super) async fn list_tags(
     Ok(tags)
 }
 
-/// Tells whether AWS says that there is no such thing.
+/// Tells whether AWS says that the object does not exist.
 pub(super) fn is_absent(error: &AwsError) -> bool {
     matches!(error.code(), "LoadBalancerNotFound" | "TargetGroupNotFound" | "ListenerNotFound")
 }

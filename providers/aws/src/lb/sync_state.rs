@@ -1,7 +1,7 @@
-//! What this process knows of each Service's objects: what it read, and what it changed since.
+//! The sync state of each Service: what this process read, and what it has changed since.
 //!
-//! Nobody else changes them in the ordinary run of things; what somebody changes by hand is found by the comparison that
-//! the framework asks for now and then. After an error nothing is known any more.
+//! Normally nobody else changes the objects; manual changes are found by the drift check that the framework requests
+//! periodically. After an error the observed state is unknown.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,46 +22,47 @@ use crate::{
     client::ResponseCache,
 };
 
-/// What is known of one Service.
+/// The sync state of one Service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoadBalancerSyncState {
-    /// What there is; `None` when that has to be read.
+    /// Observed state; `None` if it has to be read.
     pub(super) observed: Option<ObservedState>,
-    /// When that was last read from AWS.
+    /// When the observed state was last read from AWS.
     pub(super) read_at: Option<Instant>,
-    /// What it was completely brought to, with these targets.
+    /// The desired state that was last applied completely, with these targets.
     pub(super) last_applied: Option<(Arc<DesiredLoadBalancer>, Targets)>,
-    /// What rules were looked after for.
+    /// The inputs for which security group rules were last ensured.
     pub(super) rule_inputs: RuleInputs,
-    /// What its owner knows to be left alone: groups, and addresses.
+    /// Unmanaged security groups, and addresses without a network interface, that were last reported to the owner.
     pub(super) reported_unmanaged: (BTreeSet<Box<str>>, BTreeSet<IpAddr>),
     /// Instances that were targets then.
     pub(super) instances: BTreeSet<InstanceId>,
-    /// When something was last changed: what was read in common before does not count.
+    /// When something was last changed: a listing from before that does not count.
     pub(super) changed_at: Option<Instant>,
-    /// Whether balancer and target groups were deleted, so that the rest of a deletion need not look for them again.
+    /// Whether load balancer and target groups are deleted, so that the rest of the deletion need not look for them
+    /// again.
     pub(super) load_balancer_deleted: bool,
-    /// Target groups that are being deleted.
+    /// Target groups whose deletion has begun.
     pub(super) deleting_target_groups: BTreeSet<TargetGroupArn>,
-    /// Names of deleted balancers, which are in descriptions of rules.
+    /// Names of deleted load balancers, which are in the descriptions of rules.
     pub(super) deleted_names: BTreeSet<Box<str>>,
-    /// What a look was told that was broken off for want of turns.
+    /// Responses of a read that a rate limit interrupted.
     pub(super) responses: ResponseCache,
-    /// Listeners whose stickiness was asked for when everything was last as wanted.
+    /// Listeners whose stickiness was requested when everything was last applied.
     pub(super) sticky_listeners: BTreeSet<ListenerKey>,
-    /// What is to be taken away and cannot be read, while it is not known what there is.
+    /// What has to be removed and cannot be read from AWS, kept while `observed` is `None`.
     pub(super) to_clean_up: CleanupState,
 }
 
-/// What was given up and is perhaps still there.
+/// What is no longer desired and may still exist.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CleanupState {
-    /// Keys of tags, as in [`ObservedState`].
+    /// Keys of tags, see [`ObservedState::removable_tag_keys`].
     pub(super) recorded_tags: BTreeSet<Box<str>>,
-    /// Security groups, as in [`ObservedState`].
+    /// Security groups, see [`ObservedState::detached_security_groups`].
     pub(super) detached: BTreeSet<SecurityGroupId>,
-    /// The load balancer and the target groups that this process has seen or made. A deletion tries them by their ARNs: a
-    /// list may not show yet what was made a moment before something else failed.
+    /// The load balancer and the target groups that this process has observed or created. A deletion tries them by ARN:
+    /// a listing may not show yet what was created just before another error.
     pub(super) balancer: Option<LoadBalancer>,
     pub(super) groups: BTreeSet<TargetGroupArn>,
 }
@@ -80,7 +81,7 @@ impl From<ObservedState> for CleanupState {
 }
 
 impl LoadBalancerSyncState {
-    /// Forgets what there is, but for what no reading tells.
+    /// Forgets the observed state, except what cannot be read again.
     pub(super) fn invalidate(&mut self) {
         if let Some(observed) = self.observed.take() {
             self.to_clean_up = observed.into();
@@ -88,20 +89,20 @@ impl LoadBalancerSyncState {
         (self.read_at, self.last_applied) = (None, None);
     }
 
-    /// Takes what there is; what no reading tells of it stays here as well.
+    /// Takes the observed state out; what cannot be read again also stays here.
     pub(super) fn take_observed(&mut self) -> Option<ObservedState> {
         let observed = self.observed.take()?;
         self.to_clean_up = observed.clone().into();
         Some(observed)
     }
 
-    /// Adds to what was read what no reading tells.
+    /// Adds to a newly read state what cannot be read.
     pub(super) fn restore_unreadable(&self, observed: &mut ObservedState) {
         let CleanupState { recorded_tags, detached, .. } = self.to_clean_up.clone();
         (observed.removable_tag_keys, observed.detached_security_groups) = (recorded_tags, detached);
     }
 
-    /// Forgets a deletion that was not finished, since the Service wants a balancer again.
+    /// Forgets an unfinished deletion, because the Service needs a load balancer again.
     pub(super) fn cancel_deletion(&mut self) {
         self.load_balancer_deleted = false;
         self.deleted_names.clear();
@@ -109,13 +110,13 @@ impl LoadBalancerSyncState {
     }
 }
 
-/// What is known of all Services, by UID. A Service is owned by one worker at a time.
+/// The sync states of all Services, by UID. Only one worker at a time works on a Service.
 #[derive(Debug, Default)]
 pub(super) struct SyncStateStore(Mutex<HashMap<Box<str>, LoadBalancerSyncState>>);
 
 impl SyncStateStore {
-    /// Takes what is known of a Service. Until it is [put back](Self::put) nothing is known, and a shared look that was
-    /// made before now does not count: whoever took it may be dropped amid a change.
+    /// Takes the sync state of a Service. Until it is [put back](Self::put) the observed state is unknown and older
+    /// listings do not count: the caller may be dropped in the middle of a change.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
         let mut all = self.0.lock();
         let known = all.remove(uid).unwrap_or_default();
@@ -134,7 +135,7 @@ impl SyncStateStore {
         known
     }
 
-    /// Tells whether a Service's network load balancer is known to have this DNS name.
+    /// Tells whether a Service's Network Load Balancer was observed with this DNS name.
     pub(super) fn has_dns_name(&self, uid: &str, dns_name: &str) -> bool {
         let known = self.0.lock();
         let balancer = known.get(uid).and_then(|known| known.observed.as_ref()?.load_balancer.as_ref());

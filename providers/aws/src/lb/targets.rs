@@ -1,4 +1,4 @@
-//! Which targets a Service wants. Pure.
+//! The desired targets of a Service. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,12 +15,12 @@ use crate::api::{InstanceId, elb::Target};
 /// Taint of nodes that Karpenter is about to remove.
 const DISRUPTED: &str = "karpenter.sh/disrupted";
 
-/// Tells whether a node may get traffic: one that Karpenter is about to remove gets none.
+/// Tells whether a node may get traffic, which one that Karpenter is about to remove may not.
 pub(super) fn accepts_traffic(node: &NodeView) -> bool {
     !node.taints.iter().any(|taint| &*taint.key == DISRUPTED && taint.effect == TaintEffect::NoSchedule)
 }
 
-/// Makes each instance a target of each listener's group.
+/// Makes each instance a target of each listener's target group.
 pub(super) fn instance_targets(wanted: &DesiredLoadBalancer, instances: &BTreeSet<InstanceId>) -> Targets {
     let targets = |listener: &DesiredListener| {
         let port = listener.target_group.port.get();
@@ -29,7 +29,7 @@ pub(super) fn instance_targets(wanted: &DesiredLoadBalancer, instances: &BTreeSe
     wanted.listeners.iter().map(|listener| ((listener.port, listener.protocol), targets(listener))).collect()
 }
 
-/// Makes each ready endpoint a target of the group of its port. One outside the VPC can be in any zone.
+/// Makes each ready endpoint a target of its port's target group. An address outside the VPC gets the zone `all`.
 pub(super) fn ip_targets(wanted: &DesiredLoadBalancer, slices: &[Arc<EndpointSliceView>], vpc: &[IpNet]) -> Targets {
     let mut targets = BTreeMap::new();
     for listener in &wanted.listeners {

@@ -1,4 +1,4 @@
-//! The VPC as load balancers see it: subnets, route tables and zones, shared by all Services.
+//! The VPC of the load balancers: subnets, route tables and zones, cached for all Services.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,10 +16,11 @@ use crate::{
     scope::Scope,
 };
 
-/// How long subnets and route tables are believed: they change by hand, and what AWS refuses has them read again.
+/// How long subnets and route tables are cached: they are changed by hand, and a rejection by AWS makes them read
+/// again.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
-/// Subnets, route tables and zones at one moment.
+/// Subnets, route tables and zones at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VpcSnapshot {
     /// Subnets of the VPC.
@@ -31,13 +32,13 @@ pub struct VpcSnapshot {
 }
 
 impl VpcSnapshot {
-    /// Returns a subnet.
+    /// Returns the subnet with an ID.
     pub fn subnet(&self, id: &SubnetId) -> Option<&Subnet> {
         self.subnets.iter().find(|subnet| subnet.id == *id)
     }
 }
 
-/// Reads the VPC once for all, and believes it for five minutes.
+/// Reads the VPC once for all Services, and caches it for five minutes.
 pub struct VpcCache {
     scope: Scope,
     view: SharedRead<VpcSnapshot>,
@@ -52,14 +53,14 @@ impl VpcCache {
         Self { scope, view, networks, zones }
     }
 
-    /// Returns the VPC; with `fresh` as it is now.
+    /// Returns the VPC; with `fresh`, as it is now.
     ///
-    /// Two requests; three when a subnet is in a zone that is not known yet.
+    /// Two requests; three if a subnet is in an unknown zone.
     pub async fn view(&self, op: &Op, fresh: bool) -> Result<Arc<VpcSnapshot>, AwsError> {
         self.view.get(op, fresh, self.read(op)).await
     }
 
-    /// Returns the networks of the VPC, of both families. Only addresses as targets need them.
+    /// Returns the networks of the VPC, of both families. Only needed for address targets.
     pub async fn networks(&self, op: &Op, fresh: bool) -> Result<Arc<Vec<IpNet>>, AwsError> {
         let read = async {
             let request = DescribeVpcs { ids: vec![self.scope.vpc.clone()], token: None };
@@ -69,8 +70,8 @@ impl VpcCache {
         self.networks.get(op, fresh, read).await
     }
 
-    /// Chooses subnets as [`subnets::choose`] does. What cannot be had from what is known is looked for in the VPC as it is
-    /// now, so that a subnet that was just made or tagged counts.
+    /// Chooses subnets as [`subnets::choose`] does. If that fails with the cached VPC, the VPC is read again, so that a
+    /// new or newly tagged subnet is found.
     pub async fn choose(&self, op: &Op, wanted: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, CloudError> {
         let Scope { cluster, settings, .. } = &self.scope;
         let known = self.view(op, false).await?;
@@ -82,7 +83,7 @@ impl VpcCache {
         subnets::choose(&now, cluster, settings, wanted)
     }
 
-    /// Drops what is known: AWS said that a subnet is not there, or leadership changed.
+    /// Drops the cached values, because AWS said that a subnet does not exist, or leadership changed.
     pub fn forget(&self) {
         self.view.invalidate();
         self.networks.invalidate();

@@ -1,4 +1,4 @@
-//! Carries out one change in every table.
+//! Applies one change in every route table.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::{
     provider_id::ProviderId,
 };
 
-/// How often a table is looked at for one change: as known, then as it was shortly before, then as it is.
+/// How often a table is read for one change: from the cache, then from a more recent read, then as it is now.
 const MAX_TABLE_READS: usize = 3;
 
 impl Ec2Routes {
@@ -40,7 +40,7 @@ impl Ec2Routes {
         let found = target(node, &id, instances.as_ref().map_err(Clone::clone)?)?;
         match self.set_route(op, destination, &found).await {
             Err(error) if error.requires_interface() && found.interface.is_none() => {
-                // It got another interface since it was looked at.
+                // The instance got another interface since it was cached.
                 let fresh = self.instances_by_id(op, std::slice::from_ref(&id), Duration::ZERO).await?;
                 let found = target(node, &id, &fresh)?;
                 if found.interface.is_none() { Err(error) } else { self.set_route(op, destination, &found).await }
@@ -49,7 +49,7 @@ impl Ec2Routes {
         }
     }
 
-    /// Leads a destination to a target, in every table.
+    /// Routes a destination to a target, in every table.
     async fn set_route(&self, op: &Op, destination: IpNet, target: &NodeTarget) -> Result<(), RouteError> {
         self.disable_source_dest_check(op, target).await?;
         for (table, occupant) in
@@ -60,7 +60,7 @@ impl Ec2Routes {
         Ok(())
     }
 
-    /// Leads a destination to a target in one table, which is looked at again where its route is not what it seemed.
+    /// Routes a destination to a target in one table. Reads the table again if its route is not what the cache showed.
     async fn set_route_in_table(
         &self,
         op: &Op,
@@ -110,7 +110,7 @@ impl Ec2Routes {
         Ok(plan::create(occupant, target, |hop| foreign.contains(hop)))
     }
 
-    /// Creates a route in one table. Returns `false` when EC2 says that there is one.
+    /// Creates a route in one table. Returns `false` if EC2 answers that the destination already has a route.
     async fn create_in_table(
         &self,
         op: &Op,
@@ -148,7 +148,7 @@ impl Ec2Routes {
         Ok(())
     }
 
-    /// Switches the source/destination check of a target off, once, and only where it is on.
+    /// Disables the source/destination check of a target if it is on, and remembers that for [`INSTANCE_AGE`].
     async fn disable_source_dest_check(&self, op: &Op, target: &NodeTarget) -> Result<(), RouteError> {
         let what = match &target.interface {
             Some(interface) => interface.as_str(),
@@ -173,13 +173,13 @@ impl Ec2Routes {
         let kind = if target.interface.is_some() { "interface" } else { "instance" };
         result.map_err(|source| RouteError::SourceDestCheck { what: format!("{kind} {what}").into(), source })?;
         let mut unchecked = self.source_dest_check_disabled.lock();
-        // Whatever is known by now is younger than these.
+        // Cached instances are refreshed by then.
         unchecked.retain(|_, at| at.elapsed() < INSTANCE_AGE);
         unchecked.insert(what.into(), Instant::now());
         Ok(())
     }
 
-    /// Deletes a listed route from the tables that had it, where it is still the same.
+    /// Deletes a listed route from the tables that had it, where it still has the same target.
     pub(super) async fn delete(&self, op: &Op, route: &Route) -> Result<(), RouteError> {
         let destination = route.destination;
         let unknown = |()| RouteError::UnknownRoute { destination, name: route.name.clone() };
@@ -219,7 +219,7 @@ impl Ec2Routes {
     }
 }
 
-/// Returns the instance that routes to a node lead to.
+/// Returns the instance to which routes of a node lead.
 fn target_id(node: &NodeView) -> Result<InstanceId, RouteError> {
     let name = || Box::from(&*node.name);
     match ProviderId::of(node) {

@@ -60,7 +60,7 @@ pub(super) enum RouteError {
 }
 
 impl RouteError {
-    /// Tells whether EC2 wants an interface named because the instance has several.
+    /// Returns whether EC2 requires an interface as the target because the instance has several.
     pub(super) fn requires_interface(&self) -> bool {
         match self {
             Self::SourceDestCheck { source, .. } | Self::Create { source, .. } | Self::Replace { source, .. } => {
@@ -100,7 +100,7 @@ impl RouteError {
 impl From<RouteError> for CloudError {
     fn from(error: RouteError) -> Self {
         let Some(answer) = error.aws_error() else { return Self::new(error.kind(), error.to_string()) };
-        // Kind, pause, reason and request ID are those of AWS' answer; the text says what was attempted.
+        // Kind, retry delay, reason and request ID are those of AWS' answer; the text says what was attempted.
         let cause = Self::from(answer.clone());
         with_message(&cause, error.to_string()).with_source(cause)
     }

@@ -1,14 +1,14 @@
 //! Routes from pod networks to instances, in the cluster's route tables.
 //!
-//! The table is the one of the VPC with the cluster's tag, or those that `RouteTableID` names; with several, each gets every
-//! route. Only routes to instances are the provider's business, and routes that lead nowhere any more; those to gateways,
-//! NAT gateways, peerings and instances of others are neither listed nor changed.
+//! The table is the one in the VPC with the cluster's tag, or those that `RouteTableID` names; with several, each gets
+//! every route. Only routes to instances and blackhole routes are managed. Routes to gateways, NAT gateways, peering
+//! connections and instances of others are neither listed nor changed.
 //!
-//! An instance forwards packets of pods only without the source/destination check, which is switched off where it is on.
-//! EC2 takes an instance with several interfaces as a target only by an interface; that is the primary one.
+//! An instance forwards packets of pods only without the source/destination check, which is disabled where it is on.
+//! If an instance has several interfaces, EC2 accepts only an interface as target, so the primary one is used.
 //!
-//! The tables are read once for each pass of the route controller, when it lists the routes; see `tables` for how old they
-//! may be when they are used.
+//! The tables are read once per pass of the route controller, when it lists the routes; see `route_tables` for how old
+//! they may be when they are used.
 
 mod apply;
 mod error;
@@ -38,26 +38,26 @@ use crate::{
     scope::Scope,
 };
 
-/// How old facts about instances may be: interfaces and tags seldom change, and EC2 refuses what is no longer right.
+/// Greatest age of cached instances: interfaces and tags seldom change, and EC2 rejects what is no longer right.
 const INSTANCE_AGE: Duration = Duration::from_secs(600);
-/// Changes in flight. The budgets of the client pace them anyway.
+/// Changes in flight. The client's rate limiters limit them anyway.
 const CONCURRENT: usize = 10;
 
-/// What is known about instances; `None` for those that are proved absent.
+/// Instances by ID; `None` for those that are proven not to exist.
 type InstancesById = HashMap<InstanceId, Option<Arc<Instance>>>;
 
-/// Routes of EC2.
+/// [`Routes`] for EC2 route tables.
 pub struct Ec2Routes {
     scope: Scope,
     instance_cache: Arc<InstanceCache>,
     tables: RouteTableCache,
-    /// Instances and interfaces whose source/destination check was switched off, and when: what is known of them may be
+    /// Instances and interfaces whose source/destination check was disabled, and when. The cached instance may be
     /// older.
     source_dest_check_disabled: Mutex<HashMap<Box<str>, Instant>>,
 }
 
 impl Ec2Routes {
-    /// Makes the routes capability.
+    /// Creates the routes capability.
     pub fn new(scope: Scope, instance_cache: Arc<InstanceCache>) -> Self {
         let tables = RouteTableCache::new(scope.clone());
         Self { scope, instance_cache, tables, source_dest_check_disabled: Mutex::default() }
@@ -75,9 +75,9 @@ impl Ec2Routes {
         self.instance_cache.get_many(op, ids, max_age).await.map_err(RouteError::Instances)
     }
 
-    /// Tells of hops that are no node's which ones are somebody else's: instances without the cluster's tag, and interfaces of
-    /// which nobody says that they are an instance's, and those of which nothing is known. An instance that is gone was a
-    /// node.
+    /// Returns which of these hops, none of which is a node's, are foreign: instances without the cluster's tag,
+    /// interfaces (their instance is unknown), and instances about which nothing is known. An instance that does not
+    /// exist is not foreign: it was a node.
     async fn foreign_hops(&self, op: &Op, hops: &[RouteHop]) -> Result<Vec<RouteHop>, RouteError> {
         let instances = hops.iter().filter_map(|hop| match hop {
             RouteHop::Instance(id) => Some(id.clone()),
@@ -123,7 +123,7 @@ impl Ec2Routes {
         }
         let is_interface = |hop: &RouteHop| matches!(hop, RouteHop::Interface(_));
         if plan::unmatched_hops(&tables, &known).iter().any(is_interface) {
-            // Whose interfaces they are is known by the instances alone.
+            // Only the instances say which interfaces are theirs.
             for instance in self.instances_by_id(op, &ids, INSTANCE_AGE).await?.into_values().flatten() {
                 known.add_interfaces(&instance);
             }
@@ -147,7 +147,7 @@ impl Routes for Ec2Routes {
         let mut wanted: Vec<InstanceId> = wanted.collect();
         wanted.sort();
         wanted.dedup();
-        // Once for all changes; a failure is that of each creation.
+        // Look up the instances once for all changes; if that fails, every creation fails with the same error.
         let instances = &self.instances_by_id(op, &wanted, INSTANCE_AGE).await;
         let answers: Vec<_> = changes.iter().map(|change| self.apply_one(op, change, instances)).collect();
         stream::iter(answers).buffered(CONCURRENT).collect().await

@@ -1,4 +1,4 @@
-//! What is at a destination, whose it is, and what has to be done about it. Pure.
+//! Determines what route exists for a destination, who owns it, and what to do about it. Pure functions.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,68 +18,68 @@ use crate::{
     instances::Instance,
 };
 
-/// Where a route leads to that may be one of the cluster's: to an instance, or to a network interface of which AWS does
-/// not say whose it is.
+/// Target of a route that may belong to the cluster: an instance, or a network interface whose instance the route does
+/// not name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum RouteHop {
     Instance(InstanceId),
     Interface(EniId),
 }
 
-/// What one table has at a destination.
+/// What one route table has for a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ExistingRoute {
     /// No route.
     None,
-    /// A route to a gateway, a NAT gateway, a peering or whatever else is no instance: never touched. With its target.
+    /// A route to a gateway, a NAT gateway, a peering connection or anything else that is not an instance. It is never
+    /// changed. With its target.
     Foreign(Box<str>),
     /// A route to an instance or an interface.
     Hop { hop: RouteHop, blackhole: bool },
 }
 
-/// What a node's routes are to lead to.
+/// Desired target of a node's routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeTarget {
     pub(super) instance: InstanceId,
-    /// The primary interface, when there are several: EC2 does not take the instance then.
+    /// The primary interface, if the instance has several: EC2 then does not accept the instance as a target.
     pub(super) interface: Option<EniId>,
-    /// Every interface of the instance.
+    /// All interfaces of the instance.
     pub(super) interfaces: Vec<EniId>,
-    /// Whether the target drops packets that are not its own, as far as is known.
+    /// True unless the source/destination check is known to be off. With the check, the target drops packets of pods.
     pub(super) source_dest_check: bool,
 }
 
-/// What creating a route takes in one table.
+/// What to do in one table to create a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CreateAction {
-    /// It is there.
+    /// Nothing: the route exists.
     Done,
     Create,
-    /// One that leads nowhere, or to another instance of the cluster, is there.
+    /// A blackhole route, or a route to another instance of the cluster, exists and is replaced.
     Replace,
-    /// The destination is somebody else's. With the target.
+    /// The destination has a route that is not this cluster's. With its target.
     DestinationInUse(Box<str>),
 }
 
-/// What deleting a route takes in one table.
+/// What to do in one table to delete a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeleteAction {
-    /// It is not there any more.
+    /// Nothing: the route does not exist any more.
     Done,
     Delete,
-    /// It led nowhere when it was listed, and leads somewhere now.
+    /// The route was a blackhole when it was listed, and has a working target now.
     RouteInUse,
 }
 
-/// What is needed to find a listed route again: where it leads to, and the tables that have it. The name of a
-/// [`provider::Route`].
+/// Identifies a listed route: its target and the tables that have it. Written into the name of a [`provider::Route`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RouteHandle {
     pub(super) hop: RouteHop,
     pub(super) tables: Vec<RouteTableId>,
 }
 
-/// The nodes, by what routes lead to.
+/// Nodes by the possible targets of routes to them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodesByHop {
     by_hop: HashMap<RouteHop, Vec<Arc<NodeView>>>,
@@ -127,7 +127,7 @@ impl FromStr for RouteHandle {
 }
 
 impl NodeTarget {
-    /// Finds what routes to the instance have to lead to.
+    /// Determines the route target for an instance. `None` if it has several interfaces and no primary one.
     pub(super) fn of(instance: &Instance) -> Option<Self> {
         let attached: Vec<_> = instance.interfaces.iter().filter(|eni| eni.device_index.is_some()).collect();
         let interfaces = instance.interfaces.iter().map(|eni| eni.id.clone()).collect();
@@ -170,7 +170,7 @@ impl NodesByHop {
         self.by_hop.entry(RouteHop::Instance(instance)).or_default().push(node.clone());
     }
 
-    /// Adds what the interfaces of a node's instance are.
+    /// Adds the interfaces of a node's instance.
     pub(super) fn add_interfaces(&mut self, instance: &Instance) {
         let Some(nodes) = self.by_hop.get(&RouteHop::Instance(instance.id.clone())).cloned() else { return };
         for interface in &instance.interfaces {
@@ -182,8 +182,8 @@ impl NodesByHop {
         self.by_hop.contains_key(hop)
     }
 
-    /// Returns the node that a hop belongs to. Of several Nodes of one instance the one that wants the destination has the
-    /// route.
+    /// Returns the node of a hop. If an instance has several Nodes, the one with the destination as pod CIDR is
+    /// preferred.
     fn at(&self, hop: &RouteHop, destination: &IpNet) -> Option<&Arc<NodeView>> {
         let nodes = self.by_hop.get(hop)?;
         let wants = nodes.iter().find(|node| has_pod_cidr(node, destination));
@@ -195,7 +195,7 @@ fn has_pod_cidr(node: &NodeView, destination: &IpNet) -> bool {
     node.pod_cidrs.iter().any(|cidr| cidr.parse::<IpNet>().is_ok_and(|net| net.trunc() == *destination))
 }
 
-/// Tells where a route leads to, if that is neither foreign nor unknown.
+/// Returns a route's target if it is an instance or an interface.
 fn hop(route: &Route) -> Option<RouteHop> {
     match (&route.gateway, &route.instance, &route.interface) {
         (Some(_), ..) | (None, None, None) => None,
@@ -204,7 +204,7 @@ fn hop(route: &Route) -> Option<RouteHop> {
     }
 }
 
-/// Tells what a table has at a destination.
+/// Returns what a table has for a destination.
 pub(super) fn existing_route(table: &RouteTable, destination: &IpNet) -> ExistingRoute {
     let is_there = |route: &&Route| route.destination.is_some_and(|net| net.trunc() == destination.trunc());
     let Some(route) = table.routes.iter().find(is_there) else { return ExistingRoute::None };
@@ -214,7 +214,7 @@ pub(super) fn existing_route(table: &RouteTable, destination: &IpNet) -> Existin
     }
 }
 
-/// Puts a change that was made into a table that was read before it.
+/// Applies a change that was made to a table that was read before.
 pub(super) fn apply_change(table: &mut RouteTable, destination: IpNet, target: Option<&NodeTarget>) {
     table.routes.retain(|route| route.destination != Some(destination));
     if let Some(target) = target {
@@ -228,7 +228,7 @@ pub(super) fn apply_change(table: &mut RouteTable, destination: IpNet, target: O
     }
 }
 
-/// Returns where routes lead to that no node accounts for.
+/// Returns the targets of routes that belong to no node.
 pub(super) fn unmatched_hops(tables: &[RouteTable], nodes: &NodesByHop) -> Vec<RouteHop> {
     let hops = tables.iter().flat_map(|table| &table.routes).filter(|route| !route.blackhole).filter_map(hop);
     let mut hops: Vec<RouteHop> = hops.filter(|hop| !nodes.contains(hop)).collect();
@@ -237,13 +237,13 @@ pub(super) fn unmatched_hops(tables: &[RouteTable], nodes: &NodesByHop) -> Vec<R
     hops
 }
 
-/// Lists the routes to instances, and those that lead nowhere, without the ones that `is_foreign` names.
+/// Lists the routes to instances, and blackhole routes, except routes to hops for which `is_foreign` is true.
 ///
-/// A route to the instance of the node that wants it is listed as such even if it leads nowhere: the instance is stopped, and
-/// making the route anew would change nothing, at every pass.
+/// A blackhole route to the instance of the node that has the pod CIDR is listed as if it were not a blackhole: the
+/// instance is stopped, and recreating the route at every pass would change nothing.
 ///
-/// A route that is in some of several tables only, and that its node wants, is left out, so that it is created in the
-/// others; one that nobody wants is listed, so that it goes.
+/// A route that is only in some of several tables is left out if its node has the pod CIDR, so that it is created in
+/// the others. If no node has the pod CIDR, it is listed, so that it is deleted.
 pub(super) fn list(
     tables: &[RouteTable],
     nodes: &NodesByHop,
@@ -275,7 +275,7 @@ pub(super) fn list(
     found.into_iter().filter_map(route).collect()
 }
 
-/// Decides how a table gets a route to `target`. `is_foreign` tells of another hop whether it is somebody else's.
+/// Decides how to create a route to `target` in a table. `is_foreign` says whether another hop is not this cluster's.
 pub(super) fn create(
     occupant: &ExistingRoute,
     target: &NodeTarget,
@@ -284,7 +284,7 @@ pub(super) fn create(
     match occupant {
         ExistingRoute::None => CreateAction::Create,
         ExistingRoute::Foreign(what) => CreateAction::DestinationInUse(what.clone()),
-        // Where it leads nowhere the instance is stopped.
+        // If this is a blackhole, the instance is stopped.
         ExistingRoute::Hop { hop, .. } if target.has_hop(hop) => CreateAction::Done,
         ExistingRoute::Hop { hop, blackhole: false } if is_foreign(hop) => {
             CreateAction::DestinationInUse(hop.to_string().into())
@@ -293,7 +293,7 @@ pub(super) fn create(
     }
 }
 
-/// Decides how a table loses a route that was listed with this hop.
+/// Decides how to delete a route, listed with this hop, from a table.
 pub(super) fn delete(occupant: &ExistingRoute, listed: &RouteHop, was_blackhole: bool) -> DeleteAction {
     match occupant {
         ExistingRoute::Hop { hop, blackhole } if hop == listed => {

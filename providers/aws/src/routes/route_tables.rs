@@ -1,4 +1,4 @@
-//! The cluster's route tables, read once for all changes of a reconcile pass.
+//! The cluster's route tables, read once for all changes of a pass of the route controller.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::{
     scope::Scope,
 };
 
-/// How old the tables may be that a new route is planned with: as long as a pass can take. EC2 refuses a route that is
-/// there already, so nothing depends on it.
+/// Greatest age of the tables when a route is created: as long as a pass can take. EC2 rejects a route that already
+/// exists, so an old table does no harm.
 pub(super) const MAX_AGE_FOR_CREATE: Duration = Duration::from_secs(120);
-/// How old the tables may be that a deletion or a replacement is planned with: EC2 carries it out whatever is there.
+/// Greatest age of the tables when a route is deleted or replaced: EC2 does that whatever the route is.
 pub(super) const MAX_AGE_FOR_DELETE: Duration = Duration::from_secs(5);
 
-/// The tables as they were read last, with our own changes since.
+/// Cache of the route tables: the last read, plus our own changes since.
 pub(super) struct RouteTableCache {
     scope: Scope,
     last: Mutex<Option<TablesSnapshot>>,
@@ -32,7 +32,7 @@ pub(super) struct RouteTableCache {
 
 struct TablesSnapshot {
     tables: Vec<RouteTable>,
-    /// When the reading began.
+    /// When the read began.
     since: Instant,
 }
 
@@ -48,7 +48,8 @@ impl RouteTableCache {
         Ok(last.as_ref().map(|snapshot| snapshot.tables.clone()).unwrap_or_default())
     }
 
-    /// Tells what each table has at a destination, by what was read at `since` or later. Who waits for a reading shares it.
+    /// Returns what each table has for a destination, from a read that began at `since` or later. Concurrent callers
+    /// share one read.
     pub(super) async fn existing_routes(
         &self,
         op: &Op,
@@ -63,7 +64,7 @@ impl RouteTableCache {
         Ok(tables.map(|table| (table.id.clone(), plan::existing_route(table, destination))).collect())
     }
 
-    /// Takes note of a change that was made.
+    /// Records a change that was made.
     pub(super) async fn record_change(
         &self,
         op: &Op,
@@ -80,7 +81,7 @@ impl RouteTableCache {
 
     async fn refresh(&self, op: &Op, last: &mut Option<TablesSnapshot>) -> Result<(), RouteError> {
         let since = Instant::now();
-        // What is known no longer counts, whatever comes of it.
+        // The cached tables are dropped even if the read fails.
         *last = None;
         let tables = self.discover(op).await?;
         *last = Some(TablesSnapshot { tables, since });
@@ -115,8 +116,8 @@ impl RouteTableCache {
         }
     }
 
-    /// Filters for the tables of the VPC that carry the cluster's tag. A table of a cluster with the legacy tag may carry
-    /// either tag, which no filter can say.
+    /// Returns filters for the tables of the VPC that have the cluster's tag. A table of a cluster with the legacy tag
+    /// may have either tag, which no filter can express; then only the VPC is filtered.
     fn filters(&self) -> Vec<Filter> {
         let vpc = Filter::new("vpc-id", [self.scope.vpc.as_str()]);
         let tag = self.scope.cluster.filter().filter(|filter| &*filter.name == "tag-key");

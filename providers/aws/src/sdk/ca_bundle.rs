@@ -1,8 +1,8 @@
-//! The HTTP client, and the authorities that it trusts.
+//! The HTTP client and its trusted CA certificates.
 //!
-//! The SDK reads the system's authorities once in a process and knows no bundle of its own. Here the bundle that
-//! `AWS_CA_BUNDLE` or `SSL_CERT_FILE` names is read again when it changes: the next request goes through a new client, with
-//! new connections.
+//! The SDK reads the system's CA certificates once per process and does not support a CA bundle of its own. Here the
+//! bundle that `AWS_CA_BUNDLE` or `SSL_CERT_FILE` names is read again when it changes: the next request uses a new
+//! client with new connections.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::time::Instant;
 
-/// How often the bundle's modification time is looked at.
+/// How often the bundle is checked for changes.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Why a bundle cannot be used.
@@ -33,28 +33,29 @@ pub enum CaBundleError {
     /// The file cannot be read.
     #[error("read the CA bundle {path}")]
     Read {
-        /// Which one.
+        /// Path of the bundle.
         path: Box<str>,
-        /// Why.
+        /// The error.
         source: std::io::Error,
     },
-    /// The file holds something else.
+    /// The file is not a usable CA bundle.
     #[error("the CA bundle {path} {reason}")]
     Content {
-        /// Which one.
+        /// Path of the bundle.
         path: Box<str>,
         /// What is wrong.
         reason: Box<str>,
     },
 }
 
-/// Finds the bundle that the environment names.
+/// Returns the bundle that the environment names.
 pub(super) fn bundle() -> Option<PathBuf> {
     let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     named("AWS_CA_BUNDLE").or_else(|| named("SSL_CERT_FILE"))
 }
 
-/// Makes the client: with the authorities of a bundle, looked at no more often than `look`, or the system's without one.
+/// Creates the client, which trusts a bundle's certificates and checks it at most once per `look`; without a bundle,
+/// it trusts the system's.
 ///
 /// # Errors
 /// The bundle cannot be used.
@@ -65,7 +66,7 @@ pub(super) fn client(bundle: Option<PathBuf>, look: Duration) -> Result<SharedHt
     Ok(SharedHttpClient::new(ReloadingHttpClient { path, check_interval: look, state: Arc::new(Mutex::new(state)) }))
 }
 
-/// Makes a client that speaks only plain HTTP and knows no proxy, for link-local services.
+/// Creates a client for plain HTTP without a proxy, for link-local services.
 pub(super) fn plain() -> SharedHttpClient {
     Builder::new().build_http()
 }
@@ -75,7 +76,7 @@ fn with_trust(trust: &TrustStore) -> SharedHttpClient {
     Builder::new().build_with_connector_fn(move |settings, components| {
         let context = TlsContext::builder().with_trust_store(trust.clone()).build();
         let mut connector = Connector::builder()
-            // As Go's programs do.
+            // As Go programs do.
             .proxy_config(ProxyConfig::from_env())
             .tls_provider(Provider::Rustls(CryptoMode::Ring))
             .tls_context(context.expect("building a context only moves its parts"));
@@ -85,7 +86,7 @@ fn with_trust(trust: &TrustStore) -> SharedHttpClient {
     })
 }
 
-/// Reads a bundle. Everything in it is tried here: the SDK panics on a certificate that it cannot use.
+/// Reads a bundle and validates all of it, because the SDK panics on a certificate that it cannot use.
 fn read(path: &Path) -> Result<TrustStore, CaBundleError> {
     let name = || path.display().to_string().into();
     let content = |reason: String| CaBundleError::Content { path: name(), reason: reason.into() };
@@ -103,13 +104,13 @@ fn read(path: &Path) -> Result<TrustStore, CaBundleError> {
     Ok(TrustStore::empty().with_pem_certificate(pem))
 }
 
-/// What tells that a file is another: time, length, and the file itself where it is replaced by a link.
+/// Returns what identifies the content of a file: time, length, and the target if it is a link.
 fn file_version(path: &Path) -> Option<(SystemTime, u64, PathBuf)> {
     let about = fs::metadata(path).ok()?;
     Some((about.modified().ok()?, about.len(), fs::canonicalize(path).ok()?))
 }
 
-/// A client whose bundle may change.
+/// A client that reloads its CA bundle.
 #[derive(Debug)]
 struct ReloadingHttpClient {
     path: PathBuf,
@@ -125,7 +126,8 @@ struct LoadedBundle {
 }
 
 impl ReloadingHttpClient {
-    /// The client with what the bundle holds now. A bundle that cannot be used, half-written perhaps, leaves the last one.
+    /// Returns a client for the bundle's current content. If that cannot be used, for example because it is
+    /// half-written, the last client stays.
     fn current(&self) -> SharedHttpClient {
         let mut state = self.state.lock();
         if state.checked_at.elapsed() >= self.check_interval {
@@ -151,7 +153,7 @@ impl ReloadingHttpClient {
 }
 
 impl HttpClient for ReloadingHttpClient {
-    // Asked for each request.
+    // Called for each request.
     fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
         self.current().http_connector(settings, components)
     }

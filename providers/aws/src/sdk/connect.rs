@@ -1,4 +1,4 @@
-//! Makes the clients from the configuration and the environment.
+//! Creates the clients from the configuration and the environment.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -23,30 +23,31 @@ use crate::{
     environment::{self, EnvironmentError},
 };
 
-/// For one request with its answer, as upstream has it.
+/// Timeout of one request including its answer, as in upstream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the SDKs take within a region.
+/// The SDKs' default within a region.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1100);
 
-/// Why there is no way to AWS.
+/// Why the connection could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The region is neither configured nor to be found.
+    /// The region is neither configured nor found.
     #[error(transparent)]
     Region(#[from] EnvironmentError),
-    /// A section for the metadata service has no usable URL.
+    /// The `[ServiceOverride]` section for the metadata service has no usable URL.
     #[error("the URL of the ServiceOverride for the instance metadata service")]
     MetadataUrl(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The bundle of authorities cannot be used.
+    /// The CA bundle cannot be used.
     #[error(transparent)]
     CaBundle(#[from] CaBundleError),
 }
 
-/// Makes the clients.
+/// Creates the clients.
 ///
-/// Credentials come from the SDK's chain (environment, profile, web identity, container, instance metadata), and with
-/// `RoleARN` from STS with these. Files with credentials, and the CA bundle of `AWS_CA_BUNDLE` or `SSL_CERT_FILE`, may
-/// change at any time. Nothing is sent, unless the region has to be asked for.
+/// Credentials come from the SDK's chain (environment, profile, web identity, container, instance metadata); with
+/// `RoleARN`, they are used to get the role's credentials from STS. Files with credentials, and the CA bundle of
+/// `AWS_CA_BUNDLE` or `SSL_CERT_FILE`, may change at any time. No request is sent, except to find the region if it is
+/// not configured.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -54,7 +55,8 @@ pub async fn connect(settings: &Settings) -> Result<Connection, ConnectError> {
     connect_with(settings, ConnectOptions::of_process()).await
 }
 
-/// [`connect`] with these keys in place of the SDK's chain, for suites against a server that checks no signatures.
+/// Like [`connect`], but with these keys instead of the SDK's chain, for tests against a server that checks no
+/// signatures.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -64,13 +66,13 @@ pub async fn connect_with_keys(settings: &Settings, id: &str, secret: &str) -> R
     connect_with(settings, ConnectOptions { credentials, ..ConnectOptions::of_process() }).await
 }
 
-/// What the process finds around it, for tests to say otherwise.
+/// What the process takes from its environment; tests set other values.
 pub(super) struct ConnectOptions {
     /// The CA bundle.
     pub(super) bundle: Option<PathBuf>,
     /// Credentials in place of the SDK's chain.
     pub(super) credentials: Option<SharedCredentialsProvider>,
-    /// How often the CA bundle is looked at.
+    /// How often the CA bundle is checked for changes.
     pub(super) ca_check_interval: Duration,
 }
 
@@ -96,7 +98,7 @@ pub(super) async fn connect_with(settings: &Settings, around: ConnectOptions) ->
         .identity_cache(IdentityCache::lazy().buffer_time(credentials::RENEWAL).build())
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts())
-        // The request's own time limit suffices, and a slow answer is no reason to ask again.
+        // The timeout of the request suffices, and a slow answer is no reason to send it again.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
         .load()
         .await;
@@ -121,7 +123,7 @@ fn timeouts() -> TimeoutConfig {
         .build()
 }
 
-/// The configuration with the role's credentials.
+/// Returns the configuration with the role's credentials.
 fn with_role(base: &SdkConfig, role: &Role, place: Option<EndpointOverride>) -> SdkConfig {
     let mut sts = sts_config(base, place).retry_config(RetryConfig::standard());
     if let Some(source) = &role.source {
@@ -131,13 +133,13 @@ fn with_role(base: &SdkConfig, role: &Role, place: Option<EndpointOverride>) -> 
     base.clone().into_builder().credentials_provider(SharedCredentialsProvider::new(provider)).build()
 }
 
-/// Makes the function that configures a client of one of the SDK's crates, whose types have nothing in common.
+/// Defines the function that configures a client of one SDK crate; their types have nothing in common.
 macro_rules! configure {
     ($name:ident, $sdk:ident) => {
         fn $name(base: &SdkConfig, place: Option<EndpointOverride>) -> $sdk::config::Builder {
             let config = $sdk::config::Builder::from(base).interceptor(UserAgent);
             let Some(place) = place else { return config };
-            // With an endpoint of its own the region decides only what is signed.
+            // With a custom endpoint, the region is only used for the signature.
             let config = config.endpoint_url(place.url).region(Region::new(place.region));
             match place.name {
                 Some(name) => config.interceptor(SignAs(SigningName::from(name))),

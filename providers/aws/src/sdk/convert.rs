@@ -1,4 +1,4 @@
-//! Small conversions that every file here needs.
+//! Conversions between the SDK's types and ours.
 
 use std::{fmt::Display, ops::Deref, str::FromStr};
 
@@ -8,54 +8,54 @@ use jiff::Timestamp;
 use super::error::unreadable;
 use crate::api::{Action, AwsError};
 
-/// A list for the wire; `None` when it is empty, since the query protocol of Elastic Load Balancing sends an empty list
-/// as one empty member.
+/// Converts a list of strings for a request; `None` if it is empty, because the query protocol of Elastic Load
+/// Balancing sends an empty list as one empty member.
 pub(super) fn list<T: Deref<Target = str>>(items: &[T]) -> Option<Vec<String>> {
     (!items.is_empty()).then(|| items.iter().map(|item| item.to_string()).collect())
 }
 
-/// A list of structures for the wire; `None` when it is empty.
+/// Converts a list of structures for a request; `None` if it is empty.
 pub(super) fn structures<T, U>(items: impl IntoIterator<Item = T>, make: impl FnMut(T) -> U) -> Option<Vec<U>> {
     let made: Vec<_> = items.into_iter().map(make).collect();
     (!made.is_empty()).then_some(made)
 }
 
-/// A text of an answer; empty when it is missing.
+/// Converts a string of an answer; empty if it is missing.
 pub(super) fn text(value: Option<String>) -> Box<str> {
     value.unwrap_or_default().into()
 }
 
-/// A text of an answer; `None` when it is missing or empty.
+/// Converts a string of an answer; `None` if it is missing or empty.
 pub(super) fn maybe<T: From<String>>(value: Option<String>) -> Option<T> {
     value.filter(|value| !value.is_empty()).map(T::from)
 }
 
-/// A list of texts of an answer.
+/// Converts a list of strings of an answer.
 pub(super) fn texts<T: From<String>>(values: Option<Vec<String>>) -> Vec<T> {
     values.unwrap_or_default().into_iter().map(T::from).collect()
 }
 
-/// An ID, which every object of an answer has.
+/// Converts an ID, which every object of an answer must have.
 pub(super) fn id<T: From<String>>(action: Action, value: Option<String>, what: &str) -> Result<T, AwsError> {
     maybe(value).ok_or_else(|| unreadable(action, format_args!("{what} is missing")))
 }
 
-/// A value with a form, such as a network.
+/// Parses a value, such as a CIDR.
 pub(super) fn parsed<T: FromStr<Err: Display>>(action: Action, value: &str) -> Result<T, AwsError> {
     value.parse().map_err(|error| unreadable(action, format_args!("{value:?}: {error}")))
 }
 
-/// The token of the next page; EC2 sends an empty one after the last page at times.
+/// Converts the token of the next page; EC2 sometimes sends an empty one with the last page.
 pub(super) fn token(value: Option<String>) -> Option<String> {
     value.filter(|token| !token.is_empty())
 }
 
-/// A number that cannot be negative; 0 when it is missing.
+/// Converts a number that cannot be negative; 0 if it is missing.
 pub(super) fn count<T: TryFrom<i32> + Default>(value: Option<i32>) -> T {
     value.and_then(|value| T::try_from(value).ok()).unwrap_or_default()
 }
 
-/// A time.
+/// Converts a time.
 pub(super) fn time(value: Option<DateTime>) -> Option<Timestamp> {
     let value = value?;
     Timestamp::new(value.secs(), i32::try_from(value.subsec_nanos()).ok()?).ok()

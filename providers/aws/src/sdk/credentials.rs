@@ -1,4 +1,4 @@
-//! Whose requests they are: the SDK's chain, read again when its files change, and a role on top of it.
+//! Credentials: the SDK's chain, which is reloaded when its files change, and an assumed role on top of it.
 
 use std::{
     env,
@@ -23,14 +23,15 @@ use aws_types::region::Region;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
-/// Credentials are renewed this long before they expire; the SDK shortens it at random, by up to half.
+/// How long before expiry credentials are renewed; the SDK shortens this at random, by up to half.
 pub(super) const RENEWAL: Duration = Duration::from_mins(1);
-/// Credentials that do not expire, such as those of a file, are asked for again after this time, or up to half of
-/// [`RENEWAL`] later. The SDK's own time for that cannot be less than 15 minutes.
+/// Credentials that do not expire, such as those of a file, are renewed after this time, or up to half of [`RENEWAL`]
+/// later. The SDK's own setting for that cannot be less than 15 minutes.
 const STATIC_CREDENTIALS_TTL: Duration = Duration::from_secs(30);
 
-/// The SDK's default chain. Its providers keep what they read from profile files for as long as they live: they are made
-/// anew when one of the files holds something else. Token files are read by the SDK whenever it renews credentials.
+/// The SDK's default chain. Its providers cache what they read from profile files for their whole lifetime, so they
+/// are recreated when the content of one of the files changes. The SDK itself reads token files whenever it renews
+/// credentials.
 pub(super) struct ReloadingCredentialsChain {
     http: SharedHttpClient,
     imds: imds::Client,
@@ -90,7 +91,7 @@ impl ProvideCredentials for ReloadingCredentialsChain {
     }
 }
 
-/// An error without a whole answer, headers and body, in which the SDK shows what the metadata service said.
+/// Removes the complete answer, with headers and body, that the SDK includes in an error of the metadata service.
 fn without_response(error: CredentialsError) -> CredentialsError {
     let mut cause = error.source();
     while let Some(found) = cause {
@@ -104,7 +105,7 @@ fn without_response(error: CredentialsError) -> CredentialsError {
     error
 }
 
-/// Where the SDK looks for profiles.
+/// Returns the files in which the SDK looks for profiles.
 fn profile_files() -> Vec<PathBuf> {
     let home = env::home_dir();
     let file = |variable, name| {
@@ -115,16 +116,16 @@ fn profile_files() -> Vec<PathBuf> {
     files.into_iter().flatten().collect()
 }
 
-/// `RoleARN`: assumed by whoever the chain says we are.
+/// `RoleARN`: assumed with the chain's credentials.
 #[derive(Debug)]
 pub(super) struct AssumedRole {
-    /// STS, with the chain's credentials.
+    /// STS client, with the chain's credentials.
     pub(super) sts: aws_sdk_sts::Client,
     /// ARN of the role.
     pub(super) arn: Box<str>,
 }
 
-/// Name of the sessions, which shows in the account's log.
+/// Session name, which is shown in CloudTrail.
 const SESSION: &str = "cloud-controller-manager";
 
 impl AssumedRole {

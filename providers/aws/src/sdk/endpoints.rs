@@ -1,20 +1,20 @@
-//! `[ServiceOverride]` sections: which one a client obeys.
+//! Selects the `[ServiceOverride]` section for a client.
 
 use crate::config::{OverriddenService, ServiceOverride, Settings};
 
-/// Where a client sends its requests, and what it signs them for.
+/// Endpoint of a client, and what its requests are signed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EndpointOverride {
     /// Endpoint.
     pub(super) url: String,
     /// Region of the signature.
     pub(super) region: String,
-    /// Service of the signature; the service's own when `None`.
+    /// Service of the signature; `None` for the service's own.
     pub(super) name: Option<String>,
 }
 
-/// Finds the section for a service in a region. Without one the SDK decides: by `AWS_ENDPOINT_URL_<SERVICE>`, by
-/// `AWS_ENDPOINT_URL`, by its own table.
+/// Returns the override for a service in a region. Without one the SDK decides: by `AWS_ENDPOINT_URL_<SERVICE>`, by
+/// `AWS_ENDPOINT_URL`, or by its own table.
 pub(super) fn endpoint_override(
     settings: &Settings,
     service: &OverriddenService,
@@ -29,7 +29,7 @@ pub(super) fn endpoint_override(
     })
 }
 
-/// Finds the endpoint of the metadata service, whatever region its section names.
+/// Returns the endpoint of the metadata service, whatever region its section names.
 pub(super) fn metadata(settings: &Settings) -> Option<&str> {
     let is_metadata = |section: &&ServiceOverride| section.service == OverriddenService::Imds;
     settings.overrides.iter().find(is_metadata).map(|section| &*section.url)

@@ -1,4 +1,4 @@
-//! What went wrong, in our words.
+//! Converts the SDK's errors.
 
 use std::error::Error;
 
@@ -8,16 +8,17 @@ use aws_types::request_id::RequestId;
 
 use crate::api::{Action, AwsError, AwsErrorCause};
 
-/// Turns an error of the SDK into ours.
+/// Converts an error of the SDK.
 ///
-/// The code is the one on the wire: the SDK's types add `Exception` to many of Elastic Load Balancing's, the metadata do
-/// not. An answer that is no error document, such as the page of a proxy, keeps its status and has an empty code.
+/// The code is the one on the wire: the SDK's types add `Exception` to many codes of Elastic Load Balancing, its
+/// metadata do not. An answer that is not an error document, such as a proxy's page, keeps its status and has an empty
+/// code.
 pub(super) fn of<E>(action: Action, error: SdkError<E, HttpResponse>) -> AwsError
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
     let answer = match &error {
-        // What was to be success and cannot be read: AWS did what it was asked for.
+        // A success answer that cannot be read counts as no answer: AWS did carry out the request.
         SdkError::ServiceError(answer) if !answer.raw().status().is_success() => answer,
         _ => return AwsError::no_response(action, no_response_source(error)),
     };
@@ -37,7 +38,7 @@ where
     AwsError { action: Some(action), cause: fault }
 }
 
-/// What kept an answer from coming, or from being read: the SDK's own words for the phase say nothing beside the cause.
+/// Returns why there was no readable answer. The SDK's text for the phase adds nothing to the cause.
 fn no_response_source<E>(error: SdkError<E, HttpResponse>) -> Box<dyn Error + Send + Sync>
 where
     E: Error + Send + Sync + 'static,
@@ -45,7 +46,7 @@ where
     error.into_source().unwrap_or_else(|error| error.to_string().into())
 }
 
-/// The error of an answer that lacks what it must have, or has it in a form that cannot be read.
+/// Returns the error of an answer that lacks a required value or has one that cannot be parsed.
 pub(super) fn unreadable(action: Action, what: impl std::fmt::Display) -> AwsError {
     AwsError::no_response(action, format!("the answer cannot be read: {what}"))
 }

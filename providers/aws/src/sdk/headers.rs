@@ -1,4 +1,4 @@
-//! Headers and signatures beyond what the SDK puts on a request by itself.
+//! Headers and signature settings that the SDK does not add by itself.
 
 use aws_smithy_runtime_api::{
     box_error::BoxError,
@@ -13,10 +13,10 @@ use aws_smithy_runtime_api::{
 use aws_smithy_types::config_bag::ConfigBag;
 use aws_types::SigningName;
 
-/// What follows the SDK's own user agent, as upstream has it.
+/// Suffix of the SDK's user agent, as in upstream.
 const AGENT: &str = concat!("kubernetes/v", env!("CARGO_PKG_VERSION"));
 
-/// Says in the user agent who asks.
+/// Adds [`AGENT`] to the user agent.
 #[derive(Debug)]
 pub(super) struct UserAgent;
 
@@ -25,7 +25,7 @@ impl Intercept for UserAgent {
         "UserAgent"
     }
 
-    // The header is no part of the signature, and only now is it sure to be there.
+    // The header is not signed, and the SDK has certainly set it by now.
     fn modify_before_transmit(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,
@@ -42,7 +42,7 @@ impl Intercept for UserAgent {
     }
 }
 
-/// Signs for another service name.
+/// Signs requests for another service name.
 #[derive(Debug)]
 pub(super) struct SignAs(pub(super) SigningName);
 
@@ -62,7 +62,7 @@ impl Intercept for SignAs {
     }
 }
 
-/// Tells STS for whom a role is assumed, so that the role's policy can refuse others (the confused deputy).
+/// Tells STS for whom a role is assumed, so that the role's policy can reject others (confused deputy).
 #[derive(Debug)]
 pub(super) struct SourceHeaders {
     /// `SourceARN`.
@@ -76,7 +76,7 @@ impl Intercept for SourceHeaders {
         "SourceHeaders"
     }
 
-    // Before the signature, which has to cover them.
+    // Before signing, because the signature must cover these headers.
     fn modify_before_signing(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,

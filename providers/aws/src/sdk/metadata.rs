@@ -8,12 +8,12 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 
 use crate::api::{AwsError, AwsErrorCause, Metadata};
 
-/// A link-local service answers at once, or is not there.
+/// A link-local service either answers at once or does not exist.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: u32 = 2;
 
-/// The SDK's client of the service.
+/// [`Metadata`] with the SDK's client.
 #[derive(Clone, Debug)]
 pub(super) struct SdkMetadata {
     client: imds::Client,
@@ -21,10 +21,10 @@ pub(super) struct SdkMetadata {
 }
 
 impl SdkMetadata {
-    /// Makes a client; asks for nothing yet.
+    /// Creates a client; sends no request yet.
     ///
     /// # Errors
-    /// The endpoint is no URL.
+    /// The endpoint is not a URL.
     pub(super) fn new(
         http: SharedHttpClient,
         endpoint: Option<&str>,
@@ -41,7 +41,7 @@ impl SdkMetadata {
         Ok(Self { client: client.build(), disabled })
     }
 
-    /// The client, for the credentials of the instance's role.
+    /// Returns the SDK's client, for the credentials of the instance's role.
     pub(super) fn client(&self) -> imds::Client {
         self.client.clone()
     }

@@ -1,4 +1,4 @@
-//! Which request of the SDK each call is.
+//! Maps each call to a request of the SDK.
 
 use async_trait::async_trait;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::api::{AwsError, Call, Reply, Transport};
 
-/// The way to AWS by its SDK.
+/// [`Transport`] with the AWS SDK.
 #[derive(Clone, Debug)]
 pub(crate) struct SdkTransport {
     pub(super) ec2: aws_sdk_ec2::Client,
@@ -16,7 +16,7 @@ pub(crate) struct SdkTransport {
     pub(super) classic: aws_sdk_elasticloadbalancing::Client,
 }
 
-/// Sends each call by its own function, and wraps what it answers.
+/// Sends each call with its own function, and wraps the answer.
 macro_rules! send {
     ($call:expr; $($client:expr => { $($name:ident: $function:path),* $(,)? })*) => {
         match $call {

@@ -1,4 +1,4 @@
-//! Tags and untags, and what comes of it.
+//! Sends the tagging requests and handles their results.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,12 +24,12 @@ use crate::api::{
     ec2::{CreateTags, DeleteTags},
 };
 
-/// Waits between tries. Nine of them take four minutes, about as long as a new instance may be unknown.
+/// Back-off between attempts. Nine retries take four minutes, about as long as a new instance may be unknown to AWS.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(1000) };
-/// Labels that are written at a time.
+/// Number of labels written at the same time.
 const CONCURRENT_LABELS: usize = 10;
 
-/// An item whose turn it is.
+/// An item that is being processed.
 struct TagJob {
     item: Item,
     node: Option<Arc<NodeView>>,
@@ -46,8 +46,9 @@ enum JobError {
 }
 
 impl TaggingController {
-    /// Does what is to be done about items of one kind.
+    /// Processes items of one kind.
     pub(super) async fn process(&self, lane: &TagQueue, items: Vec<Item>) {
+        // First, drop the items that need no request any more.
         let nodes = self.nodes.list();
         let mut jobs = Vec::new();
         for item in items {
@@ -66,9 +67,10 @@ impl TaggingController {
         if jobs.is_empty() {
             return;
         }
+        // Then send one request for the rest.
         match self.send(lane.verb, &jobs).await {
             Ok(()) => self.finish_tagged(lane, jobs).await,
-            // Which of them it is about is in the message only.
+            // Only the message says which instance was rejected, so each is sent alone.
             Err(error) if jobs.len() > 1 && RejectionKind::of(error.code()).is_some() => {
                 for job in jobs {
                     match self.send(lane.verb, std::slice::from_ref(&job)).await {
@@ -103,7 +105,7 @@ impl TaggingController {
         }
     }
 
-    /// Ends jobs that AWS did; a tagged node gets its label first.
+    /// Completes jobs whose request succeeded; a tagged node gets its label first.
     async fn finish_tagged(&self, lane: &TagQueue, jobs: Vec<TagJob>) {
         if lane.verb == TagOperation::Untag {
             for job in &jobs {
@@ -118,7 +120,7 @@ impl TaggingController {
 
     async fn label(&self, lane: &TagQueue, job: TagJob) {
         let Some(node) = &job.node else { return lane.finish(&job.item) };
-        // The UID has the API server refuse the change of another node of the same name.
+        // With the UID, the API server rejects the change if another node has the same name now.
         let patch = json!({"metadata": {"uid": node.uid, "labels": {LABEL: self.checksum.to_string()}}});
         let api: Api<Node> = Api::all(self.client.clone());
         match api.patch_metadata(&node.name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -135,15 +137,17 @@ impl TaggingController {
     }
 
     fn fail(&self, lane: &TagQueue, job: &TagJob, error: &JobError) {
+        // First, check whether the process is stopping.
         let (refusal, cloud) = match error {
             JobError::Aws(error) => (RejectionKind::of(error.code()), Some(CloudError::from(error.clone()))),
             JobError::Label(_) => (None, None),
         };
         let is_end = |error: &CloudError| matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled);
         if self.op.may_write().is_err() || cloud.as_ref().is_some_and(is_end) {
-            // The process is stopping; the next one sees the node without its label.
+            // The next leader finds the node without its label.
             return lane.finish(&job.item);
         }
+        // Then decide whether to retry.
         let failures = lane.queue.failed(&job.item);
         let text = cloud.as_ref().map_or_else(|| chain(error), CloudError::chain);
         let (node, instance) = (&job.item.node, &job.id);
@@ -177,7 +181,7 @@ impl TaggingController {
 }
 
 impl TagQueue {
-    /// Gives an item back for good.
+    /// Removes an item from the queue and resets its back-off.
     fn finish(&self, item: &Item) {
         self.queue.forget(item);
         self.queue.done(item);

@@ -1,16 +1,16 @@
-//! Metrics of the tagging controller, with upstream's names, one of which is misspelt there.
+//! Metrics of the tagging controller, with upstream's names, including one misspelling.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, Opts, Registry, exponential_buckets};
 
-/// What became of a work item that failed.
+/// Kind of a work item error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorType {
-    /// It is tried again.
+    /// An error after which the item is retried.
     Total,
-    /// It was tried often enough.
+    /// An error after the last retry.
     Exhausted,
 }
 
@@ -23,7 +23,7 @@ impl ErrorType {
     }
 }
 
-/// Instances whose node is gone and whose tags stayed: so many keep their series.
+/// Maximum number of series kept for instances whose node is deleted and whose tags could not be removed.
 const MAX_GIVEN_UP_SERIES: usize = 100;
 
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl Metrics {
             "Latency (in seconds) between node creation and its first successful tagging by TaggingController.",
         );
         let metrics = Self {
-            // Upstream has the instance as a label: one series for each that failed, and none for the others.
+            // Upstream uses the instance as a label: one series per instance that failed.
             errors: IntCounterVec::new(errors, &["error_type", "instance_id"])?,
             given_up: Arc::default(),
             delay: Histogram::with_opts(delay.buckets(exponential_buckets(1.0, 4.0, 6)?))?,
@@ -58,15 +58,17 @@ impl Metrics {
         self.errors.with_label_values(&[error.as_str(), instance]).inc();
     }
 
-    /// Drops the series of an instance whose node is gone, since nodes come and go as long as the process runs.
+    /// Removes the series of an instance whose node is deleted, so that series do not accumulate while the process
+    /// runs.
     pub(super) fn remove_instance(&self, instance: &str) {
         for error in [ErrorType::Total, ErrorType::Exhausted] {
-            // There is one for each that failed; that it is not there is no matter.
+            // An instance that never failed has no series.
             let _ = self.errors.remove_label_values(&[error.as_str(), instance]);
         }
     }
 
-    /// Counts an instance whose node is gone and that is not tried again; its series goes when many more have come.
+    /// Counts an instance whose node is deleted and that is not retried. Its series is removed after
+    /// [`MAX_GIVEN_UP_SERIES`] further ones.
     pub(super) fn given_up(&self, instance: &str) {
         self.failed(ErrorType::Exhausted, instance);
         let mut given_up = self.given_up.lock();

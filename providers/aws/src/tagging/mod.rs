@@ -1,15 +1,16 @@
-//! The tagging controller: puts tags on the instances of nodes, and takes them off when a node is gone.
+//! The tagging controller: adds tags to the instances of nodes, and removes them when a node is deleted.
 //!
-//! Optional, as upstream's: off unless `--controllers` names it. A node whose instance has the tags carries the label
-//! [`LABEL`] with a checksum of them, so that a restart tags nothing again and other tags lead to a new round.
+//! Optional, as upstream: disabled unless `--controllers` names it. A node whose instance has the tags gets the label
+//! [`LABEL`] with a checksum of them. So a restart does not tag again, and changed tags do.
 //!
-//! Nodes are looked at every two seconds, in the cache that the framework lends: it has no notifications for providers, and a
-//! look costs nothing but a comparison in memory. What is to be done waits in a queue, where equal items are one; up to
-//! 50 instances are tagged with one request. What fails is tried again nine times, after half a second doubling, or when
-//! AWS says; afterwards a change of the node brings it back. An instance of a node that went away while no process led keeps
-//! its tags, as with upstream.
+//! The controller compares the nodes every two seconds in the framework's node cache: the framework sends no
+//! notifications to providers, and the comparison only reads memory. Work items wait in a queue, which holds equal
+//! items once; one request tags up to 50 instances. A failed item is retried nine times, with a delay of half a second
+//! that doubles, or longer if AWS asks for it; after that, a change of the node queues it again. If a node is deleted
+//! while no process leads, its instance keeps its tags, as with upstream.
 //!
-//! It needs the right to `patch` `nodes` for the label, and of IAM `ec2:CreateTags` and `ec2:DeleteTags`.
+//! It needs permission to `patch` `nodes` for the label, and the IAM permissions `ec2:CreateTags` and
+//! `ec2:DeleteTags`.
 
 mod apply;
 mod metrics;
@@ -40,15 +41,15 @@ pub use self::{
 };
 use crate::scope::Scope;
 
-/// Time between two looks at the nodes.
+/// Interval between two comparisons of the nodes.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Most instances in one request.
+/// Maximum number of instances in one request.
 const MAX_BATCH: usize = 50;
-/// How long a batch waits for another item, and for all of them.
+/// How long a batch waits for the next item, and (`MAX_BATCH_WAIT`) in all.
 const IDLE: Duration = Duration::from_millis(100);
 const MAX_BATCH_WAIT: Duration = Duration::from_secs(1);
 
-/// Makes the tagging controller.
+/// Creates the tagging controller.
 pub fn controller(options: Options, scope: Scope) -> ProviderController {
     ProviderController::new(NAME, move |cx| run(options, scope, cx))
 }
@@ -73,7 +74,7 @@ async fn run(options: Options, scope: Scope, cx: ProviderContext) -> Result<(), 
     Ok(())
 }
 
-/// The controller.
+/// State of the running controller.
 struct TaggingController {
     scope: Scope,
     options: Options,
@@ -88,7 +89,7 @@ struct TaggingController {
     untag_queue: TagQueue,
 }
 
-/// What waits for one kind of request.
+/// Queue of items for one kind of request.
 struct TagQueue {
     verb: TagOperation,
     queue: WorkQueue<Item>,
@@ -112,7 +113,7 @@ impl TaggingController {
         }
     }
 
-    /// Puts in line what the nodes need.
+    /// Queues an item for every node that needs one.
     fn enqueue_changed_nodes(&self, seen: &mut NodeSnapshot) {
         for item in seen.diff(&self.nodes.list(), &self.checksum) {
             self.enqueue(item);
@@ -132,12 +133,12 @@ impl TaggingController {
         }
     }
 
-    /// Returns when it is the next item's turn.
+    /// Reserves a slot of the rate limiter for the next item and returns the delay until then.
     fn next_slot(&self) -> Duration {
         self.rate_limiter.as_ref().map_or(Duration::ZERO, |pace| pace.lock().reserve(self.started_at.elapsed()))
     }
 
-    /// Works on what is in line until the process stops. What was begun ends.
+    /// Processes queued items until the process stops. An item in progress is finished.
     async fn work(&self, lane: &TagQueue, stop: &CancellationToken) {
         while let Some(first) = stop.run_until_cancelled(lane.queue.get()).await {
             let items = self.collect_batch(lane, first).await;
@@ -145,7 +146,7 @@ impl TaggingController {
         }
     }
 
-    /// Waits a moment for others that can be done with the same request.
+    /// Waits briefly for more items that the same request can process.
     async fn collect_batch(&self, lane: &TagQueue, first: Item) -> Vec<Item> {
         let mut items = vec![first];
         let most = if self.options.batching { MAX_BATCH } else { 1 };

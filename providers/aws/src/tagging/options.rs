@@ -1,4 +1,4 @@
-//! Flags of the tagging controller, with upstream's names and mistakes.
+//! Flags of the tagging controller, with upstream's names and validation errors.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroUsize};
 
@@ -9,7 +9,7 @@ use crate::api::Tags;
 
 /// Name of the controller, as upstream spells it.
 pub const NAME: &str = "tagging";
-/// Name of its client, which is also that of its ServiceAccount.
+/// Name of its Kubernetes client, and of its ServiceAccount.
 const CLIENT_NAME: &str = "tagging-controller";
 
 const TAGS: &str = "tags";
@@ -21,11 +21,11 @@ const BATCHING: &str = "tagging-controller-enable-batching";
 
 /// The only kind of resource that is tagged.
 const INSTANCE: &str = "instance";
-/// Bounds that EC2 sets.
+/// Limits of EC2.
 const MAX_TAGS: usize = 50;
 const MAX_KEY_LENGTH: usize = 128;
 const MAX_VALUE_LENGTH: usize = 256;
-/// Beginning of keys that belong to AWS.
+/// Key prefix that is reserved for AWS.
 const RESERVED: &str = "aws:";
 
 /// Returns the flags of the tagging controller.
@@ -44,33 +44,33 @@ pub fn flags() -> Vec<Flag> {
     ]
 }
 
-/// Returns the controller as the command line knows it. `*` does not select it.
+/// Returns how the command line knows the controller. `*` does not select it.
 pub fn info() -> ControllerInfo {
     ControllerInfo { name: NAME, aliases: &[CLIENT_NAME], client_name: CLIENT_NAME, enabled_by_default: false }
 }
 
-/// What the tagging controller is told.
+/// Parsed options of the tagging controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Tags for every instance; at least one.
     pub(super) tags: Tags,
-    /// How fast nodes are taken in hand: per second, and at once after a pause. `None` is no limit.
+    /// Rate limit of nodes: per second, and burst. `None` means no limit.
     pub(super) limit: Option<(f64, u32)>,
-    /// Requests at a time.
+    /// Number of concurrent requests.
     pub(super) workers: NonZeroUsize,
-    /// Whether one request tags several instances.
+    /// Whether one request may tag several instances.
     pub(super) batching: bool,
 }
 
-/// A mistake in the flags of the tagging controller. Upstream's wording where upstream has the mistake.
+/// Validation error of the tagging controller's flags, in upstream's wording where upstream has the same error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// A text that is not of the flag's type.
+    /// A value that is not of the flag's type.
     #[error("invalid argument {value:?} for \"--{flag}\" flag: {reason}")]
     Invalid {
         /// The flag, without dashes.
         flag: &'static str,
-        /// As given.
+        /// The value as given.
         value: Box<str>,
         /// What is wrong with it.
         reason: Box<str>,
@@ -78,7 +78,7 @@ pub enum OptionError {
     /// No tags.
     #[error("--tags must not be empty and must be a form of key=value")]
     NoTags,
-    /// A tag that EC2 refuses.
+    /// A tag that EC2 would reject.
     #[error("--tags: {0}")]
     BadTag(Box<str>),
     /// No kind of resource.
@@ -87,15 +87,15 @@ pub enum OptionError {
     /// A kind of resource that is not tagged.
     #[error("{0} is not a supported resource. Current supported resources [instance]")]
     UnsupportedResource(Box<str>),
-    /// A limit below zero.
+    /// A negative limit.
     #[error("--{0} should not be less than zero")]
     Negative(&'static str),
-    /// No workers.
+    /// Zero or fewer workers.
     #[error("--tagging-controller-concurrent-node-syncs must be a positive number")]
     NoWorkers,
 }
 
-/// All mistakes in the flags of the tagging controller.
+/// All validation errors of the tagging controller's flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionErrors(pub Vec<OptionError>);
 
@@ -112,11 +112,11 @@ impl fmt::Display for OptionErrors {
 impl std::error::Error for OptionErrors {}
 
 impl Options {
-    /// Reads the texts of the flags ([`Config::extra`](ccm_core::config::Config::extra)); one that is missing has its default.
-    /// To be called only when the controller is selected: without it the flags may stay empty.
+    /// Parses the values of the flags ([`Config::extra`](ccm_core::config::Config::extra)); a missing one has its
+    /// default. Call it only if the controller is enabled: otherwise the flags may stay empty.
     ///
     /// # Errors
-    /// Every mistake in them.
+    /// Every validation error.
     pub fn parse(texts: &BTreeMap<&'static str, String>) -> Result<Self, OptionErrors> {
         let mut errors = Vec::new();
         let text = |flag| texts.get(flag).map(String::as_str);
@@ -151,7 +151,7 @@ impl Options {
         }
     }
 
-    /// Returns the value of the label of a node that has these tags.
+    /// Returns the label value of a node whose instance has these tags.
     pub(super) fn checksum(&self) -> Checksum {
         Checksum::of(&self.tags)
     }
@@ -165,8 +165,8 @@ fn number<T: std::str::FromStr>(flag: &'static str, text: &str, errors: &mut Vec
     number
 }
 
-/// Reads `key=value,key=value`, where a pair may be quoted so that it can contain commas. As pflag does, text with a single
-/// `=` is one pair, commas and all.
+/// Parses `key=value,key=value`, where a pair may be quoted so that it can contain commas. As in pflag, text with a
+/// single `=` is one pair, including its commas.
 fn parse_tags(text: &str, errors: &mut Vec<OptionError>) -> Tags {
     let mut tags = Tags::new();
     if text.is_empty() {
@@ -204,7 +204,7 @@ fn parse_tags(text: &str, errors: &mut Vec<OptionError>) -> Tags {
     tags
 }
 
-/// Splits at commas outside of quotes; a doubled quote inside quotes is one. `None` when quotes are not as they should be.
+/// Splits at commas outside quotes; a doubled quote inside quotes means one quote. `None` if the quotes are malformed.
 fn split(text: &str) -> Option<Vec<String>> {
     let mut pairs = Vec::new();
     let mut rest = text;
@@ -241,7 +241,7 @@ fn split(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Says what EC2 would refuse.
+/// Returns why EC2 would reject the tags.
 fn invalid_tags(tags: &Tags) -> impl Iterator<Item = String> {
     let many = (tags.len() > MAX_TAGS).then(|| format!("{} tags are more than the {MAX_TAGS} of EC2", tags.len()));
     let each = tags.iter().flat_map(|(key, value)| {

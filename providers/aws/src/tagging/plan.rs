@@ -1,4 +1,4 @@
-//! Which nodes have to be tagged or untagged, and what follows from AWS' answer. Pure.
+//! Decides which nodes to tag or untag, and what to do after AWS' answer. Pure functions.
 
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
@@ -10,14 +10,14 @@ use crate::{
     provider_id::ProviderId,
 };
 
-/// Label of a node whose instance has the tags: a checksum of them.
+/// Label of a node whose instance has the tags. Its value is a checksum of them.
 pub const LABEL: &str = "k8s.io/cloud-provider-aws";
-/// How long after a node's creation its instance may be unknown to the tagging API.
+/// How long after a node's creation the tagging API may not know its instance yet.
 const NEW_NODE_AGE: Duration = Duration::from_secs(5 * 60);
-/// How often a failed item is tried again.
+/// Maximum number of retries of a failed item.
 const MAX_RETRIES: u32 = 9;
 
-/// Checksum of tags, as upstream makes it.
+/// Checksum of tags, as upstream computes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checksum(Box<str>);
 
@@ -36,14 +36,14 @@ impl fmt::Display for Checksum {
     }
 }
 
-/// What is to be done with a node's instance.
+/// What to do with a node's instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum TagOperation {
     Tag,
     Untag,
 }
 
-/// One thing to do. Equal ones are in line once.
+/// One work item. Equal items are queued once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Item {
     pub(super) verb: TagOperation,
@@ -51,7 +51,7 @@ pub(super) struct Item {
     pub(super) provider_id: Option<Arc<str>>,
 }
 
-/// The nodes as they were when they were last looked at.
+/// The nodes at the time of the last comparison.
 #[derive(Debug, Default)]
 pub(super) struct NodeSnapshot(HashMap<Arc<str>, NodeRecord>);
 
@@ -62,8 +62,9 @@ struct NodeRecord {
 }
 
 impl NodeSnapshot {
-    /// Compares with the nodes as they are now: those that are new or changed and lack the label are to be tagged, the
-    /// instances of those that are gone are to be untagged. A node that came back for the same instance was not gone.
+    /// Compares with the current nodes and remembers them. New or changed nodes that lack the label are to be tagged;
+    /// instances of deleted nodes are to be untagged. A node that was recreated for the same instance does not count
+    /// as deleted.
     pub(super) fn diff(&mut self, nodes: &[Arc<NodeView>], checksum: &Checksum) -> Vec<Item> {
         let mut items = Vec::new();
         let mut now = HashMap::with_capacity(nodes.len());
@@ -91,31 +92,31 @@ impl Item {
         Self { verb, node: node.clone(), provider_id: provider_id.cloned() }
     }
 
-    /// Returns the instance that the provider ID names.
+    /// Returns the instance ID in the provider ID.
     pub(super) fn instance(&self) -> Option<InstanceId> {
         self.provider_id.as_deref().and_then(|id| ProviderId::parse(id).ok()?.instance_id().cloned())
     }
 }
 
-/// Tells whether a node's label does not say that its instance has the tags.
+/// Returns whether the node's label is missing or not the checksum of the tags.
 pub(super) fn needs_tagging(node: &NodeView, checksum: &Checksum) -> bool {
     node.labels.get(LABEL) != Some(&checksum.0)
 }
 
-/// Tells whether it would be the first time that the node's instance is tagged.
+/// Returns whether the node's instance was never tagged.
 pub(super) fn is_first(node: &NodeView) -> bool {
     !node.labels.contains(LABEL)
 }
 
-/// What to do about an item, now that it is its turn.
+/// What to do about an item when it is processed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ItemDecision {
     Do(InstanceId),
-    /// Nothing, and why.
+    /// Do nothing, with the reason.
     Skip(&'static str),
 }
 
-/// Decides what to do about an item. `node` is the node of its name now; `nodes` are all.
+/// Decides what to do about an item. `node` is the current node with its name; `nodes` are all current nodes.
 pub(super) fn decide(
     item: &Item,
     node: Option<&NodeView>,
@@ -134,7 +135,7 @@ pub(super) fn decide(
         Some(Ok(ProviderId::Instance { id, .. })) => id,
         Some(Ok(ProviderId::Fargate { .. })) => return ItemDecision::Skip("it is a fargate node"),
         Some(Err(_)) => return ItemDecision::Skip("its provider ID names no instance"),
-        // A change of the node brings it back.
+        // The item is queued again when the node changes.
         None => return ItemDecision::Skip("it has no provider ID"),
     };
     let is_same = |node: &Arc<NodeView>| {
@@ -146,12 +147,12 @@ pub(super) fn decide(
     ItemDecision::Do(id)
 }
 
-/// What AWS says about an instance that it does not take.
+/// Why AWS rejected an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RejectionKind {
-    /// There is none, or it is too new to be known.
+    /// The instance does not exist, or is too new to be known.
     NotFound,
-    /// There can be none with this ID, as that of a simulated node.
+    /// No instance can have this ID, for example that of a simulated node.
     InvalidId,
 }
 
@@ -165,18 +166,18 @@ impl RejectionKind {
     }
 }
 
-/// What follows from a failure.
+/// What to do after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryDecision {
-    /// Nothing: it will never succeed, or need not.
+    /// Do nothing: it can never succeed, or need not. With the reason.
     Skip(&'static str),
-    /// It is tried again.
+    /// Try again.
     Retry,
-    /// It was tried often enough.
+    /// Stop: it failed too often.
     GiveUp,
 }
 
-/// Decides what follows from a failure. `age` is the node's, for tagging; `failures` counts this one.
+/// Decides what to do after a failure. `age` is the node's age, used for tagging; `failures` includes this one.
 pub(super) fn after_failure(
     verb: TagOperation,
     refusal: Option<RejectionKind>,

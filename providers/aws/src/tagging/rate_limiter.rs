@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// A token bucket that says how long the next one has to wait.
+/// Token bucket that returns how long the next item has to wait.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     per_second: f64,
@@ -10,13 +10,14 @@ pub(super) struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// Makes a full bucket; `per_second` is more than zero.
+    /// Creates a full bucket; `per_second` must be more than zero.
     pub(super) fn new(per_second: f64, burst: u32) -> Self {
         let burst = f64::from(burst);
         Self { per_second, burst, tokens: burst, at: Duration::ZERO }
     }
 
-    /// Takes a token, in advance if need be, and returns after how long it is there. `now` is the time since some moment.
+    /// Takes a token, in advance if necessary, and returns the delay until it is available. `now` is the time since an
+    /// arbitrary fixed instant.
     pub(super) fn reserve(&mut self, now: Duration) -> Duration {
         let earned = now.saturating_sub(self.at).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + earned).min(self.burst) - 1.0;

@@ -3,12 +3,12 @@ use serde_json::Value;
 
 use crate::cloud::FieldError;
 
-/// Decodes a JSON object whose keys are all optional; an error names the key.
+/// Decodes a JSON object whose keys are all optional. An error names the key.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FieldError> {
     object(json(bytes)?)
 }
 
-/// Decodes a JSON list of such objects; an error names index and key.
+/// Decodes a JSON list of such objects. An error names the index and the key.
 pub(super) fn decode_list<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, FieldError> {
     let Value::Array(entries) = json(bytes)? else {
         return Err(FieldError::new("", "the body must be a JSON list"));
@@ -30,7 +30,7 @@ fn object<T: DeserializeOwned>(value: Value) -> Result<T, FieldError> {
     let Value::Object(map) = &value else {
         return Err(FieldError::new("", "must be a JSON object"));
     };
-    // The decoder does not say which key it was at. Since none is required, each can be tried alone.
+    // The decoder does not report the key that failed. Since no key is required, each one can be decoded alone.
     let alone = |key: &String, value: &Value| Value::Object([(key.clone(), value.clone())].into_iter().collect());
     for (key, value) in map {
         if let Err(error) = serde_json::from_value::<T>(alone(key, value)) {

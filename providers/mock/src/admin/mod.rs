@@ -1,21 +1,22 @@
-//! The admin API: scripts the cloud over HTTP, from any language.
+//! The admin API: an HTTP API for scripting the cloud from any language.
 //!
-//! | request | body and answer |
+//! | request | body and response |
 //! |---|---|
-//! | `GET /v1/instances` | list of [`Instance`](crate::cloud::Instance): those put or asked about |
-//! | `GET`, `PUT`, `DELETE /v1/instances/{node}` | one; `PUT` takes [`InstanceSpec`] and answers what came of it |
+//! | `GET /v1/instances` | list of [`Instance`](crate::cloud::Instance): those that were put or queried |
+//! | `GET`, `PUT`, `DELETE /v1/instances/{node}` | one instance; `PUT` takes [`InstanceSpec`] and returns the result |
 //! | `GET /v1/load-balancers` | list of [`LoadBalancer`](crate::cloud::LoadBalancer) |
-//! | `GET`, `PUT`, `DELETE /v1/load-balancers/{name}` | one; `PUT` takes [`LoadBalancerEdit`], changes one that is there, behind the provider's back |
+//! | `GET`, `PUT`, `DELETE /v1/load-balancers/{name}` | one load balancer; `PUT` takes [`LoadBalancerEdit`] |
 //! | `GET /v1/routes` | list of [`Route`](crate::cloud::Route) |
-//! | `PUT`, `DELETE /v1/routes/{name}` | one |
+//! | `PUT`, `DELETE /v1/routes/{name}` | one route |
 //! | `GET /v1/calls` | [`Calls`](crate::cloud::Calls) |
-//! | `PUT /v1/faults` | list of [`FaultSpec`], replaces all; answers the list |
-//! | `DELETE /v1/faults` | removes all |
+//! | `PUT /v1/faults` | list of [`FaultSpec`], replaces all faults; returns the list |
+//! | `DELETE /v1/faults` | removes all faults |
 //!
-//! `DELETE` answers 204, or 404 when there is nothing to delete (faults excepted). Errors are `{"error", "field"}`
-//! with status 400 or 404; `field` is the key at fault and absent where there is none.
+//! `PUT` of a load balancer changes an existing one, without the provider being involved.
+//! `DELETE` returns 204, or 404 if there is nothing to delete (always 204 for faults). Errors are `{"error", "field"}`
+//! with status 400, 404 or 405; `field` is the wrong key, and is absent if no key is wrong.
 //!
-//! `POST /v1/rpc/…` (`rpc`) is internal: it carries provider calls of another process of this same program, and may
+//! `POST /v1/rpc/…` (`rpc`) is internal: it carries the provider calls of another process of this program, and may
 //! change with any version.
 
 mod body;
@@ -41,22 +42,22 @@ use crate::{
     config::HostPort,
 };
 
-/// How long requests in flight may take to end after the server was cancelled.
+/// Time limit for requests in flight after the server was cancelled.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Listens at an address; port 0 takes any free one.
+/// Listens at an address; port 0 means any free port.
 ///
 /// # Errors
-/// The address cannot be bound.
+/// When the address cannot be bound.
 pub async fn bind_admin(address: &HostPort) -> io::Result<TcpListener> {
     TcpListener::bind((&*address.host, address.port)).await
 }
 
-/// Serves the admin API of `cloud` until `cancel`, then lets requests in flight end for at most five seconds. Logs the
+/// Serves the admin API of `cloud` until `cancel`, then waits at most five seconds for requests in flight. Logs the
 /// bound address.
 ///
 /// # Errors
-/// The listener failed.
+/// When the listener fails.
 pub async fn serve_admin(cloud: MockCloud, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::info!(%address, "admin API of the mock cloud listens");
@@ -67,7 +68,7 @@ pub async fn serve_admin(cloud: MockCloud, listener: TcpListener, cancel: Cancel
     }
 }
 
-/// Makes the admin API as a service, for callers that bring their own server.
+/// Returns the admin API as a router, for callers that have their own server.
 pub fn router(cloud: MockCloud) -> Router {
     Router::new()
         .route("/v1/instances", get(list_instances))
@@ -84,7 +85,7 @@ pub fn router(cloud: MockCloud) -> Router {
         .with_state(cloud)
 }
 
-/// An error answer.
+/// An error response.
 #[derive(Debug)]
 enum ApiError {
     BadField(FieldError),
@@ -108,7 +109,7 @@ impl From<FieldError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, error, field) = match self {
-            // The whole body is at fault where no key is.
+            // Without a key, the body as a whole is wrong.
             Self::BadField(e) if e.field.is_empty() => (StatusCode::BAD_REQUEST, e.message, None),
             Self::BadField(e) => (StatusCode::BAD_REQUEST, e.to_string(), Some(e.field)),
             Self::NotFound(what) => (StatusCode::NOT_FOUND, what, None),

@@ -1,7 +1,8 @@
 //! Provider calls over HTTP, between two processes of this program. Internal.
 //!
-//! Every call is a `POST` of its arguments as JSON to `/v1/rpc/<operation>`. The answer is 200 with `{"Ok": …}` or
-//! `{"Err": …}`, so that an error of the cloud keeps its kind and cannot be taken for one of the connection.
+//! Every call is a `POST` of its arguments as JSON to `/v1/rpc/<operation>`, except `GET /v1/rpc/info`. The response is
+//! 200 with `{"Ok": …}` or `{"Err": …}`, so that an error of the cloud keeps its kind and cannot be mistaken for a
+//! connection error.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::cloud::{
     LoadBalancerSpec, Members, MockCloud, OwnedRoute, RouteBatch,
 };
 
-/// A [`CloudError`] on the wire.
+/// Serialized form of a [`CloudError`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WireError {
     kind: String,
@@ -34,7 +35,7 @@ impl From<CloudError> for WireError {
 
 impl From<WireError> for CloudError {
     fn from(wire: WireError) -> Self {
-        // A kind that this version does not know must not become anything more than a failure.
+        // A kind that this version does not know must not mean more than "failed", for example not absence.
         let kind = ErrorKind::ALL.into_iter().find(|kind| kind.as_str() == wire.kind).unwrap_or(ErrorKind::Transient);
         let error = Self::new(kind, wire.message);
         match wire.retry_after {
@@ -44,10 +45,10 @@ impl From<WireError> for CloudError {
     }
 }
 
-/// Result of a call on the wire.
+/// Serialized form of the result of a call.
 pub(crate) type Wire<T> = Result<T, WireError>;
 
-/// What a provider asks before its first call.
+/// What a provider needs to know before its first call: response of `GET /v1/rpc/info`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Info {
     pub(crate) region: String,

@@ -11,59 +11,59 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::config::HostPort;
 
-/// Longest wait for a connection; everything here is near.
+/// Timeout of connecting; short, because the servers are nearby.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest answer that is read: the list of 100,000 instances.
+/// Maximum size of a response: enough for a list of 100,000 instances.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// JSON over HTTP to one address.
+/// Client for JSON over HTTP to one address.
 #[derive(Clone, Debug)]
 pub(super) struct Http {
     client: Client<HttpConnector, Full<Bytes>>,
     address: HostPort,
 }
 
-/// A request that brought no usable answer.
+/// A request without a usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// No answer came.
+    /// There was no complete response.
     #[error("{method} {url}")]
     Send {
         /// Method.
         method: Method,
-        /// Where to.
+        /// URL.
         url: String,
-        /// Why.
+        /// Cause.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The answer is an error.
+    /// The response is an error.
     #[error("{method} {url}: status {status}: {body}")]
     Status {
         /// Method.
         method: Method,
-        /// Where to.
+        /// URL.
         url: String,
-        /// Status of the answer.
+        /// Status of the response.
         status: StatusCode,
-        /// Its body.
+        /// Body of the response.
         body: String,
     },
-    /// The answer is not what belongs there.
+    /// The body of the response does not have the expected form.
     #[error("{method} {url}: unexpected answer")]
     Decode {
         /// Method.
         method: Method,
-        /// Where to.
+        /// URL.
         url: String,
-        /// Why.
+        /// Cause.
         #[source]
         cause: serde_json::Error,
     },
 }
 
 impl HttpError {
-    /// Returns the status of an answer that is an error.
+    /// Returns the status if the response is an error.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } => Some(*status),
@@ -85,7 +85,7 @@ impl Http {
         &self.address
     }
 
-    /// Sends a request and decodes the answer.
+    /// Sends a request and decodes the response.
     pub(super) async fn json<B: Serialize + ?Sized, T: DeserializeOwned>(
         &self,
         method: Method,
@@ -97,7 +97,7 @@ impl Http {
         serde_json::from_slice(&bytes).map_err(|cause| HttpError::Decode { method, url, cause })
     }
 
-    /// Sends a request and returns the body of a successful answer.
+    /// Sends a request and returns the body of a successful response.
     pub(super) async fn send<B: Serialize + ?Sized>(
         &self,
         method: Method,

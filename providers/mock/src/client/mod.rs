@@ -1,4 +1,4 @@
-//! The cloud from another process: as the provider uses it, and as tests drive it.
+//! Clients for a mock cloud in another process: for the provider and for tests.
 
 mod http;
 mod remote;
@@ -14,19 +14,19 @@ use crate::{
     config::HostPort,
 };
 
-/// Small typed client of the admin API.
+/// Typed client of the admin API.
 #[derive(Clone, Debug)]
 pub struct AdminClient(Http);
 
 const NO_BODY: Option<&()> = None;
 
 impl AdminClient {
-    /// Makes a client; connects when it is used.
+    /// Makes a client. It connects on first use.
     pub fn new(address: HostPort) -> Self {
         Self(Http::new(address))
     }
 
-    /// Lists the instances that were put or asked about.
+    /// Lists the instances that were put or queried.
     pub async fn instances(&self) -> Result<Vec<Instance>, HttpError> {
         self.0.json(Method::GET, "/v1/instances", NO_BODY).await
     }
@@ -41,14 +41,14 @@ impl AdminClient {
         self.0.json(Method::PUT, &path("instances", node), Some(spec)).await
     }
 
-    /// Changes the power state of an instance and nothing else; `None` when there is no such instance.
+    /// Changes only the power state of an instance; `None` if there is no such instance.
     pub async fn set_power(&self, node: &str, power: PowerState) -> Result<Option<Instance>, HttpError> {
         let Some(instance) = self.instance(node).await? else { return Ok(None) };
         let spec = InstanceSpec { power_state: Some(power), ..instance.into() };
         self.put_instance(node, &spec).await.map(Some)
     }
 
-    /// Deletes the instance of a node; `false` when there was none.
+    /// Deletes the instance of a node; `false` if there was none.
     pub async fn delete_instance(&self, node: &str) -> Result<bool, HttpError> {
         let sent = self.0.send(Method::DELETE, &path("instances", node), NO_BODY).await;
         Ok(missing_is_none(sent)?.is_some())
@@ -64,7 +64,7 @@ impl AdminClient {
         missing_is_none(self.0.json(Method::GET, &path("load-balancers", name), NO_BODY).await)
     }
 
-    /// Changes a load balancer by hand; `None` when there is none.
+    /// Changes a load balancer without the provider; `None` if there is none.
     pub async fn edit_load_balancer(
         &self,
         name: &str,
@@ -73,7 +73,7 @@ impl AdminClient {
         missing_is_none(self.0.json(Method::PUT, &path("load-balancers", name), Some(edit)).await)
     }
 
-    /// Takes a load balancer away by hand; `false` when there was none.
+    /// Removes a load balancer without the provider; `false` if there was none.
     pub async fn remove_load_balancer(&self, name: &str) -> Result<bool, HttpError> {
         let sent = self.0.send(Method::DELETE, &path("load-balancers", name), NO_BODY).await;
         Ok(missing_is_none(sent)?.is_some())
@@ -89,7 +89,7 @@ impl AdminClient {
         self.0.json(Method::PUT, &path("routes", name), Some(body)).await
     }
 
-    /// Deletes a route; `false` when there was none.
+    /// Deletes a route; `false` if there was none.
     pub async fn delete_route(&self, name: &str) -> Result<bool, HttpError> {
         let sent = self.0.send(Method::DELETE, &path("routes", name), NO_BODY).await;
         Ok(missing_is_none(sent)?.is_some())
@@ -119,7 +119,7 @@ fn missing_is_none<T>(result: Result<T, HttpError>) -> Result<Option<T>, HttpErr
     }
 }
 
-/// Returns the path of an object; everything in its name that is not plain is escaped.
+/// Returns the URL path of an object; special characters in its name are percent-encoded.
 fn path(kind: &str, name: &str) -> String {
     use std::fmt::Write;
     let mut path = format!("/v1/{kind}/");

@@ -15,29 +15,30 @@ use crate::{
     config::HostPort,
 };
 
-/// Pauses between attempts of a provider that waits for its cloud, doubling: the cloud may be starting too, or be down.
+/// First and maximum delay between attempts of a provider that waits for its cloud, which may be starting or down. The
+/// delay doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A mock cloud that another process serves. A connection that fails is [`ErrorKind::Transient`], never an absence.
+/// A mock cloud in another process. A failed connection is [`ErrorKind::Transient`], never proof of absence.
 ///
 /// [`ErrorKind::Transient`]: ccm_core::provider::ErrorKind::Transient
 #[derive(Clone, Debug)]
 pub struct RemoteCloud(Http);
 
 impl RemoteCloud {
-    /// Makes a client; connects when it is used.
+    /// Makes a client. It connects on first use.
     pub fn new(address: HostPort) -> Self {
         Self(Http::new(address))
     }
 
-    /// Asks the cloud for its region; waits for one that does not answer yet.
+    /// Returns the region of the cloud. Waits while the cloud does not answer.
     ///
     /// # Errors
-    /// What the cloud answered.
+    /// When the cloud answers with an error.
     ///
     /// # Cancellation
-    /// Safe: nothing is half-done.
+    /// Safe: the call changes nothing.
     pub async fn region(&self) -> Result<String, CloudError> {
         let (mut pause, mut told) = (FIRST_PAUSE, None);
         loop {

@@ -9,13 +9,13 @@ use super::{
     RouteEdit, routes::NewRoute,
 };
 
-/// The cloud's API as the provider sees it: in the same process ([`MockCloud`]) or behind an address
-/// ([`RemoteCloud`](crate::client::RemoteCloud)), with the same meaning.
+/// The cloud's API for the provider, with the same semantics in the same process ([`MockCloud`]) and over the network
+/// ([`RemoteCloud`](crate::client::RemoteCloud)).
 ///
-/// A call over the rate limit is answered at once with [`ErrorKind::Throttled`] and when to come again.
+/// A call over the rate limit fails at once with [`ErrorKind::Throttled`] and the delay after which to retry.
 #[async_trait]
 pub trait CloudApi: Send + Sync {
-    /// Describes instances: one answer per query, in order; `None` is proof of absence.
+    /// Describes instances: one answer per query, in order. `None` is proof that the instance does not exist.
     async fn describe_instances(
         &self,
         queries: &[CloudInstanceQuery],
@@ -24,29 +24,30 @@ pub trait CloudApi: Send + Sync {
     /// Lists a cluster's routes.
     async fn list_routes(&self, cluster: &str) -> Result<Vec<OwnedRoute>, CloudError>;
 
-    /// Changes routes: one answer per edit, in order. A batch is one call for latency and rate limit.
+    /// Changes routes: one answer per edit, in order. For latency and rate limit, a batch is one call.
     async fn apply_routes(&self, batch: &RouteBatch) -> Result<Vec<Result<(), CloudError>>, CloudError>;
 
     /// Reads one load balancer.
     async fn get_load_balancer(&self, key: &LoadBalancerKey) -> Result<Option<LoadBalancer>, CloudError>;
 
-    /// Creates a load balancer; answers at once, with [`LoadBalancerState::Provisioning`](super::BalancerState) if it takes
-    /// its time. One that is there already is answered as it is. [`ErrorKind::QuotaExceeded`] without room or address,
-    /// [`ErrorKind::Conflict`] when the name is another owner's or still being deleted.
+    /// Creates a load balancer. Does not wait for it: until it is active, its state is
+    /// [`LoadBalancerState::Provisioning`](super::LoadBalancerState). An existing one of this owner is returned
+    /// unchanged. Fails with [`ErrorKind::QuotaExceeded`] if the quota is used up or no address is free, and with
+    /// [`ErrorKind::Conflict`] if another owner has the name, or the load balancer of this name is being deleted.
     async fn create_load_balancer(&self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError>;
 
-    /// Changes the settings of a load balancer; [`ErrorKind::NotFound`] when it is not there, [`ErrorKind::Conflict`]
-    /// while it is being deleted.
+    /// Changes the settings of a load balancer. Fails with [`ErrorKind::NotFound`] if it does not exist, and with
+    /// [`ErrorKind::Conflict`] while it is being deleted.
     async fn modify_load_balancer(
         &self,
         key: &LoadBalancerKey,
         settings: &LoadBalancerSettings,
     ) -> Result<LoadBalancer, CloudError>;
 
-    /// Replaces the members of a load balancer; errors as for modifying.
+    /// Replaces the members of a load balancer. Fails as [`modify_load_balancer`](Self::modify_load_balancer) does.
     async fn update_load_balancer(&self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError>;
 
-    /// Deletes a load balancer; succeeds on nothing, may take its time.
+    /// Deletes a load balancer. Succeeds if it does not exist; the deletion may continue after the call.
     async fn delete_load_balancer(&self, key: &LoadBalancerKey) -> Result<DeleteResult, CloudError>;
 
     /// Lists a cluster's load balancers.
@@ -143,8 +144,8 @@ impl CloudApi for MockCloud {
 }
 
 impl MockCloud {
-    /// Runs one provider call: counts it, refuses it if it is over the rate limit, lets its time pass, then applies its
-    /// effect at once.
+    /// Runs one provider call: counts it, rejects it if it is over the rate limit, waits for the latency, then applies
+    /// its effect. The hook runs before the latency and after the effect.
     async fn call<T>(
         &self,
         operation: Operation,
@@ -184,7 +185,7 @@ impl MockCloud {
         }
     }
 
-    /// Runs one call about load balancers that the faults may fail as a whole.
+    /// Runs one call about load balancers; a fault fails the call as a whole.
     async fn balancer_call<T>(
         &self,
         operation: Operation,
@@ -198,7 +199,8 @@ impl MockCloud {
 }
 
 impl CloudState {
-    /// Applies an effect unless a fault concerns the call; one that only loses the answer fails it afterwards.
+    /// Applies an effect unless a fault matches the call. A fault that only loses the answer fails the call after the
+    /// effect.
     fn with_faults<T>(
         &mut self,
         operation: Operation,
@@ -209,7 +211,7 @@ impl CloudState {
             None => effect(self),
             Some(fired) => {
                 if fired.answer_lost() {
-                    // Whatever came of it, the caller does not learn it.
+                    // The caller does not learn the result.
                     drop(effect(self));
                 }
                 Err(fired.into_error(operation, names))

@@ -1,10 +1,10 @@
 use serde::{Deserialize, Serialize};
 
-/// An operation of the cloud's API, as faults and counts name it.
+/// An operation of the cloud's API, as named in faults and call counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// Describes instances, many at a time.
+    /// Describes instances, many per call.
     DescribeInstances,
     /// Lists the route table.
     ListRoutes,
@@ -24,9 +24,9 @@ pub enum Operation {
     DeleteLoadBalancer,
     /// Lists a cluster's load balancers.
     ListLoadBalancers,
-    /// Stands for creating and for modifying a load balancer; only for faults and counts.
+    /// Means both creating and modifying a load balancer; only for faults and counts.
     EnsureLoadBalancer,
-    /// Stands for every operation; only for faults and counts.
+    /// Means every operation; only for faults and counts.
     Any,
 }
 
@@ -74,7 +74,7 @@ impl Operation {
         }
     }
 
-    /// Tells whether `self` is, or stands for, the operation of a call.
+    /// Tells whether `self` is, or includes, the operation of a call.
     pub fn covers(self, call: Self) -> bool {
         match self {
             Self::Any => true,
@@ -83,17 +83,17 @@ impl Operation {
         }
     }
 
-    /// Tells whether the operation changes the cloud; what stands for several does if one of them does.
+    /// Tells whether the operation changes the cloud. A value that means several operations does if one of them does.
     pub fn writes(self) -> bool {
         !matches!(self, Self::DescribeInstances | Self::ListRoutes | Self::GetLoadBalancer | Self::ListLoadBalancers)
     }
 
-    /// Tells whether the operation is about named objects, which a fault's `match` can single out.
+    /// Tells whether the operation is about named objects, which the `match` of a fault can select.
     pub fn names_objects(self) -> bool {
         !matches!(self, Self::ListRoutes | Self::ListLoadBalancers)
     }
 
-    /// Returns the part of the cloud that the operation goes to; load balancers for [`Any`](Self::Any).
+    /// Returns the part of the cloud that the operation belongs to; load balancers for [`Any`](Self::Any).
     pub fn capability(self) -> Capability {
         match self {
             Self::DescribeInstances => Capability::Instances,
@@ -103,22 +103,22 @@ impl Operation {
     }
 }
 
-/// How often the provider called the cloud since it started; body of `GET /v1/calls`. Calls that failed count too.
+/// Counts of the provider's calls since the cloud started; body of `GET /v1/calls`. Failed calls count too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
     /// Calls of `describe_instances`.
     pub describe_instances: u64,
-    /// Nodes that these calls asked about.
+    /// Number of nodes in these calls.
     pub describe_instances_nodes: u64,
     /// Calls of `list_routes`.
     pub list_routes: u64,
-    /// Routes to create, one count per route in a batch.
+    /// Routes to create; each route of a batch counts.
     pub create_route: u64,
-    /// Routes to delete, one count per route in a batch.
+    /// Routes to delete; each route of a batch counts.
     pub delete_route: u64,
     /// Calls of `get_load_balancer`.
     pub get_load_balancer: u64,
-    /// Calls of `create_load_balancer` and of `modify_load_balancer` together.
+    /// Sum of the calls of `create_load_balancer` and `modify_load_balancer`.
     pub ensure_load_balancer: u64,
     /// Calls of `create_load_balancer`.
     pub create_load_balancer: u64,
@@ -130,27 +130,27 @@ pub struct Calls {
     pub delete_load_balancer: u64,
     /// Calls of `list_load_balancers`.
     pub list_load_balancers: u64,
-    /// Calls, of whatever operation, that were over the rate limit; they are counted above too.
+    /// Calls of any operation that were over the rate limit; they are also counted above.
     pub throttled: u64,
 }
 
 impl Calls {
-    /// Returns the count of one operation, or the sum of those that it stands for.
+    /// Returns the count of one operation, or the sum of the operations that it includes.
     pub fn of(&self, operation: Operation) -> u64 {
         self.sum(|call| operation.covers(call))
     }
 
-    /// Returns the count of calls that change nothing.
+    /// Returns the number of calls that do not change the cloud.
     pub fn reads(&self) -> u64 {
         self.sum(|call| !call.writes())
     }
 
-    /// Returns the count of calls that change the cloud.
+    /// Returns the number of calls that change the cloud.
     pub fn writes(&self) -> u64 {
         self.sum(Operation::writes)
     }
 
-    /// Returns what was counted after `earlier`.
+    /// Returns the counts since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut later = *self;
@@ -187,14 +187,14 @@ impl Calls {
             Operation::UpdateLoadBalancer => &mut self.update_load_balancer,
             Operation::DeleteLoadBalancer => &mut self.delete_load_balancer,
             Operation::ListLoadBalancers => &mut self.list_load_balancers,
-            // Called by nobody: a sum of others, which `add` keeps, and one that has no count of its own.
+            // Never called: the first is a sum that `add` maintains, the second has no count.
             Operation::EnsureLoadBalancer | Operation::Any => &mut self.ensure_load_balancer,
         }
     }
 }
 
 impl Calls {
-    /// Writes what was called of one part of the cloud: `2 get_load_balancer, 1 update_load_balancer`.
+    /// Formats the counts of one part of the cloud: `2 get_load_balancer, 1 update_load_balancer`.
     pub fn of_capability(&self, capability: Capability) -> String {
         self.words(|operation| operation.capability() == capability)
     }
@@ -207,7 +207,7 @@ impl Calls {
 }
 
 impl std::fmt::Display for Calls {
-    /// Writes what was called at all.
+    /// Formats the counts of all operations that were called.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.words(|_| true))
     }

@@ -7,52 +7,54 @@ use tokio::time::Instant;
 
 use super::{FieldError, Operation};
 
-/// Pause that `retry_after` asks for when `retryAfterSeconds` is left out.
+/// Delay of the error `retry_after` if `retryAfterSeconds` is not given.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Longest time that makes sense, a year; more could not be added to a clock.
+/// Maximum duration: one year. Much longer ones could not be added to a clock.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// One entry of `PUT /v1/faults`, as written.
+/// One entry of `PUT /v1/faults`, as given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FaultSpec {
-    /// Operation that fails; `any` for all of them, `ensure_load_balancer` for creating and modifying. Required.
+    /// Operation that fails; `any` for all operations, `ensure_load_balancer` for creating and modifying load
+    /// balancers. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
     /// How it fails. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<FaultError>,
-    /// When the cloud wants to be asked again; goes with any error. Default 1 for `retry_after`, none for others.
+    /// Delay in seconds after which the caller should retry; can be combined with any error. Default: 1 for
+    /// `retry_after`, none for other errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<f64>,
-    /// How often it fails, at least 1. Default: until the faults are replaced. For `describe_instances` entries are
-    /// counted, for routes single routes.
+    /// Number of failures, at least 1. Default: until the faults are replaced. For `describe_instances` each queried
+    /// instance counts, for route changes each route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    /// Exact name of the object whose calls fail: node, Service (with or without namespace); for routes the route or
-    /// its node. Default: all.
+    /// Exact name of the object whose calls fail: the node, the Service (with or without namespace), or for routes the
+    /// route or its node. Default: all objects.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// Seconds from now until it begins. Default 0.
+    /// Seconds from now until the fault starts. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<f64>,
-    /// Seconds for which it then lasts. Default: until the faults are replaced.
+    /// Seconds from then until it ends. Default: until the faults are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<f64>,
-    /// Whether the call has its effect and only its answer is lost. Default `false`: it changes nothing.
+    /// Whether the call has its effect and only its answer is lost. Default: `false`, the call has no effect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answer_lost: bool,
 }
 
-/// How a fault fails.
+/// The error of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultError {
-    /// Not found. For `describe_instances`: proved absent.
+    /// Not found. For `describe_instances`, this is proof that the instance does not exist.
     NotFound,
-    /// Called too often.
+    /// Rate limit exceeded.
     Throttled,
-    /// Busy, and says when to come again.
+    /// Busy, with the delay after which to retry.
     RetryAfter,
     /// Not allowed.
     PermissionDenied,
@@ -62,7 +64,7 @@ pub enum FaultError {
     Transient,
     /// A quota is used up.
     QuotaExceeded,
-    /// Changed meanwhile or busy.
+    /// Busy with another change.
     Conflict,
 }
 
@@ -79,8 +81,8 @@ impl FaultError {
         Self::Conflict,
     ];
 
-    /// Returns the kind that a provider answers. `retry_after` is transient: it delays the one object, where
-    /// `throttled` slows the whole capability down.
+    /// Returns the kind of error that the provider gets. `retry_after` is transient: it delays only one object, while
+    /// `throttled` slows down the whole capability.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::NotFound => ErrorKind::NotFound,
@@ -107,13 +109,13 @@ impl FaultError {
     }
 }
 
-/// A checked fault.
+/// A validated fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     operation: Operation,
     error: FaultError,
     retry_after: Option<Duration>,
-    /// How often it still fires; `None` for ever.
+    /// Number of times that it can still fire; `None` for no limit.
     remaining: Option<u64>,
     object: Option<String>,
     after: Duration,
@@ -122,10 +124,10 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Checks one entry.
+    /// Validates one entry.
     ///
     /// # Errors
-    /// Names the key that is missing or wrong.
+    /// When a value is missing or invalid; the error names the key.
     pub fn new(spec: FaultSpec) -> Result<Self, FieldError> {
         let operation = spec.operation.ok_or_else(|| FieldError::new("operation", "is required"))?;
         let error = spec.error.ok_or_else(|| FieldError::new("error", "is required"))?;
@@ -151,7 +153,7 @@ impl Fault {
     }
 }
 
-/// Reads seconds; a negative, infinite or absurd number is refused.
+/// Converts seconds to a duration; fails for negative, infinite and too large numbers.
 fn duration(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, FieldError> {
     let read = |seconds| Duration::try_from_secs_f64(seconds).map_err(|e| FieldError::new(field, e.to_string()));
     let read = seconds.map(read).transpose()?;
@@ -161,7 +163,7 @@ fn duration(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, Field
     }
 }
 
-/// The faults in force.
+/// The current faults.
 #[derive(Debug)]
 pub(super) struct Faults {
     faults: Vec<Fault>,
@@ -188,7 +190,7 @@ impl Faults {
         *self = Self { faults, since: Instant::now() };
     }
 
-    /// Uses up one firing of the first fault that concerns this call; `names` are what the object is called.
+    /// Fires the first fault that matches this call, and counts it; `names` are the names of the call's object.
     pub(super) fn fire(&mut self, operation: Operation, names: &[&str]) -> Option<Fired> {
         let age = self.since.elapsed();
         let concerns = |fault: &&mut Fault| {
@@ -206,7 +208,7 @@ impl Faults {
 }
 
 impl Fired {
-    /// Tells whether the call has its effect all the same.
+    /// Tells whether the call has its effect although it fails.
     pub(super) fn answer_lost(self) -> bool {
         self.answer_lost
     }

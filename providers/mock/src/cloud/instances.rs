@@ -12,7 +12,7 @@ use super::{
     Address, CloudInstanceQuery, FieldError, Instance, InstanceSpec, PowerState, ProviderId, provider_id::scheme_of,
 };
 
-/// What the cloud makes up for instances about which nothing was said.
+/// Defaults for values that an [`InstanceSpec`] does not give.
 #[derive(Clone, Debug)]
 pub(super) struct Defaults {
     pub(super) region: String,
@@ -28,7 +28,8 @@ impl Defaults {
             count => self.zones[usize::try_from(hash % count as u64).unwrap_or(0)].clone(),
         };
         Instance {
-            // Always of the cloud's own region, by which the provider knows its nodes, whatever region they shall show.
+            // Always with the cloud's own region, by which the provider claims its nodes, whatever the instance's
+            // `region`.
             provider_id: spec
                 .provider_id
                 .unwrap_or_else(|| ProviderId { region: self.region.clone(), node: name.to_owned() }.to_string()),
@@ -47,13 +48,13 @@ impl Defaults {
     }
 }
 
-/// Returns an address of 10.0.0.0/8, never the first or the last of a /24.
+/// Returns an address of 10.0.0.0/8, but never the first or the last address of a /24.
 fn made_up_address(hash: u64) -> Ipv4Addr {
     let [high, low, host, ..] = (hash >> 16).to_le_bytes();
     Ipv4Addr::new(10, high, low, host % 254 + 1)
 }
 
-/// FNV-1a with a final mix. Written out because made-up addresses must not change with the toolchain.
+/// FNV-1a with a final mix. Implemented here because generated addresses must not change with the toolchain.
 fn stable_hash(text: &str) -> u64 {
     let mut hash = text
         .bytes()
@@ -67,11 +68,11 @@ fn stable_hash(text: &str) -> u64 {
 #[derive(Debug)]
 pub(super) struct InstanceTable {
     defaults: Defaults,
-    /// Whether names that nobody mentioned exist.
+    /// Whether instances that were never put exist.
     auto_provision: bool,
-    /// `None`: deleted, and therefore not made up again.
+    /// By node name. `None` means deleted: auto-provisioning does not create it again.
     entries: BTreeMap<String, Option<Instance>>,
-    /// Names of the present entries by provider ID.
+    /// Names of the existing entries by provider ID.
     by_provider_id: HashMap<String, String>,
 }
 
@@ -84,7 +85,8 @@ impl InstanceTable {
         &self.defaults.region
     }
 
-    /// Lists those that were put or asked about; auto-provisioned ones that nobody asked about are countless.
+    /// Lists the instances that were put or queried. Auto-provisioned ones that were never queried cannot be listed:
+    /// any name has one.
     pub(super) fn list(&self) -> Vec<Instance> {
         self.entries.values().flatten().cloned().collect()
     }
@@ -107,7 +109,7 @@ impl InstanceTable {
         Ok(instance)
     }
 
-    /// Deletes an instance; `false` when there is none.
+    /// Deletes an instance; `false` if there is none.
     pub(super) fn delete(&mut self, name: &str) -> bool {
         let exists = self.get(name).is_some();
         if exists {
@@ -128,7 +130,7 @@ impl InstanceTable {
         }
     }
 
-    /// Answers one question: `None` is proof, anything in doubt is an error.
+    /// Answers one query. `None` is proof that the instance does not exist; anything uncertain is an error.
     pub(super) fn find(&mut self, query: &CloudInstanceQuery) -> Result<Option<Instance>, CloudError> {
         let name = match &query.provider_id {
             None => query.node.clone(),
@@ -149,7 +151,8 @@ impl InstanceTable {
         Ok(found)
     }
 
-    /// Returns the name of the instance that auto-provisioning makes up for a provider ID that nobody has.
+    /// Returns the name of the instance that auto-provisioning creates for a provider ID that no instance has; `None`
+    /// if it creates none.
     fn made_up_name(&self, node: &str, id: &str) -> Result<Option<String>, CloudError> {
         let invalid = |why: &str| CloudError::invalid_input(format!("describe instance of node {node}: {why}"));
         let parsed: ProviderId = id.parse().map_err(|error| invalid(&format!("{error}")))?;
@@ -159,7 +162,7 @@ impl InstanceTable {
         Ok(Some(parsed.node).filter(|name| self.auto_provision && !self.entries.contains_key(name)))
     }
 
-    /// Returns the provider ID of the node's instance, to which routes can lead.
+    /// Returns the provider ID of the node's instance, as the target of a route.
     pub(super) fn target(&self, node: &str) -> Result<String, CloudError> {
         match self.get(node) {
             Some(instance) => Ok(instance.provider_id),
@@ -167,7 +170,7 @@ impl InstanceTable {
         }
     }
 
-    /// Tells whether the node's instance is still the one with this provider ID, and not terminated.
+    /// Tells whether the node's instance still has this provider ID and is not terminated.
     pub(super) fn carries_traffic(&self, node: &str, provider_id: &str) -> bool {
         let same = |instance: &Instance| instance.provider_id == provider_id;
         self.get(node).is_some_and(|instance| same(&instance) && instance.power_state != PowerState::Terminated)

@@ -1,4 +1,4 @@
-//! What the cloud's API speaks of load balancers, as JSON.
+//! JSON types of the cloud's API for load balancers.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -10,69 +10,70 @@ use ccm_core::k8s;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// A load balancer as the admin API shows it. `ports`, `nodes` and `address` repeat, for short scripts, what the
-/// listeners, members and addresses say in full.
+/// A load balancer as the admin API returns it. `ports`, `nodes` and `address` are short forms of the listeners,
+/// members and addresses, for simple scripts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancer {
-    /// Identifier that the cloud gave it; never used twice.
+    /// Identifier that the cloud assigned; never reused.
     pub id: String,
-    /// Name: `a` and the UID of the Service.
+    /// Name. The provider uses `a` and the UID of the Service without dashes, cut to 32 characters.
     pub name: String,
     /// Owner: value of `--cluster-name`.
     pub cluster: String,
     /// Owner: UID of the Service.
     pub uid: String,
-    /// Service that it was made for, `namespace/name`.
+    /// Service that it was created for, `namespace/name`.
     pub service: String,
-    /// Where in its life it is.
+    /// Lifecycle state.
     pub state: LoadBalancerState,
     /// Ports, in the order of the Service.
     pub ports: Vec<u16>,
-    /// Names of the nodes behind it, sorted; empty when endpoints are.
+    /// Names of the nodes among the members, sorted; empty if the members are endpoints.
     pub nodes: Arc<[String]>,
     /// First address.
     pub address: IpAddr,
     /// Addresses, one per family, in the order of the families.
     pub addresses: Vec<IpAddr>,
-    /// Everything else that was asked for; its keys stand beside the others.
+    /// The settings. In JSON, their keys are on the same level as the other keys.
     #[serde(flatten)]
     pub settings: LoadBalancerSettings,
-    /// What is behind it.
+    /// The members.
     pub members: Members,
-    /// Number of requests that made or changed it. One that found everything as it wants it does not count.
+    /// Number of the provider's requests that created or changed it. A request that changed nothing does not count.
     pub generation: u64,
 }
 
-/// Where in its life a load balancer is.
+/// Lifecycle state of a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadBalancerState {
-    /// Is being made; takes changes, carries no traffic.
+    /// Being created; can be changed, carries no traffic.
     Provisioning,
     /// Carries traffic.
     Active,
-    /// Is being deleted; takes no changes, and its name is not free yet.
+    /// Being deleted; cannot be changed, and its name is not free yet.
     Deleting,
 }
 
-/// What a load balancer can be told apart from its members.
+/// The settings of a load balancer: everything that a request can set except its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerSettings {
     /// Listeners, in the order of the Service's ports.
     pub listeners: Vec<Listener>,
-    /// Client networks that may connect; empty for everybody.
+    /// Client networks that may connect; empty for all clients.
     pub source_ranges: Vec<IpNet>,
-    /// Node port that tells whether a node has endpoints, with `externalTrafficPolicy: Local`.
+    /// Node port for the health check of nodes with `externalTrafficPolicy: Local`: it tells whether a node has
+    /// endpoints.
     pub health_check_node_port: Option<u16>,
-    /// Seconds for which a client keeps its backend; absent without affinity.
+    /// Timeout of the session affinity in seconds; absent without affinity.
     pub affinity_seconds: Option<u64>,
-    /// Address families, primary first; empty for that of the cloud's choice.
+    /// IP families, primary first; empty to let the cloud choose.
     pub families: Vec<Family>,
-    /// Address that was asked for.
+    /// Requested address.
     pub requested_address: Option<IpAddr>,
-    /// Whether only the cloud's own network reaches it.
+    /// Whether it is reachable only from the cloud's own network.
     pub internal: bool,
 }
 
@@ -84,7 +85,7 @@ pub struct Listener {
     pub protocol: Transport,
     /// Port.
     pub port: u16,
-    /// Port of the nodes; absent when the Service has none.
+    /// Node port; absent if the Service has none.
     pub node_port: Option<u16>,
 }
 
@@ -110,7 +111,7 @@ impl From<k8s::Protocol> for Transport {
     }
 }
 
-/// Address family, spelled as in the Kubernetes API.
+/// IP family, spelled as in the Kubernetes API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// IPv4.
@@ -140,12 +141,12 @@ impl From<k8s::IpFamily> for Family {
     }
 }
 
-/// What is behind a load balancer. Sorted and without duplicates once the cloud has it. Copies share the list: it is the same
-/// for most balancers, and long.
+/// The members of a load balancer. In the cloud, sorted and without duplicates. Copies share the list, because it is
+/// long and the same for most load balancers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Members {
-    /// Nodes, reached at the listeners' node ports.
+    /// Nodes, which get traffic at the listeners' node ports.
     Nodes(Arc<[NodeMember]>),
     /// Pods.
     Endpoints(Arc<[EndpointMember]>),
@@ -158,7 +159,7 @@ impl Default for Members {
 }
 
 impl Members {
-    /// Makes members from the names of nodes, without provider IDs.
+    /// Makes node members from names, without provider IDs.
     pub fn nodes<N: Into<Arc<str>>>(names: impl IntoIterator<Item = N>) -> Self {
         Self::Nodes(names.into_iter().map(|name| NodeMember { name: name.into(), provider_id: None }).collect())
             .sorted()
@@ -192,7 +193,7 @@ fn sorted<T: Ord + Clone>(list: Arc<[T]>) -> Arc<[T]> {
     list.into()
 }
 
-/// A node behind a load balancer.
+/// A node as a member of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeMember {
@@ -203,7 +204,7 @@ pub struct NodeMember {
     pub provider_id: Option<Arc<str>>,
 }
 
-/// A pod behind a load balancer.
+/// A pod as a member of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointMember {
@@ -211,14 +212,14 @@ pub struct EndpointMember {
     pub address: SocketAddr,
     /// Protocol.
     pub protocol: Transport,
-    /// Port of the load balancer that leads there.
+    /// Port of the listener that sends traffic to it.
     pub listener: u16,
 }
 
-/// What a load balancer shall be when it is created.
+/// Specification of a load balancer to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadBalancerSpec {
-    /// Name and owner; the same on every call about this Service.
+    /// Name and owner; the same in all calls for a Service.
     pub key: LoadBalancerKey,
     /// Settings.
     pub settings: LoadBalancerSettings,
@@ -228,31 +229,32 @@ pub struct LoadBalancerSpec {
     pub activation: Option<Duration>,
 }
 
-/// Names a load balancer and its owner. One of another owner is never seen, changed or deleted.
+/// Name and owner of a load balancer. Calls never return, change or delete a load balancer of another owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadBalancerKey {
     /// Owner: value of `--cluster-name`.
     pub cluster: String,
     /// Owner: UID of the Service.
     pub uid: String,
-    /// Name of the balancer.
+    /// Name of the load balancer.
     pub name: String,
-    /// `namespace/name` of the Service; what a fault's `match` is compared with.
+    /// `namespace/name` of the Service; compared with the `match` of a fault.
     pub service: String,
 }
 
-/// Answer of a deletion.
+/// Result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeleteResult {
-    /// There is nothing any more.
+    /// The load balancer does not exist any more.
     Gone,
-    /// It takes its time, `loadBalancerDeletion` of the cloud.
+    /// The deletion takes time: `loadBalancerDeletion` of the cloud.
     #[serde(rename = "underway")]
     InProgress,
 }
 
-/// A change by hand, behind the provider's back: body of `PUT /v1/load-balancers/{name}`. What is left out stays.
+/// A change of a load balancer without the provider: body of `PUT /v1/load-balancers/{name}`. Keys that are not given
+/// stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadBalancerEdit {
@@ -268,10 +270,10 @@ pub struct LoadBalancerEdit {
     /// Client networks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_ranges: Option<Vec<IpNet>>,
-    /// Names of the nodes behind it.
+    /// Names of the nodes to use as members.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
-    /// Where in its life it is: `provisioning` for until it is put again, or `active`.
+    /// Lifecycle state: `active`, or `provisioning`, which then lasts until the state is put again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<LoadBalancerState>,
 }

@@ -8,14 +8,14 @@ use super::{
     LoadBalancerState, Members, pool::AddressPools,
 };
 
-/// How the cloud treats load balancers.
+/// The cloud's settings for load balancers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LoadBalancerSettingsDefaults {
-    /// From creation until a balancer carries traffic.
+    /// Time from the creation of a load balancer until it is active.
     pub(super) activation: Duration,
-    /// From the deletion until a balancer is gone.
+    /// Time from the delete request until a load balancer no longer exists.
     pub(super) deletion: Duration,
-    /// Most balancers at a time, of all clusters; those being deleted count.
+    /// Maximum number of load balancers of all clusters, including those that are being deleted.
     pub(super) quota: Option<usize>,
 }
 
@@ -25,19 +25,19 @@ pub(super) struct LoadBalancerTable {
     rules: LoadBalancerSettingsDefaults,
     pools: AddressPools,
     entries: BTreeMap<String, StoredLoadBalancer>,
-    /// Those that came last.
+    /// The members of the last request.
     members: SharedMembers,
-    /// Number of balancers ever made.
+    /// Number of load balancers ever created.
     made: u64,
 }
 
 #[derive(Debug)]
 struct StoredLoadBalancer {
-    /// What is shown of it but for what is behind it.
+    /// The load balancer without its members.
     shown: LoadBalancer,
-    /// What is behind it; the same for many, so it is kept once.
+    /// Its members. Many load balancers have the same members, so they are stored only once.
     members: SharedMembers,
-    /// When it leaves its state by itself; `None` for never.
+    /// When its state changes by itself; `None` for never.
     ends: Option<Instant>,
 }
 
@@ -66,7 +66,7 @@ impl LoadBalancerTable {
         Self { rules, pools, entries: BTreeMap::new(), members: SharedMembers::default(), made: 0 }
     }
 
-    /// Keeps members; those that came last are most often those that come next.
+    /// Returns a shared copy of the members. Only the last members are shared: the next request mostly has the same.
     fn share(&mut self, members: &Members) -> SharedMembers {
         let members = members.clone().sorted();
         if self.members.members != members {
@@ -89,7 +89,7 @@ impl LoadBalancerTable {
         self.find(key).map(|entry| entry.show())
     }
 
-    /// Creates a balancer. One that its owner has already is answered as it is.
+    /// Creates a load balancer. An existing one of the same owner is returned unchanged.
     pub(super) fn create(&mut self, spec: &LoadBalancerSpec) -> Result<LoadBalancer, CloudError> {
         let key = &spec.key;
         let fail = |kind, why: String| CloudError::new(kind, format!("create load balancer {}: {why}", key.name));
@@ -119,7 +119,7 @@ impl LoadBalancerTable {
         self.get(key).ok_or_else(|| fail(ErrorKind::NotFound, "it is gone at once".to_owned()))
     }
 
-    /// Changes the settings, and the addresses where they do not fit any more.
+    /// Changes the settings, and the addresses if they no longer fit.
     pub(super) fn modify(
         &mut self,
         key: &LoadBalancerKey,
@@ -139,7 +139,7 @@ impl LoadBalancerTable {
         Ok(entry.show())
     }
 
-    /// Replaces the members, and nothing else.
+    /// Replaces only the members.
     pub(super) fn update(&mut self, key: &LoadBalancerKey, members: &Members) -> Result<LoadBalancer, CloudError> {
         self.changeable(key, "update")?;
         let members = self.share(members);
@@ -151,7 +151,7 @@ impl LoadBalancerTable {
         Ok(entry.show())
     }
 
-    /// Deletes a balancer of this owner; there is nothing to do if there is none.
+    /// Deletes the load balancer of this owner, if there is one.
     pub(super) fn delete(&mut self, key: &LoadBalancerKey) -> DeleteResult {
         let deletion = self.rules.deletion;
         let Some(entry) = self.find(key) else { return DeleteResult::Gone };
@@ -166,14 +166,14 @@ impl LoadBalancerTable {
         DeleteResult::InProgress
     }
 
-    /// Takes a balancer away by hand, at once and whoever made it; `false` when there is none.
+    /// Removes a load balancer at once, whatever its owner; `false` if there is none.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         let Some(entry) = self.entries.remove(name) else { return false };
         entry.shown.addresses.iter().for_each(|address| self.pools.release(*address));
         true
     }
 
-    /// Changes a balancer by hand.
+    /// Changes a load balancer without the provider.
     pub(super) fn edit(&mut self, name: &str, edit: LoadBalancerEdit) -> Result<Option<LoadBalancer>, FieldError> {
         if edit.state == Some(LoadBalancerState::Deleting) {
             return Err(FieldError::new("state", "cannot be put to deleting; delete the load balancer"));
@@ -213,7 +213,7 @@ impl LoadBalancerTable {
         self.entries.get_mut(&key.name).filter(|entry| owns(key, &entry.shown))
     }
 
-    /// Lets time do what it did since the last call.
+    /// Applies the state changes that are due: activation and removal.
     fn advance(&mut self) {
         let now = Instant::now();
         let mut gone = Vec::new();

@@ -1,7 +1,7 @@
 //! The mock cloud: a state machine of instances, load balancers and routes that knows nothing of Kubernetes.
 //!
-//! Provider calls are counted, take the configured time, and fail as the faults say. What is put or deleted by hand
-//! (the admin API) does neither.
+//! Calls of the provider are counted, take the configured latency, and fail according to the faults. None of this
+//! applies to changes through the admin API.
 
 mod api;
 mod calls;
@@ -43,11 +43,11 @@ use self::{
 };
 use crate::config::{CloudConfig, Latency};
 
-/// A value that cannot be stored, and the key that it stands at.
+/// An invalid value, with its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
-    /// Key, with its path below the document (`addresses[0].address`).
+    /// Key, with its path in the document (`addresses[0].address`).
     pub field: String,
     /// What is wrong with it.
     pub message: String,
@@ -60,22 +60,22 @@ impl FieldError {
     }
 }
 
-/// What runs around every provider call, in the process that holds the cloud. For tests that act at an exact point,
-/// such as a crash between a cloud call and the write that follows it.
+/// Hook that runs before and after every provider call, in the process of the cloud. For tests that act at an exact
+/// point, such as a crash between a cloud call and the write that follows it.
 #[async_trait]
 pub trait CallHook: Send + Sync {
     /// Runs before the call's effect; `number` counts all provider calls from 1.
     async fn before(&self, number: u64, operation: Operation);
 
-    /// Runs after the call's effect and before its answer.
+    /// Runs after the call's effect and before the call returns.
     async fn after(&self, number: u64, operation: Operation);
 }
 
-/// An in-memory cloud. Clones share one state.
+/// An in-memory cloud. Clones share the same state.
 ///
 /// # Cancellation
-/// Every call has its effect after its last wait (latency, [`CallHook::before`]): a future that is dropped before
-/// changed nothing.
+/// A call has its effect after [`CallHook::before`] and the latency. If its future is dropped before that, nothing has
+/// changed.
 #[derive(Clone)]
 pub struct MockCloud(Arc<MockCloudInner>);
 
@@ -99,7 +99,7 @@ impl MockCloud {
     /// Makes a cloud.
     ///
     /// # Errors
-    /// An instance of the configuration that cannot be; the field begins with `instances[<index>]`.
+    /// When an instance in the configuration is invalid; the field starts with `instances[<index>]`.
     pub fn new(config: &CloudConfig) -> Result<Self, FieldError> {
         let defaults = Defaults {
             region: config.region().to_owned(),
@@ -139,7 +139,7 @@ impl MockCloud {
         self.0.state.lock().instances.region().to_owned()
     }
 
-    /// Lists the instances that were put or asked about.
+    /// Lists the instances that were put or queried.
     pub fn instances(&self) -> Vec<Instance> {
         self.0.state.lock().instances.list()
     }
@@ -149,15 +149,15 @@ impl MockCloud {
         self.0.state.lock().instances.get(node)
     }
 
-    /// Creates or replaces the instance of a node; what is left out gets its default again.
+    /// Creates or replaces the instance of a node. Keys that are not given get their defaults.
     ///
     /// # Errors
-    /// Names the key whose value cannot be.
+    /// When a value is invalid; the error names the key.
     pub fn put_instance(&self, node: &str, spec: InstanceSpec) -> Result<Instance, FieldError> {
         self.0.state.lock().instances.put(node, spec)
     }
 
-    /// Deletes the instance of a node, for good even with `autoProvision`; `false` when there is none.
+    /// Deletes the instance of a node, permanently even with `autoProvision`; `false` if there is none.
     pub fn delete_instance(&self, node: &str) -> bool {
         self.0.state.lock().instances.delete(node)
     }
@@ -167,15 +167,15 @@ impl MockCloud {
         self.0.state.lock().load_balancers.list()
     }
 
-    /// Changes a load balancer by hand, behind the provider's back; `None` when there is none.
+    /// Changes a load balancer without the provider; `None` if there is none.
     ///
     /// # Errors
-    /// Names the key whose value cannot be.
+    /// When a value is invalid; the error names the key.
     pub fn edit_load_balancer(&self, name: &str, edit: LoadBalancerEdit) -> Result<Option<LoadBalancer>, FieldError> {
         self.0.state.lock().load_balancers.edit(name, edit)
     }
 
-    /// Takes a load balancer away by hand, at once and whoever made it; `false` when there is none.
+    /// Removes a load balancer without the provider, at once and whatever its owner; `false` if there is none.
     pub fn remove_load_balancer(&self, name: &str) -> bool {
         self.0.state.lock().load_balancers.remove(name)
     }
@@ -186,15 +186,15 @@ impl MockCloud {
         state.routes.list(&state.instances)
     }
 
-    /// Creates or replaces a route; one that a cluster created stays that cluster's.
+    /// Creates or replaces a route. A route that a cluster created keeps that cluster as its owner.
     ///
     /// # Errors
-    /// Names the key that is missing or wrong.
+    /// When a value is missing or invalid; the error names the key.
     pub fn put_route(&self, name: &str, body: RouteBody) -> Result<Route, FieldError> {
         self.0.state.lock().routes.put(name, body)
     }
 
-    /// Deletes a route; `false` when there is none.
+    /// Deletes a route; `false` if there is none.
     pub fn delete_route(&self, name: &str) -> bool {
         self.0.state.lock().routes.remove(name)
     }
@@ -209,7 +209,7 @@ impl MockCloud {
         self.0.state.lock().faults.replace(faults);
     }
 
-    /// Sets or removes what runs around every provider call.
+    /// Sets or removes the hook that runs around every provider call.
     pub fn set_hook(&self, hook: Option<Arc<dyn CallHook>>) {
         self.0.state.lock().hook = hook;
     }

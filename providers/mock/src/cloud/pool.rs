@@ -8,12 +8,12 @@ use ipnet::IpNet;
 
 use super::{Family, LoadBalancerSettings};
 
-/// The addresses of load balancers, a pool per family.
+/// The addresses of load balancers, one pool per IP family.
 #[derive(Debug)]
 pub(super) struct AddressPools {
     v4: AddressPool,
     v6: AddressPool,
-    /// Family of balancers for which none was asked.
+    /// Family of load balancers that do not request one.
     default: Family,
 }
 
@@ -22,14 +22,15 @@ impl AddressPools {
         Self { v4: AddressPool::new(v4), v6: AddressPool::new(v6), default }
     }
 
-    /// Returns the addresses of a balancer that has these: keeps those that fit, takes what is missing, frees the rest.
-    /// Changes nothing when it fails. The answer is never empty.
+    /// Assigns addresses to a load balancer whose current addresses are `have`: keeps those that fit, takes the missing
+    /// ones and releases the rest. Changes nothing on failure. The result is never empty.
     pub(super) fn assign(
         &mut self,
         balancer: &str,
         want: &LoadBalancerSettings,
         have: &[IpAddr],
     ) -> Result<Vec<IpAddr>, CloudError> {
+        // First, determine the families and check the requested address.
         let families = match (&*want.families, have) {
             ([], []) => vec![self.default],
             ([], have) => have.iter().map(|address| Family::of(*address)).collect(),
@@ -40,6 +41,7 @@ impl AddressPools {
         if let Some(address) = requested.filter(|address| !families.contains(&Family::of(*address))) {
             return Err(fail(ErrorKind::InvalidInput, format!("{address} is of no family of the load balancer")));
         }
+        // Then keep or take one address per family; on failure, release those that were taken.
         let (mut addresses, mut taken) = (Vec::new(), Vec::new());
         for family in families {
             let of_family = |address: &&IpAddr| Family::of(**address) == family;
@@ -65,11 +67,12 @@ impl AddressPools {
                 }
             }
         }
+        // Finally, release the addresses that are not needed any more.
         have.iter().filter(|old| !addresses.contains(old)).for_each(|old| self.release(*old));
         Ok(addresses)
     }
 
-    /// Gives back an address.
+    /// Releases an address.
     pub(super) fn release(&mut self, address: IpAddr) {
         self.pool(Family::of(address)).release(address);
     }
@@ -82,7 +85,7 @@ impl AddressPools {
     }
 }
 
-/// Why there is no address.
+/// Why an address cannot be assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unavailable {
     Exhausted,
@@ -109,17 +112,18 @@ impl Unavailable {
     }
 }
 
-/// Hands out the addresses of a network, each to one owner at a time, the lowest free one first.
+/// Allocates the addresses of a network, each to one owner at a time, the lowest free address first.
 #[derive(Debug)]
 pub(super) struct AddressPool {
     net: IpNet,
-    /// Offset of the first usable address, of the first one that was never handed out, and of the end.
+    /// Offsets of the first usable address (`first`), of the first address that [`allocate`](Self::allocate) has not
+    /// reached yet (`next`), and of the first address past the end (`end`).
     first: u128,
     next: u128,
     end: u128,
-    /// Offsets below `next` that were given back.
+    /// Offsets below `next` that were released.
     returned: BTreeSet<u128>,
-    /// Offsets from `next` on that were asked for and are in use.
+    /// Offsets from `next` on that were requested and are in use.
     ahead: BTreeSet<u128>,
 }
 
@@ -128,7 +132,7 @@ impl AddressPool {
         let net = net.trunc();
         let host_bits = u32::from(net.max_prefix_len() - net.prefix_len());
         let size = 1u128.checked_shl(host_bits).unwrap_or(u128::MAX);
-        // Networks of one or two addresses have no reserved ones (RFC 3021, RFC 6164).
+        // Networks of one or two addresses have no reserved addresses (RFC 3021, RFC 6164).
         let (next, end) = match net {
             _ if host_bits < 2 => (0, size),
             IpNet::V4(_) => (1, size - 1),
@@ -137,7 +141,7 @@ impl AddressPool {
         Self { net, first: next, next, end, returned: BTreeSet::new(), ahead: BTreeSet::new() }
     }
 
-    /// Takes an address, or `None` when all are in use.
+    /// Allocates an address, or returns `None` if all are in use.
     pub(super) fn allocate(&mut self) -> Option<IpAddr> {
         if let Some(offset) = self.returned.pop_first() {
             return Some(self.address(offset));
@@ -152,7 +156,7 @@ impl AddressPool {
         Some(self.address(self.next - 1))
     }
 
-    /// Takes this very address.
+    /// Allocates a specific address.
     pub(super) fn take(&mut self, address: IpAddr) -> Result<(), Unavailable> {
         let offset = bits(address).wrapping_sub(bits(self.net.network()));
         if !self.net.contains(&address) || offset < self.first || offset >= self.end {
@@ -165,7 +169,7 @@ impl AddressPool {
         if free { Ok(()) } else { Err(Unavailable::InUse) }
     }
 
-    /// Gives back an address that [`allocate`](Self::allocate) or [`take`](Self::take) handed out.
+    /// Releases an address from [`allocate`](Self::allocate) or [`take`](Self::take).
     pub(super) fn release(&mut self, address: IpAddr) {
         let offset = bits(address).wrapping_sub(bits(self.net.network()));
         let used = match offset < self.next {
@@ -177,7 +181,7 @@ impl AddressPool {
 
     fn address(&self, offset: u128) -> IpAddr {
         match self.net {
-            // The offset is below the size of the network, so that it fits.
+            // Fits, because the offset is below the size of the network.
             IpNet::V4(net) => Ipv4Addr::from_bits(net.network().to_bits() + u32::try_from(offset).unwrap_or(0)).into(),
             IpNet::V6(net) => Ipv6Addr::from_bits(net.network().to_bits() + offset).into(),
         }

@@ -3,7 +3,7 @@ use std::{fmt, str::FromStr};
 /// Scheme of the mock cloud's provider IDs.
 pub const SCHEME: &str = "mock";
 
-/// Provider ID that the mock cloud gives: `mock://<region>/<node>`.
+/// Provider ID of the mock cloud: `mock://<region>/<node>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProviderId {
     /// Region.

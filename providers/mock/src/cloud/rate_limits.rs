@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::Capability;
 use crate::config::{RateLimit, RateLimits};
 
-/// A token bucket: `burst` calls at once, then so many per second.
+/// A token bucket: `burst` calls at once, then `per_second` calls per second.
 #[derive(Debug)]
 struct TokenBucket {
     per_second: f64,
@@ -20,23 +20,23 @@ impl TokenBucket {
         Self { per_second: limit.per_second, burst, tokens: burst, filled: now }
     }
 
-    /// Takes a token, or says after which time there will be one.
+    /// Takes a token, or returns the delay until one is available.
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
         self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst);
         self.filled = now;
-        // Sums of fractions miss the whole number by a little, and a caller who waited as told must be let in.
+        // Tolerate rounding errors: a caller that waited for the returned delay must get a token.
         if self.tokens + 1e-6 >= 1.0 {
             self.tokens -= 1.0;
             return Ok(());
         }
         let missing = (1.0 - self.tokens) / self.per_second;
-        // Beyond what a duration holds only for rates of one call in many thousand years.
+        // Overflows only for rates of one call in many thousand years.
         Err(Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX))
     }
 }
 
-/// The rate limits in force, one per part of the cloud.
+/// The current rate limits, one per part of the cloud.
 #[derive(Debug)]
 pub(super) struct Limits {
     instances: Option<TokenBucket>,
@@ -55,7 +55,7 @@ impl Limits {
         }
     }
 
-    /// Lets a call through, or says after which time one will be.
+    /// Takes a token for a call, or returns the delay after which the call is allowed.
     pub(super) fn take(&mut self, capability: Capability) -> Result<(), Duration> {
         let bucket = match capability {
             Capability::Instances => &mut self.instances,

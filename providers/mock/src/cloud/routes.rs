@@ -11,10 +11,11 @@ pub(super) struct RouteTable(BTreeMap<String, StoredRoute>);
 
 #[derive(Clone, Debug)]
 struct StoredRoute {
-    /// Cluster that created it; `None` for one made by hand.
+    /// Cluster that created it; `None` for a route created through the admin API.
     cluster: Option<String>,
     route: Route,
-    /// Provider ID of the instance that it leads to; `None` for one made by hand, which shows what was put.
+    /// Provider ID of the target instance; `None` for a route that was put through the admin API, which is returned as
+    /// it was put.
     target: Option<String>,
 }
 
@@ -44,7 +45,7 @@ impl RouteTable {
         self.0.values().map(|entry| entry.shown(instances)).collect()
     }
 
-    /// Lists what a cluster sees: its own routes, and those made by hand.
+    /// Lists the routes that are visible to a cluster: its own, and those without an owner.
     pub(super) fn list_for(&self, cluster: &str, instances: &InstanceTable) -> Vec<OwnedRoute> {
         let visible = self.0.values().filter(|entry| entry.visible(cluster));
         visible.map(|entry| OwnedRoute { cluster: entry.cluster.clone(), route: entry.shown(instances) }).collect()
@@ -68,12 +69,12 @@ impl RouteTable {
         Ok(route)
     }
 
-    /// Removes a route, whoever made it; `false` when there is none.
+    /// Removes a route, whatever its owner; `false` if there is none.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.0.remove(name).is_some()
     }
 
-    /// Creates a route; one that is there already is a success, and one that was a black hole leads somewhere again.
+    /// Creates a route. An existing route to the same node is a success; it is no longer a black hole.
     pub(super) fn create(&mut self, new: NewRoute<'_>) -> Result<(), CloudError> {
         let NewRoute { cluster, node, target, node_addresses, .. } = new;
         let destination = new.destination.trunc();
@@ -90,7 +91,7 @@ impl RouteTable {
         }
         let mut name = route_name(node, destination);
         if self.0.contains_key(&name) {
-            // Taken by another cluster's route or by one made by hand under this name.
+            // The name is used by another cluster's route, or by one created through the admin API.
             name = format!("{cluster}-{name}");
         }
         if self.0.contains_key(&name) {
@@ -101,7 +102,7 @@ impl RouteTable {
         Ok(())
     }
 
-    /// Deletes a route as listed; does nothing if it is not there any more or is another's.
+    /// Deletes a route as listed. Does nothing if it no longer exists or has another owner.
     pub(super) fn delete(&mut self, cluster: &str, route: &Route) {
         let same = |entry: &StoredRoute| entry.visible(cluster) && entry.route.destination == route.destination;
         if self.0.get(&route.name).is_some_and(same) {
@@ -110,7 +111,7 @@ impl RouteTable {
     }
 }
 
-/// Returns a name that can stand in a URL path.
+/// Returns a route name that can be part of a URL path.
 fn route_name(node: &str, destination: IpNet) -> String {
     format!("{node}-{}", destination.to_string().replace([':', '/', '.'], "-"))
 }

@@ -1,4 +1,4 @@
-//! What the cloud's API speaks: instances and routes, as JSON.
+//! JSON types of the cloud's API for instances and routes.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use ccm_core::k8s::{AddressType, NodeAddress};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// An instance as the admin API shows it. Every key is always present.
+/// An instance as the admin API returns it. Every key is always present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Instance {
-    /// Provider ID, `mock://<region of the cloud>/<node>` unless it was set otherwise.
+    /// Provider ID; `mock://<region of the cloud>/<node>` unless another one was set.
     #[serde(rename = "providerID")]
     pub provider_id: String,
     /// Instance type; empty for none.
@@ -19,38 +19,38 @@ pub struct Instance {
     pub zone: String,
     /// Region; empty for none.
     pub region: String,
-    /// Addresses, in the order in which nodes get them.
+    /// Addresses, in the order in which they are written to the node.
     pub addresses: Vec<Address>,
     /// Power state.
     pub power_state: PowerState,
-    /// Labels beyond those that the framework makes itself.
+    /// Labels in addition to those that the framework derives itself.
     pub additional_labels: BTreeMap<String, String>,
 }
 
-/// What is said of an instance when it is made: body of `PUT /v1/instances/{node}`, entry of the configuration. Every
-/// key may be left out; the cloud then makes something up.
+/// Specification of an instance: body of `PUT /v1/instances/{node}`, and entry of the configuration. Every key is
+/// optional and has a default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InstanceSpec {
-    /// Provider ID, of scheme `mock`. Default `mock://<region of the cloud>/<node>`.
+    /// Provider ID, with scheme `mock`. Default: `mock://<region of the cloud>/<node>`.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// Instance type. Default: that of the cloud.
+    /// Instance type. Default: the cloud's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
     /// Zone. Default: one of the cloud's zones, chosen by a hash of the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Region. Default: that of the cloud.
+    /// Region. Default: the cloud's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Addresses. Default: an IPv4 InternalIP from 10.0.0.0/8, chosen by a hash of the name, and the name as Hostname.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<Address>>,
-    /// Power state. Default `running`.
+    /// Power state. Default: `running`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_state: Option<PowerState>,
-    /// Additional labels. Default none.
+    /// Additional labels. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub additional_labels: Option<BTreeMap<String, String>>,
 }
@@ -73,12 +73,12 @@ impl From<Instance> for InstanceSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PowerState {
-    /// Runs.
+    /// Running.
     #[default]
     Running,
-    /// Shut down, may be started again.
+    /// Shut down; can be started again.
     Stopped,
-    /// Gone for good, still listed.
+    /// Ended permanently, but still listed.
     Terminated,
 }
 
@@ -86,7 +86,7 @@ pub enum PowerState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Address {
-    /// Kind, spelled as in the Kubernetes API.
+    /// Type, spelled as in the Kubernetes API.
     #[serde(rename = "type")]
     pub kind: AddressKind,
     /// Address or name.
@@ -112,7 +112,7 @@ impl From<&NodeAddress> for Address {
     }
 }
 
-/// An [`AddressType`] on the wire.
+/// Serialized form of an [`AddressType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct AddressKind(pub AddressType);
@@ -131,55 +131,56 @@ impl From<AddressKind> for String {
     }
 }
 
-/// A question about one instance: by provider ID if there is one, otherwise by node name.
+/// A query for one instance: by provider ID if there is one, otherwise by node name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudInstanceQuery {
-    /// Name of the node; what a fault's `match` is compared with.
+    /// Name of the node; compared with the `match` of a fault.
     pub node: String,
     /// Provider ID of the node.
     pub provider_id: Option<String>,
 }
 
-/// A route as the admin API shows it.
+/// A route as the admin API returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Name in the route table.
     pub name: String,
-    /// Node that it leads to.
+    /// Target node.
     pub node: String,
     /// Destination.
     #[serde(rename = "destinationCIDR")]
     pub destination: IpNet,
-    /// Whether it leads nowhere: it was put so by hand, or the instance for which a cluster created it is gone or
-    /// terminated.
+    /// Whether it is a black hole: the admin API set it so, or the instance for which a cluster created it no longer
+    /// exists or is terminated.
     pub blackhole: bool,
-    /// Addresses of the node that the creator gave; absent when none were.
+    /// Addresses of the node, if the creator gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_addresses: Option<Vec<Address>>,
 }
 
-/// Body of `PUT /v1/routes/{name}`. `name`, if given, must be that of the path; `blackhole` is `false` by default.
+/// Body of `PUT /v1/routes/{name}`. `name`, if given, must equal the name in the path; `blackhole` is `false` by
+/// default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteBody {
     /// Name in the route table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Node that it leads to.
+    /// Target node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Destination.
     #[serde(rename = "destinationCIDR", skip_serializing_if = "Option::is_none")]
     pub destination: Option<IpNet>,
-    /// Whether it leads nowhere.
+    /// Whether it is a black hole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blackhole: Option<bool>,
 }
 
-/// A route with its ownership mark.
+/// A route with its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnedRoute {
-    /// Cluster that created it; `None` for one made by hand through the admin API.
+    /// Cluster that created it; `None` for a route created through the admin API.
     pub cluster: Option<String>,
     /// The route.
     pub route: Route,
@@ -191,7 +192,7 @@ pub struct OwnedRoute {
 pub enum RouteEdit {
     /// Create a route.
     Create {
-        /// Target.
+        /// Target node.
         node: String,
         /// Destination.
         destination: IpNet,

@@ -2,25 +2,25 @@ use serde::Deserialize;
 
 use crate::cloud::FieldError;
 
-/// How often the provider may call each part of the cloud; what is left out has no limit.
+/// Rate limits of provider calls, one for each part of the cloud; a part without a value has no limit.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RateLimits {
     /// Calls about instances.
     pub instances: Option<RateLimit>,
-    /// Calls about routes; a batch is one.
+    /// Calls about routes; a batch counts as one call.
     pub routes: Option<RateLimit>,
     /// Calls about load balancers.
     pub load_balancers: Option<RateLimit>,
 }
 
-/// A token bucket: a call over it is answered as throttled, at once, with the time after which there is room.
+/// A token bucket. A call over the limit fails at once as throttled, with the delay after which a call is allowed.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RateLimit {
-    /// Calls per second in the long run. Required, more than 0.
+    /// Sustained calls per second. Required, more than 0.
     pub per_second: f64,
-    /// Calls at once after a pause, at least 1. Default: those of one second.
+    /// Burst size, at least 1. Default: the calls of one second (rounded up).
     pub burst: Option<u32>,
 }
 
@@ -40,40 +40,40 @@ impl RateLimits {
 }
 
 impl RateLimit {
-    /// Returns the calls that may come at once.
+    /// Returns the burst size, or its default.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; the cast saturates")]
     pub fn burst(&self) -> u32 {
         self.burst.unwrap_or(self.per_second.ceil().max(1.0) as u32)
     }
 }
 
-/// What the provider says that it can do. The cloud itself can do all of it; a switch that is off has Services that ask
-/// for it refused.
+/// The features that the provider declares. The cloud itself has all of them; if a feature is off, Services that
+/// request it are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each named where it is used")]
 pub struct Features {
-    /// Restricting clients by source range. Default on.
+    /// Source ranges of clients. Default: on.
     pub source_ranges: bool,
-    /// UDP ports. Default on.
+    /// UDP ports. Default: on.
     pub udp: bool,
-    /// SCTP ports. Default on.
+    /// SCTP ports. Default: on.
     pub sctp: bool,
-    /// Ports of different protocols. Default on.
+    /// Ports with different protocols in one Service. Default: on.
     pub mixed_protocols: bool,
-    /// Two address families. Default on.
+    /// Dual-stack Services. Default: on.
     pub dual_stack: bool,
-    /// Services without node ports. Default on.
+    /// Services without node ports. Default: on.
     pub no_node_ports: bool,
-    /// A requested address, `spec.loadBalancerIP`. Default on.
+    /// Requested address, `spec.loadBalancerIP`. Default: on.
     #[serde(rename = "loadBalancerIP")]
     pub load_balancer_ip: bool,
-    /// Session affinity. Default on.
+    /// Session affinity by client IP. Default: on.
     #[serde(rename = "clientIPAffinity")]
     pub client_ip_affinity: bool,
-    /// Endpoints as backends. Default off: on, the framework watches EndpointSlices.
+    /// Endpoints as backends. Default: off. If on, the framework watches EndpointSlices.
     pub endpoints: bool,
-    /// Routes made for the node's addresses, made anew when these change. Default off.
+    /// Routes that record the node's addresses and are created again when these change. Default: off.
     pub route_node_addresses: bool,
 }
 

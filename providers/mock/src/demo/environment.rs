@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::print;
 use crate::MockCloud;
 
-/// Most objects of a kind that are shown one by one.
+/// Maximum number of objects of a kind that are printed one by one.
 const SHOWN: usize = 10;
-/// Pause between two looks. The cloud is in this process, and the API server too.
+/// Poll interval. Short, because the cloud and the API server are in this process.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the scenes play with.
+/// Environment of the demo's scenes.
 pub(super) struct DemoEnvironment<'a> {
     pub(super) client: kube::Client,
     pub(super) kubelets: &'a Kubelets,
@@ -23,20 +23,20 @@ pub(super) struct DemoEnvironment<'a> {
 }
 
 impl DemoEnvironment<'_> {
-    /// Returns how long one scene may take before it has failed: a minute, and more for many nodes.
+    /// Returns the time limit of one wait in a scene: a minute, plus a second for every ten nodes.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_secs(60 + self.nodes as u64 / 10)
     }
 
-    /// Returns a client of nodes.
+    /// Returns a client for Nodes.
     pub(super) fn node_api(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
 
-    /// Waits until `look` finds what it looks for; it answers what is missing as long as it does not.
+    /// Polls `look` until it returns `Ok`; until then, `look` returns what is missing.
     ///
-    /// # Errors
-    /// What is still missing after [`patience`](Self::patience), and which controller is missing or fails.
+    /// # Errors When something is still missing after [`patience`](Self::patience); the error names it and the
+    /// controller that is responsible for it. Also when `look` itself fails.
     pub(super) async fn wait_for<T>(
         &self,
         controller: &str,
@@ -52,18 +52,18 @@ impl DemoEnvironment<'_> {
         }
     }
 
-    /// Says what did not happen in time and who should have seen to it.
+    /// Makes the error for something that did not happen in time; it names the responsible controller.
     pub(super) fn missing(&self, what: &str, controller: &str) -> anyhow::Error {
         anyhow!("{what} after {} s: is there a {controller}?", self.patience().as_secs())
     }
 }
 
-/// Shows the first few of many.
+/// Prints the first few of many lines.
 #[derive(Debug, Default)]
 pub(super) struct Few(usize);
 
 impl Few {
-    /// Shows one line, or that there are more.
+    /// Prints one line, or once `…` if the maximum is reached.
     pub(super) fn say(&mut self, line: &str) {
         match self.0.cmp(&SHOWN) {
             std::cmp::Ordering::Less => print(&format!("  {line}")),

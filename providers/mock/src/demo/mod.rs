@@ -1,7 +1,7 @@
-//! `ccm-mock demo`: everything in one process, with no cluster and no cloud.
+//! `ccm-mock demo`: everything in one process, without a cluster or a cloud.
 //!
-//! An embedded API server, simulated kubelets and a mock cloud; the controllers are the real ones and reach the API
-//! server through a kubeconfig over TLS, as in a cluster.
+//! The API server is embedded, the kubelets are simulated, and the cloud is the mock cloud. The controllers are the
+//! real ones; they connect to the API server with a kubeconfig over TLS, as in a cluster.
 
 mod environment;
 mod nodes;
@@ -40,12 +40,13 @@ pub struct DemoArgs {
 /// Runs the demo.
 ///
 /// # Errors
-/// What did not happen, or could not be started.
+/// When something could not be started, or did not happen in time.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    // Caught before anything is started, so that Ctrl-C always cleans up.
+    // Install the signal handlers before anything starts, so that Ctrl-C always cleans up.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let folder = tempfile::Builder::new().prefix("ccm-mock-demo-").tempdir().context("cannot create a folder")?;
-    // Nothing here would take off the taint that a real server puts on new nodes until they are Ready.
+    // First, start the API server. It must not add the not-ready taint to new nodes, because nothing here would remove
+    // it.
     let server = ApiServer::new(Options { taint_new_nodes: false, ..Options::default() });
     let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
     let kubeconfig = folder.path().join("kubeconfig");
@@ -55,6 +56,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     print(&format!("try                  kubectl --kubeconfig {} get nodes,services -o wide", kubeconfig.display()));
     print("");
 
+    // Then run the controllers and the scenes, until the scenes or the controllers end, or a signal arrives.
     let cloud = MockCloud::new(&CloudConfig::parse("demo", CLOUD)?)?;
     let stop = CancellationToken::new();
     let controllers = controllers(&kubeconfig, cloud.clone(), stop.clone());
@@ -86,6 +88,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         _ = term.recv() => Ok(()),
         _ = int.recv() => Ok(()),
     };
+    // Finally, stop the controllers and the API server.
     if !stop.is_cancelled() && result.is_ok() {
         stop.cancel();
         controllers.await?;
@@ -97,19 +100,20 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
 const CLOUD: &str = "region: demo-1\nzones: [demo-1a, demo-1b, demo-1c]\ninstanceType: m.large\nautoProvision: true\n\
                      latency: {instances: 200ms, routes: 20ms, loadBalancers: 100ms}\nloadBalancerActivation: 2s\n";
 
-/// Runs the manager as `main` would, but in this process and against this cloud.
+/// Runs the manager as `main` does, but in this process and with this cloud.
 async fn controllers(kubeconfig: &Path, cloud: MockCloud, stop: CancellationToken) -> anyhow::Result<()> {
     let mut kubeconfig_flag = OsString::from("--kubeconfig=");
     kubeconfig_flag.push(kubeconfig);
-    // Shorter periods than in a cluster, so that nobody has to wait; no election, since there is nobody else.
+    // Shorter periods than in a cluster, so that the demo is fast. No leader election, because there is only one
+    // process.
     let flags = [
         "--cloud-provider=mock",
         "--leader-elect=false",
         "--node-monitor-period=1s",
-        // Node-IPAM is off unless named: in most clusters kube-controller-manager gives the pod CIDRs.
+        // Node IPAM is off unless named: in most clusters, kube-controller-manager allocates the pod CIDRs.
         "--controllers=*,node-ipam-controller",
         "--allocate-node-cidrs=true",
-        // Room for the most nodes that the demo takes.
+        // Large enough for the maximum number of nodes of the demo.
         "--cluster-cidr=100.64.0.0/10",
     ];
     let rates = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
@@ -122,7 +126,7 @@ async fn controllers(kubeconfig: &Path, cloud: MockCloud, stop: CancellationToke
     }
 }
 
-/// Plays all scenes.
+/// Runs all scenes.
 async fn run_scenes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     nodes::join(stage).await?;
     nodes::routes(stage).await?;
@@ -135,7 +139,7 @@ async fn run_scenes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     nodes::lose_an_instance(stage).await
 }
 
-/// Writes a line for the person watching; a closed pipe is no reason to fail.
+/// Prints a line. A closed pipe is not an error.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Nodes and the routes to them.
+//! Scenes about nodes and the routes to them.
 
 use std::collections::HashSet;
 
@@ -18,10 +18,10 @@ use super::{
 };
 use crate::cloud::{Calls, Capability};
 
-/// Label that initialisation sets last, together with taking the taint away.
+/// Label that the initialisation sets in its last write, together with removing the taint.
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Lets nodes join, and shows them as they are initialised.
+/// Registers nodes, and prints them as they are initialised.
 pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let (api, start, wanted) = (stage.node_api(), Instant::now(), stage.nodes);
     print(&format!("{wanted} nodes join, tainted as uninitialized"));
@@ -45,8 +45,8 @@ pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives every initialised node to `enough`, again whenever it changes, until it says so. A watch, since to list
-/// thousands of nodes again and again would be most of the server's work.
+/// Calls `enough` with every initialised node, and again whenever a node changes, until it returns true. Uses a watch,
+/// because listing thousands of nodes repeatedly would be most of the server's load.
 async fn watch_initialised(api: &Api<Node>, mut enough: impl FnMut(&Node) -> bool) -> anyhow::Result<()> {
     let mut events = api.watch(&WatchParams::default().labels(ZONE), "0").await?.boxed();
     while let Some(event) = events.try_next().await? {
@@ -59,7 +59,7 @@ async fn watch_initialised(api: &Api<Node>, mut enough: impl FnMut(&Node) -> boo
     bail!("the watch of nodes ended early")
 }
 
-/// Waits until every node has a pod CIDR, and a route leads there.
+/// Waits until every node has a pod CIDR and a route to it.
 pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let (start, wanted) = (Instant::now(), stage.nodes);
     let routes = stage
@@ -84,13 +84,15 @@ pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Deletes the instance of the last node and waits until nothing speaks of the node any more.
+/// Deletes the instance of the last node, and waits until nothing refers to the node any more.
 pub(super) async fn lose_an_instance(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
+    // First, delete the instance and let the kubelet stop reporting.
     let (api, victim) = (stage.node_api(), format!("node-{}", stage.nodes - 1));
     print(&format!("the instance of {victim} is deleted in the cloud, and its kubelet falls silent"));
     let (start, before) = (Instant::now(), stage.cloud.calls());
     stage.cloud.delete_instance(&victim);
     stage.kubelets.set_ready(&victim, Ready::Unknown).await?;
+    // Then wait until the Node is deleted.
     stage
         .wait_for("node-lifecycle controller", async || {
             Ok(if api.get_opt(&victim).await?.is_none() {
@@ -102,6 +104,7 @@ pub(super) async fn lose_an_instance(stage: &DemoEnvironment<'_>) -> anyhow::Res
         .await?;
     let took = start.elapsed().as_secs_f64();
     print(&format!("  Node {victim} deleted after {took:.1} s: asked twice, with living nodes as controls"));
+    // Finally, wait until no load balancer and no route uses the node.
     stage
         .wait_for("service controller", async || {
             let holds = stage.cloud.load_balancers().into_iter().find(|balancer| balancer.nodes.contains(&victim));
@@ -120,7 +123,7 @@ pub(super) async fn lose_an_instance(stage: &DemoEnvironment<'_>) -> anyhow::Res
     Ok(())
 }
 
-/// Shows calls of all kinds.
+/// Prints the counts of all cloud calls.
 pub(super) fn say_calls(calls: &Calls) {
     print(&format!("  cloud calls: {calls}"));
 }

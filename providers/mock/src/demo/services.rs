@@ -1,4 +1,4 @@
-//! Services of type LoadBalancer and what is behind them.
+//! Scenes about Services of type LoadBalancer and their backends.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,14 @@ use crate::{
     provider::annotations,
 };
 
-/// Label that keeps a node from behind load balancers.
+/// Label that excludes a node from load balancers.
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 /// The Service whose backends are the nodes of one zone.
 const ZONAL: &str = "zonal";
 
 /// Creates three Services and waits for their addresses.
 pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
+    // First, create the Services.
     let api = api(stage);
     let zone = zones(stage).await?.remove("node-0").context("node-0 has no zone")?;
     let (start, before) = (Instant::now(), stage.cloud.calls());
@@ -48,6 +49,7 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         let made = api.create(&PostParams::default(), &service).await?;
         print(&format!("  {}  backends: {backends}", row(&made)));
     }
+    // Then wait for their addresses.
     let served = stage
         .wait_for("service controller", async || {
             let services = api.list(&ListParams::default()).await?.items;
@@ -58,6 +60,7 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         })
         .await?;
     print(&format!("all 3 have an address after {:.1} s; the cloud takes 2 s for each", start.elapsed().as_secs_f64()));
+    // Finally, print what was created.
     let balancers = balancers(stage);
     for service in &served {
         let nodes = balancers.get(&service.name_any()).map_or(0, |balancer| balancer.nodes.len());
@@ -68,14 +71,16 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes a node out of the balancers by label and shows which of them were touched.
+/// Excludes a node from the load balancers by label, and prints which load balancers changed.
 pub(super) async fn exclude_a_node(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let zones = zones(stage).await?;
     let zone = zones.get("node-0").context("node-0 has no zone")?;
-    // One of another zone, so that a balancer is left that does not have it; the last one has a part of its own.
+    // First, choose a node of another zone than node-0, so that one load balancer does not have it. Not the last node:
+    // another scene deletes its instance.
     let last = format!("node-{}", stage.nodes - 1);
     let elsewhere = zones.iter().find(|(name, other)| *other != zone && **name != last);
     let victim = elsewhere.map_or("node-0", |(name, _)| name);
+    // Then label it, and wait until no load balancer has it.
     let (start, before, seen) = (Instant::now(), stage.cloud.calls(), balancers(stage));
     print(&format!("{victim}, of zone {}, is labelled {EXCLUDE}", zones.get(victim).map_or("-", String::as_str)));
     let label = Patch::Merge(json!({"metadata": {"labels": {EXCLUDE: "true"}}}));
@@ -88,6 +93,7 @@ pub(super) async fn exclude_a_node(stage: &DemoEnvironment<'_>) -> anyhow::Resul
             Ok(missing.map_or(Ok(now), Err))
         })
         .await?;
+    // Finally, print which load balancers changed.
     let took = start.elapsed().as_secs_f64();
     for (name, balancer) in &now {
         let old = seen.get(name).with_context(|| format!("service {name} had no balancer"))?;
@@ -110,19 +116,19 @@ fn api(stage: &DemoEnvironment<'_>) -> Api<Service> {
     Api::namespaced(stage.client.clone(), "default")
 }
 
-/// Balancers by the name of their Service.
+/// Returns the load balancers by the name of their Service.
 fn balancers(stage: &DemoEnvironment<'_>) -> BTreeMap<String, LoadBalancer> {
     let name = |balancer: &LoadBalancer| balancer.service.trim_start_matches("default/").to_owned();
     stage.cloud.load_balancers().into_iter().map(|balancer| (name(&balancer), balancer)).collect()
 }
 
-/// Zones by the name of the node.
+/// Returns the zones of the nodes by node name.
 async fn zones(stage: &DemoEnvironment<'_>) -> anyhow::Result<BTreeMap<String, String>> {
     let nodes = stage.node_api().list(&ListParams::default().labels(ZONE)).await?.items;
     Ok(nodes.iter().filter_map(|node| Some((node.name_any(), node.labels().get(ZONE)?.clone()))).collect())
 }
 
-/// A Service as `kubectl get services` shows it.
+/// Formats a Service similarly to `kubectl get services`.
 fn row(service: &Service) -> String {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).map(|port| {
         let protocol = port.protocol.as_deref().unwrap_or("TCP");

@@ -12,13 +12,13 @@ use crate::cloud::{
 
 #[async_trait]
 impl Instances for MockProvider {
-    /// As the trait's default: 100 nodes per call, four calls in flight.
+    /// The trait's default: 100 nodes per call, four calls in flight.
     fn limits(&self) -> BatchLimits {
         BatchLimits::default()
     }
 
-    /// Always asks the cloud, so that every `max_age` is met. Costs one cloud call, or none when no node could be known
-    /// there.
+    /// Always queries the cloud, so every `max_age` is satisfied. Costs one cloud call, or none if all provider IDs are
+    /// of other clouds.
     async fn describe(
         &self,
         op: &Op,
@@ -37,7 +37,7 @@ impl Instances for MockProvider {
         let mut answers = answers.drain(..);
         let next = |query: Result<CloudInstanceQuery, CloudError>| {
             query?;
-            // As many answers as queries were counted above.
+            // The number of answers was checked above.
             answers.next().unwrap_or_else(|| Err(CloudError::transient("an answer is missing"))).map(to_presence)
         };
         Ok(asked.into_iter().map(next).collect())

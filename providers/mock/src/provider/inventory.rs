@@ -7,7 +7,8 @@ use crate::cloud::{LoadBalancer, LoadBalancerKey, OwnedRoute, RouteEdit};
 const LOAD_BALANCER: &str = "load balancer";
 const ROUTE: &str = "route";
 
-/// Load balancers and routes that carry this cluster's name. A route made by hand carries none and is nobody's.
+/// Lists and deletes the load balancers and routes that this cluster owns. Routes created through the admin API have no
+/// owner and are not included.
 #[async_trait]
 impl Inventory for MockProvider {
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {

@@ -1,4 +1,4 @@
-//! The provider: what the framework asks, put to the mock cloud.
+//! The provider: translates the framework's requests to calls of the mock cloud.
 
 mod instances;
 mod inventory;
@@ -36,12 +36,12 @@ pub struct MockProvider {
     settings: Arc<Settings>,
 }
 
-/// What the configuration says to the provider itself, wherever the cloud is.
+/// Settings of the provider itself, which apply wherever the cloud runs.
 #[derive(Debug, Default)]
 struct Settings {
     features: Features,
     classes: Vec<Box<str>>,
-    /// Labels that node selectors may name beside the framework's; `*` for all.
+    /// Labels that node selectors may use in addition to the framework's; `*` for all.
     selector_labels: Vec<String>,
 }
 
@@ -54,18 +54,18 @@ impl Settings {
         }
     }
 
-    /// Tells whether node selectors may name the label although it is not the framework's.
+    /// Tells whether node selectors may use this label, which is not one of the framework's.
     fn selects_by(&self, label: &str) -> bool {
         self.selector_labels.iter().any(|known| known == label || known == "*")
     }
 }
 
 impl MockProvider {
-    /// Makes a provider from its configuration: with a cloud of its own, or for the one at `endpoint`. With that and
-    /// without `region` it waits until the cloud answers: nodes are claimed by region.
+    /// Makes a provider from its configuration: with a cloud in this process, or for the cloud at `endpoint`. With
+    /// `endpoint` and without `region`, it waits until the cloud answers, because nodes are claimed by region.
     ///
     /// # Errors
-    /// An invalid instance in the configuration.
+    /// When an instance in the configuration is invalid, or the cloud answers the query for its region with an error.
     pub async fn new(config: &CloudConfig) -> Result<Self, CloudError> {
         let Some(endpoint) = &config.endpoint else {
             let invalid = |error| CloudError::invalid_input("cloud config").with_source(error);
@@ -83,32 +83,32 @@ impl MockProvider {
         Ok(Self { api: Arc::new(remote), cloud: None, region: region.into(), settings })
     }
 
-    /// Makes a provider for a cloud in this process, with every feature in its default.
+    /// Makes a provider for a cloud in this process, with the default features.
     pub fn new_in_process(cloud: MockCloud) -> Self {
         let region = cloud.region().into();
         Self { api: Arc::new(cloud.clone()), cloud: Some(cloud), region, settings: Arc::default() }
     }
 
-    /// Takes what the configuration says to the provider itself: `features`, `loadBalancerClasses` and
-    /// `nodeSelectorLabels`. What it says of the cloud has no effect here.
+    /// Applies the keys of the configuration that concern the provider itself: `features`, `loadBalancerClasses` and
+    /// `nodeSelectorLabels`. Other keys have no effect here.
     #[must_use]
     pub fn with_config(mut self, config: &CloudConfig) -> Self {
         self.settings = Arc::new(Settings::new(config));
         self
     }
 
-    /// Has it call the cloud another way, for tests that stand between.
+    /// Replaces the API through which the provider calls the cloud, for tests that intercept calls.
     #[must_use]
     pub fn with_api(self, api: Arc<dyn CloudApi>) -> Self {
         Self { api, ..self }
     }
 
-    /// Returns the cloud, unless it is in another process.
+    /// Returns the cloud, or `None` if it is in another process.
     pub fn cloud(&self) -> Option<&MockCloud> {
         self.cloud.as_ref()
     }
 
-    /// Returns the region whose nodes are ours.
+    /// Returns the region whose nodes the provider claims.
     pub fn region(&self) -> &str {
         &self.region
     }
@@ -127,8 +127,8 @@ impl CloudProvider for MockProvider {
         SCHEME
     }
 
-    /// A provider ID decides by scheme and region; a malformed one of our scheme is ours, so that it is reported.
-    /// Without one, a region label of another region makes the node foreign.
+    /// A provider ID decides by its scheme and region. A malformed ID with the mock's scheme is claimed, so that it
+    /// gets reported. Without a provider ID, a label of another region makes the node foreign.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         let ours = match node.provider_id.as_deref() {
             Some(id) if scheme_of(id) != Some(SCHEME) => false,
@@ -152,7 +152,7 @@ impl CloudProvider for MockProvider {
         ]
     }
 
-    /// The labels that node selectors may name.
+    /// Requests the labels that node selectors may use.
     fn node_fields(&self) -> NodeFields {
         let labels = &self.settings.selector_labels;
         NodeFields {

@@ -9,7 +9,7 @@ use ccm_core::{
 use super::MockProvider;
 use crate::cloud::{self, OwnedRoute, RouteBatch, RouteEdit};
 
-/// Changes of a route.
+/// Names of the mutations of routes.
 pub(super) const CREATE: &str = "create_route";
 pub(super) const DELETE: &str = "delete_route";
 
@@ -31,7 +31,7 @@ impl Routes for MockProvider {
 }
 
 impl MockProvider {
-    /// Sends edits in one call. Deleting what is not there is a success.
+    /// Sends all edits in one call. Deleting a route that does not exist is a success.
     pub(super) async fn apply_edits(&self, op: &Op, edits: Vec<RouteEdit>) -> Vec<Result<(), CloudError>> {
         let deletes: Vec<bool> = edits.iter().map(|edit| matches!(edit, RouteEdit::Delete(_))).collect();
         let mutations = edits.iter().map(mutation).collect();

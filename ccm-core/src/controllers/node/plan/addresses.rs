@@ -7,25 +7,25 @@ use crate::k8s::{AddressType, NodeAddress};
 /// Why the addresses of a node cannot be decided.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AddressError {
-    /// The annotation is not one IP, or two of different families.
+    /// The annotation is neither one IP nor two IPs of different families.
     #[error("annotation alpha.kubernetes.io/provided-node-ip {value:?}: {why}")]
     BadAnnotation { value: String, why: &'static str },
-    /// The cloud does not know an address that the kubelet was told to use.
+    /// The cloud does not report an address that the kubelet is configured to use.
     #[error("failed to get node address from cloud provider that matches ip: {0}")]
     NotInCloud(IpAddr),
 }
 
-/// Returns the addresses that the node should have, or `None` when the cloud has none to offer.
+/// Returns the addresses that the node should have, or `None` if the cloud reports none.
 ///
-/// `cloud` is in the provider's order; `current` is what the node has; `provided` is the kubelet's annotation. A host
-/// name of the node is kept when the cloud gives none.
+/// `cloud` is in the provider's order; `current` are the node's addresses; `provided` is the kubelet's annotation. The
+/// node's addresses of type `Hostname` are kept if the cloud reports none of that type.
 pub(crate) fn desired_addresses(
     cloud: &[NodeAddress],
     current: &[NodeAddress],
     provided: Option<&str>,
 ) -> Result<Option<Vec<NodeAddress>>, AddressError> {
     if cloud.is_empty() {
-        // Upstream fails the initialisation here when the annotation is set; otherwise it keeps what is there.
+        // Upstream fails the initialisation here if the annotation is set, and otherwise keeps the node's addresses.
         return match provided {
             Some(value) => Err(AddressError::NotInCloud(parse_provided(value)?[0])),
             None => Ok(None),
@@ -43,7 +43,7 @@ pub(crate) fn desired_addresses(
     }
 }
 
-/// Puts the provided IPs first, in their order. A type of which one matched keeps only the matching addresses.
+/// Puts the provided IPs first, in their order. Of an address type that has a match, only the matches are kept.
 fn order_by_provided(all: &[NodeAddress], provided: &[IpAddr]) -> Result<Vec<NodeAddress>, AddressError> {
     let mut chosen: Vec<NodeAddress> = Vec::with_capacity(all.len());
     let mut matched_kinds = HashSet::new();
@@ -62,7 +62,7 @@ fn order_by_provided(all: &[NodeAddress], provided: &[IpAddr]) -> Result<Vec<Nod
 }
 
 /// Parses the annotation strictly, as the CCM side of `k8s.io/cloud-provider/node/helpers` does: no white space, one IP
-/// or two of different families, and no unspecified address in a pair.
+/// or two IPs of different families, and no unspecified address in a pair.
 pub(crate) fn parse_provided(value: &str) -> Result<Vec<IpAddr>, AddressError> {
     let bad = |why| AddressError::BadAnnotation { value: value.to_owned(), why };
     let ips: Vec<IpAddr> = value
@@ -87,7 +87,7 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
         .split('.')
         .map(|octet| {
             let digits = !octet.is_empty() && octet.bytes().all(|b| b.is_ascii_digit());
-            // Zeros may lead; what follows must still be an octet.
+            // Leading zeros are accepted; the rest must be an octet.
             digits
                 .then(|| octet.trim_start_matches('0'))
                 .and_then(|o| if o.is_empty() { Some(0) } else { o.parse().ok() })

@@ -7,10 +7,10 @@ use crate::{
     provider::InstanceMetadata,
 };
 
-/// Longest prefix part of a label key: a DNS subdomain.
+/// Maximum length of the prefix of a label key, which is a DNS subdomain.
 const MAX_PREFIX: usize = 253;
 
-/// Label pairs of upstream's reconcile: beta (the truth) and stable (the copy).
+/// Label pairs that upstream reconciles: the beta label (source) and the stable label (copy).
 const PAIRS: [(&str, &str); 3] = [
     (wk::LABEL_ZONE_BETA, wk::LABEL_ZONE),
     (wk::LABEL_REGION_BETA, wk::LABEL_REGION),
@@ -27,9 +27,9 @@ pub(crate) struct DroppedLabel {
 /// Why a label is not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DropReason {
-    /// Its key lies in a name space that Kubernetes keeps for itself.
+    /// Its key is in a name space that is reserved for Kubernetes.
     Reserved,
-    /// The node has another value; additional labels never overwrite.
+    /// The node has another value; on initialisation, additional labels never overwrite.
     Different,
     /// The API server would reject the key or the value, and with it the whole initialisation.
     Invalid,
@@ -45,16 +45,17 @@ impl DropReason {
     }
 }
 
-/// Labels to write, and those left out.
+/// Labels to write, and labels that are not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabelPlan {
     pub(crate) set: BTreeMap<String, String>,
-    /// Whether `set` holds labels that must not overwrite: they need the node to be as it was read.
+    /// True if `set` contains additional labels. On initialisation they must not overwrite, so the patch must apply
+    /// only to the node as it was read.
     pub(crate) additional: bool,
     pub(crate) dropped: Vec<DroppedLabel>,
 }
 
-/// Plans the labels of an initialisation. `existing` are all labels of the node.
+/// Plans the labels of an initialisation. `existing` must contain all labels of the node.
 pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> LabelPlan {
     let mut plan = LabelPlan::default();
     for (value, keys) in [
@@ -75,16 +76,17 @@ pub(crate) fn initial_labels(meta: &InstanceMetadata, existing: &LabelMap) -> La
     plan
 }
 
-/// Plans the refresh of additional labels on an initialised node (upstream gate
-/// `CloudNodeAdditionalLabelsReconciliation`): missing ones are added, different ones replaced, none is removed.
+/// Plans the refresh of additional labels on an initialised node (upstream feature gate
+/// `CloudNodeAdditionalLabelsReconciliation`): missing labels are added, different values are replaced, no label is
+/// removed.
 pub(crate) fn refreshed_labels(meta: &InstanceMetadata, existing: &LabelMap) -> LabelPlan {
     let mut plan = LabelPlan::default();
     plan.add_additional(meta, existing, OverwritePolicy::Replace);
     plan
 }
 
-/// Plans the reconcile of label pairs on an initialised node: the stable label is made a copy of the beta label where
-/// that exists. Nodes without a beta label are left alone, as upstream does (defect W10, kept on purpose).
+/// Plans the reconcile of the label pairs on an initialised node: the stable label gets the value of the beta label, if
+/// the beta label exists. Without a beta label nothing changes, as upstream (defect W10, kept on purpose).
 pub(crate) fn reconciled_labels(node: &NodeView) -> BTreeMap<&'static str, String> {
     let differs = |(beta, stable): (&'static str, &'static str)| {
         let truth = node.labels.get(beta)?;
@@ -117,7 +119,7 @@ impl LabelPlan {
             } else if !is_label_key(key) || !is_label_value(value) {
                 self.drop(key, DropReason::Invalid);
             } else if known == Some(value) {
-                // There already.
+                // The node already has it.
             } else if known.is_some() && matches!(on_difference, OverwritePolicy::Keep) {
                 self.drop(key, DropReason::Different);
             } else {

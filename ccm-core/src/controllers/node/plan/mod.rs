@@ -1,4 +1,4 @@
-//! What should change on a node: pure functions from (node, metadata) to plans.
+//! Plans the changes of a node: pure functions from the node and its instance metadata to plans.
 
 pub(crate) mod addresses;
 pub(crate) mod labels;
@@ -14,14 +14,14 @@ use crate::{
     provider::InstanceMetadata,
 };
 
-/// Everything that an initialisation writes: `addresses` first, by one status patch, then the rest by one JSON Patch.
+/// Everything that an initialisation writes: first `addresses` in one status patch, then `change` in one JSON Patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InitializationPlan {
-    /// Addresses to write; `None` when the node has them already, or the cloud has none.
+    /// Addresses to write; `None` if the node already has them, or the cloud has none.
     pub(crate) addresses: Option<Vec<NodeAddress>>,
     /// Everything else.
     pub(crate) change: NodeChange,
-    /// Labels of the cloud that are not written.
+    /// The cloud's labels that are not written.
     pub(crate) dropped: Vec<DroppedLabel>,
 }
 
@@ -32,9 +32,10 @@ pub(crate) struct NodeChange {
     pub(crate) provider_id: Option<Box<str>>,
     /// Labels to set.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Positions and keys of the taints to remove, ascending.
+    /// Positions and keys of the taints to remove, in ascending order.
     pub(crate) remove_taints: Vec<(usize, String)>,
-    /// Whether the node must be exactly as it was read, because something may not be overwritten.
+    /// True if the patch must apply only to the node as it was read, because it must not overwrite another writer's
+    /// value.
     pub(crate) requires_unchanged_node: bool,
 }
 
@@ -44,13 +45,13 @@ impl NodeChange {
     }
 }
 
-/// Why a node cannot be initialised now.
+/// Why a node cannot be initialised.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InitializationError {
     /// Neither the cloud nor the node has a provider ID.
     #[error("cloud provider does not set node provider ID for node {0}")]
     NoProviderId(String),
-    /// Upstream's wording, which operators search for.
+    /// Its addresses cannot be decided. The message is upstream's, because operators search for it.
     #[error("provided node ip for node {node:?} is not valid: {source}")]
     Address { node: String, source: AddressError },
 }
@@ -76,7 +77,7 @@ pub(crate) fn plan_initialization(
         .filter(|(_, taint)| &*taint.key == wk::TAINT_UNINITIALIZED)
         .map(|(position, taint)| (position, taint.key.to_string()))
         .collect();
-    // A JSON Patch cannot add to a map that is not there without replacing one that appears meanwhile.
+    // A JSON Patch cannot create a missing map without replacing one that another writer created meanwhile.
     let exact = additional || (!set.is_empty() && !node.has_labels);
     Ok(InitializationPlan {
         addresses,
@@ -85,8 +86,8 @@ pub(crate) fn plan_initialization(
     })
 }
 
-/// Plans the addresses of a node: the list to write, or `None` when nothing is to be written. The comparison is of
-/// ordered lists, so that a changed primary address is a change and an equal dual-stack node is none.
+/// Plans the addresses of a node: the list to write, or `None` if nothing needs to be written. The lists are compared
+/// with their order, so that a changed primary address is a change and an equal dual-stack node is not.
 pub(crate) fn plan_addresses(node: &NodeView, cloud: &[NodeAddress]) -> Result<Option<Vec<NodeAddress>>, AddressError> {
     let provided = node.annotations.get(wk::ANNOTATION_PROVIDED_NODE_IP);
     let wanted = desired_addresses(cloud, &node.addresses, provided)?;

@@ -1,4 +1,4 @@
-//! What belongs to nodes of other clouds.
+//! What belongs to foreign nodes, those of other cloud providers.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -10,12 +10,12 @@ use ipnet::IpNet;
 use super::network;
 use crate::{k8s::NodeView, provider::Route};
 
-/// Names and pod networks of the nodes of other clouds. Their routes, wherever they lead, are left alone, and so are
-/// routes to their networks.
+/// Names and pod CIDRs of foreign nodes. Routes to these nodes, whatever their destination, and routes to these CIDRs
+/// are unmanaged.
 pub(super) struct ForeignNodes<'a> {
     names: HashSet<&'a str>,
     networks: BTreeSet<IpNet>,
-    /// Destinations of routes to those nodes, whosever network that is.
+    /// Destinations of routes to foreign nodes, whoever owns the destination.
     route_destinations: HashSet<IpNet>,
 }
 
@@ -28,22 +28,23 @@ impl<'a> ForeignNodes<'a> {
         Self { names, networks, route_destinations }
     }
 
-    /// Tells whether there is a route to one of those nodes with this destination.
+    /// Tells whether a route with this destination leads to a foreign node.
     pub(super) fn has_route(&self, destination: &IpNet) -> bool {
         self.route_destinations.contains(destination)
     }
 
-    /// Tells whether a route is not ours to touch.
+    /// Tells whether a route is unmanaged because of foreign nodes.
     pub(super) fn owns_route(&self, route: &Route, destination: &IpNet) -> bool {
         route.node.as_deref().is_some_and(|node| self.names.contains(node)) || self.overlaps(destination)
     }
 
-    /// Tells whether the network has addresses in common with one of theirs. Logarithmic: this is asked for every route.
+    /// Tells whether the network overlaps a foreign CIDR. Logarithmic, because it is called for every route.
     pub(super) fn overlaps(&self, network: &IpNet) -> bool {
         if self.networks.is_empty() {
             return false;
         }
-        // Of two networks that overlap one contains the other. What it contains follows it in the order.
+        // Of two networks that overlap, one contains the other. In the order, a network is followed by those that it
+        // contains.
         let contained = self.networks.range(network..).next().is_some_and(|next| network.contains(next));
         contained || std::iter::successors(network.supernet(), IpNet::supernet).any(|net| self.networks.contains(&net))
     }

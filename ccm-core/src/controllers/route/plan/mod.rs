@@ -1,8 +1,8 @@
-//! What should change in the cloud's route table: a pure function from (nodes, routes, cluster networks, back-off, time)
-//! to changes, and from their outcome to the nodes' `NetworkUnavailable` condition.
+//! Plans the changes of the cloud's route table: a pure function from nodes, routes, cluster CIDRs, back-off and time
+//! to changes. A second one decides the nodes' `NetworkUnavailable` condition from the results.
 //!
-//! A route is this controller's business when its destination lies within a cluster network. Upstream also takes one that
-//! merely begins or ends in it, and deletes a wider route of somebody else (W17b).
+//! This controller manages a route if its destination lies within a cluster CIDR. Upstream also manages one that merely
+//! begins or ends in a cluster CIDR, and deletes a wider route of somebody else (W17b).
 
 mod foreign_nodes;
 
@@ -21,7 +21,7 @@ use crate::{
     provider::Route,
 };
 
-/// What a plan is made from.
+/// Everything that a plan depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanInput<'a> {
     /// Nodes that the provider claims.
@@ -32,74 +32,74 @@ pub(crate) struct PlanInput<'a> {
     pub(crate) routes: &'a [Route],
     /// `--cluster-cidr`.
     pub(crate) cluster: &'a [IpNet],
-    /// Changes that failed before.
+    /// Back-off of the changes that failed before.
     pub(crate) failures: &'a ChangeBackoff,
-    /// Time since the controller began.
+    /// Time since the start of the controller.
     pub(crate) now: Duration,
 }
 
-/// What to do, and what to say. Equal for equal worlds, however their nodes and routes are ordered.
+/// The changes, and what to report. Does not depend on the order of nodes and routes in the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoutePlan {
-    /// Changes, one step per destination, in order of destinations.
+    /// Changes, one step per destination, ordered by destination.
     pub(crate) steps: Vec<RouteStep>,
-    /// Changes that are due later, because they failed.
+    /// Changes that are deferred, because they or a deletion before them failed.
     pub(crate) backed_off: Vec<ChangeKey>,
-    /// Our nodes that have or had pod networks, by name.
+    /// Our nodes that have or had pod CIDRs, by name.
     pub(crate) nodes: Vec<NodePlan>,
-    /// Pod networks that get no route.
+    /// Pod CIDRs that get no route.
     pub(crate) rejected_cidrs: Vec<RejectedPodCidr>,
-    /// Routes that are this controller's business.
+    /// Number of routes that this controller manages.
     pub(crate) managed_routes: usize,
 }
 
-/// The changes at one destination: what is deleted first, and what is created once that is gone.
+/// The changes at one destination: the deletions come first, the creation follows once they succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RouteStep {
     pub(crate) destination: IpNet,
     pub(crate) delete: Vec<Route>,
     pub(crate) create: Option<Arc<NodeView>>,
-    /// Whether no node wants the destination.
+    /// True if no node claims the destination.
     pub(crate) is_unclaimed: bool,
 }
 
-/// A node and what becomes of its pod networks; none when it has no pod network any more, but still a route.
+/// A node and the states of its pod CIDRs; none if it has no pod CIDR any more, but still a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodePlan {
     pub(crate) node: Arc<NodeView>,
     pub(crate) cidrs: Vec<PodCidrState>,
 }
 
-/// What becomes of a pod network.
+/// What happens to a pod CIDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodCidrState {
-    /// The route is there.
+    /// The route exists.
     Routed,
     /// A step of the plan creates it.
     Create(IpNet),
     /// It is created later.
     BackedOff,
-    /// It gets none; there is a complaint about it.
+    /// It gets no route. The reason is reported on the Node.
     Rejected,
 }
 
-/// A pod network that gets no route.
+/// A pod CIDR that gets no route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RejectedPodCidr {
     pub(crate) node: Arc<NodeView>,
-    /// The network, as the Node has it.
+    /// The CIDR as written in the Node.
     pub(crate) cidr: Arc<str>,
     pub(crate) reject_reason: RejectReason,
 }
 
-/// Why a pod network gets no route.
+/// Why a pod CIDR gets no route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RejectReason {
     NotANetwork,
     OutsideCluster,
-    /// A node of another cloud has (part of) it, or a route to there leads to one.
+    /// A foreign node has (part of) it, or a route with this destination leads to a foreign node.
     Foreign,
-    /// The named node has it, too.
+    /// The named node has it, too, and keeps the route.
     OwnedByNode(Arc<str>),
 }
 
@@ -138,14 +138,14 @@ impl RejectedPodCidr {
 }
 
 impl RoutePlan {
-    /// Tells whether so much would go away, because no node wants it, that the nodes should be read again first: more
-    /// than half of several routes. A cache may lag, and the routes carry the traffic of the whole cluster.
+    /// Tells whether the plan deletes more than half of several routes because no node claims them. Then the nodes
+    /// should be read again first: a cache may lag, and the routes carry the traffic of the whole cluster.
     pub(crate) fn deletes_most_routes(&self) -> bool {
         let unwanted: usize = self.steps.iter().filter(|step| step.is_unclaimed).map(|step| step.delete.len()).sum();
         self.managed_routes > 1 && unwanted * 2 > self.managed_routes
     }
 
-    /// Leaves alone what no node seems to want.
+    /// Removes the steps for destinations that no node seems to claim, so that their routes stay.
     pub(crate) fn keep_unclaimed(&mut self) {
         self.steps.retain(|step| !step.is_unclaimed);
     }
@@ -206,7 +206,7 @@ struct CidrClaims<'a> {
     rejected: Vec<RejectedPodCidr>,
 }
 
-/// Parses a pod CIDR; bits past the prefix are cleared, because the text of two equal networks may differ (W17g).
+/// Parses a pod CIDR. Bits past the prefix are cleared, because the text of two equal networks may differ (W17g).
 fn network(cidr: &str) -> Option<IpNet> {
     cidr.parse::<IpNet>().ok().map(|net| net.trunc())
 }
@@ -215,11 +215,11 @@ fn is_within(cluster: &[IpNet], destination: &IpNet) -> bool {
     cluster.iter().any(|network| network.contains(destination))
 }
 
-/// Which destinations are wanted by which of our nodes, oldest first.
+/// Collects which of our nodes claim which destinations, oldest node first, and the pod CIDRs that are rejected.
 fn collect_claims<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> CidrClaims<'a> {
     let mut claims: BTreeMap<IpNet, Vec<CidrClaim<'a>>> = BTreeMap::new();
     let mut refused = Vec::new();
-    // A route of ours that is there beside theirs is not given up for it.
+    // A route to our node stays even if a foreign node has a route with the same destination.
     let has_route = |node: &NodeView, net: &IpNet| {
         world.routes.iter().any(|route| route.destination.trunc() == *net && targets_node(route, node))
     };
@@ -248,7 +248,7 @@ fn collect_claims<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> Cidr
     CidrClaims { claims, rejected: refused }
 }
 
-/// Routes that are this controller's business, by destination.
+/// Returns the routes that this controller manages, by destination.
 fn managed_routes<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> BTreeMap<IpNet, Vec<&'a Route>> {
     let mut listed: BTreeMap<IpNet, Vec<&Route>> = BTreeMap::new();
     for route in world.routes {
@@ -263,8 +263,8 @@ fn managed_routes<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> BTre
     listed
 }
 
-/// Of several nodes with one pod network the one whose route is there has it, otherwise the oldest: it never moves by
-/// itself.
+/// Chooses one of several nodes with the same pod CIDR: the one whose route exists, otherwise the oldest. So the route
+/// never moves without a reason.
 fn choose_claim<'a>(claims: &[CidrClaim<'a>], routes: &[&Route]) -> Option<&'a Arc<NodeView>> {
     let has_route = |claim: &&CidrClaim<'_>| routes.iter().any(|route| targets_node(route, claim.node));
     claims.iter().find(has_route).or(claims.first()).map(|claim| claim.node)
@@ -274,15 +274,15 @@ fn targets_node(route: &Route, node: &NodeView) -> bool {
     !route.blackhole && route.node.as_ref() == Some(&node.name)
 }
 
-/// Tells whether the route was made for the addresses that the node has now. Upstream's comparison: as many, and each of
-/// the node's among them.
+/// Tells whether the route was made for the current addresses of the node. As in upstream, both must have the same
+/// number of addresses, and the route must have each of the node's.
 fn matches_node_addresses(route: &Route, node: &NodeView) -> bool {
     route.node_addresses.as_ref().is_none_or(|addresses| {
         addresses.len() == node.addresses.len() && node.addresses.iter().all(|address| addresses.contains(address))
     })
 }
 
-/// Plans a destination that a node wants.
+/// Plans a destination that a node claims.
 fn plan_claimed(
     world: &PlanInput<'_>,
     plan: &mut RoutePlan,
@@ -294,12 +294,12 @@ fn plan_claimed(
     let is_there = routes.iter().any(|route| is_good(&route));
     let create = ChangeKey::create(owner, destination);
     let create_held = !is_there && world.failures.is_backed_off(&create, world.now);
-    // A route that works, if for other addresses, is not taken away before it can be replaced.
+    // A route to this node with outdated addresses is not deleted as long as its replacement is deferred.
     let spared = |route: &Route| create_held && targets_node(route, owner);
     let obsolete = routes.iter().filter(|route| !is_good(route) && !spared(route));
     let (held, delete): (Vec<_>, Vec<_>) =
         obsolete.partition(|route| world.failures.is_backed_off(&ChangeKey::delete(route), world.now));
-    // What is to be created waits until everything else at the destination is gone (W17a).
+    // The creation waits until every other route with this destination is deleted (W17a).
     let blocked = create_held || !held.is_empty();
     plan.backed_off.extend(held.into_iter().copied().map(ChangeKey::delete));
     let want = match (is_there, blocked) {
@@ -318,7 +318,7 @@ fn plan_claimed(
     want
 }
 
-/// Plans a destination that no node wants.
+/// Plans a destination that no node claims.
 fn plan_unclaimed(world: &PlanInput<'_>, plan: &mut RoutePlan, destination: IpNet, routes: &[&Route]) {
     let (held, delete): (Vec<_>, Vec<_>) =
         routes.iter().partition(|route| world.failures.is_backed_off(&ChangeKey::delete(route), world.now));
@@ -342,13 +342,13 @@ fn node_plans(
                 let network = network(cidr);
                 match network.and_then(|network| wants.get(&(&*node.name, network)).copied()) {
                     Some(want) => Some(want),
-                    // What is not in the map was refused.
+                    // A CIDR that is not in the map was rejected. One of another address family does not count.
                     None => (!network.is_some_and(|network| is_other_family(world.cluster, &network)))
                         .then_some(PodCidrState::Rejected),
                 }
             };
             let wants: Vec<_> = node.pod_cidrs.iter().filter_map(want).collect();
-            // A node with nothing but networks of the other family is as unreachable as one with a foreign one.
+            // A node that has only CIDRs of the other family is as unreachable as one with a rejected CIDR.
             let wants =
                 if wants.is_empty() { node.pod_cidrs.iter().map(|_| PodCidrState::Rejected).collect() } else { wants };
             NodePlan { node: node.clone(), cidrs: wants }
@@ -358,18 +358,19 @@ fn node_plans(
     plans
 }
 
-/// Tells whether no cluster CIDR is of this network's family: then routes of the family are somebody else's business, as
-/// where `--cluster-cidr` names one family of a dual-stack cluster, and do not make a node unavailable.
+/// Tells whether no cluster CIDR is of this network's address family, as where `--cluster-cidr` names one family of a
+/// dual-stack cluster. Then somebody else makes the routes of the family, and missing ones do not make a node
+/// unavailable.
 fn is_other_family(cluster: &[IpNet], network: &IpNet) -> bool {
     !cluster.iter().any(|cluster| IpFamily::of(cluster) == IpFamily::of(network))
 }
 
-/// What condition `NetworkUnavailable` says of a node.
+/// What the condition `NetworkUnavailable` says about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkStatus {
-    /// All routes of its pod networks are there: `False`, `RouteCreated`.
+    /// All routes for its pod CIDRs exist: `False`, `RouteCreated`.
     Ready,
-    /// Some are not: `True`, `NoRouteCreated`.
+    /// Some are missing: `True`, `NoRouteCreated`.
     NotReady,
 }
 
@@ -398,22 +399,23 @@ impl NetworkStatus {
         }
     }
 
-    /// Tells whether the node has the condition already. As upstream, status and reason count.
+    /// Tells whether the node already has the condition. As in upstream, only status and reason count.
     pub(crate) fn matches_condition(self, have: Option<&NodeCondition>) -> bool {
         have.is_some_and(|have| have.status == self.status() && &*have.reason == self.reason())
     }
 }
 
-/// How the creation of a route ended.
+/// Result of the creation of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreateResult {
     Yes,
     No,
-    /// It was not tried: the process is stopping, or the cloud wants a pause that the node's first condition can wait for.
+    /// It was not attempted: the process is stopping, or the cloud is throttling and the node's first condition can
+    /// wait.
     Unknown,
 }
 
-/// Decides a node's condition from its plan and from how the creations ended. `None` when nothing is known.
+/// Decides a node's condition from its plan and from the results of the creations. `None` if a result is unknown.
 pub(crate) fn network_status(plan: &NodePlan, created: impl Fn(IpNet) -> CreateResult) -> Option<NetworkStatus> {
     let mut network = if plan.cidrs.is_empty() { NetworkStatus::NotReady } else { NetworkStatus::Ready };
     for want in &plan.cidrs {

@@ -1,4 +1,4 @@
-//! Deletes balancers.
+//! Deletes load balancers.
 
 use super::{
     super::{
@@ -16,12 +16,13 @@ use crate::{
     provider::{ErrorKind, EventType, LbRef, Progress},
 };
 
-/// So many Services that vanish without having been deleted, and more than half of all, are not believed to be gone.
+/// If this many Services disappear without having been released, and they are more than half of all, the cache is not
+/// trusted.
 const MIN_MASS_DELETION: usize = 3;
 
 impl ServiceController {
-    /// Deletes the balancer. The finalizer goes last.
-    // length: one step after the other, each with its way out
+    /// Deletes the load balancer. The finalizer is removed last.
+    // length: a sequence of steps, each with its own early return
     pub(super) async fn delete_load_balancer(
         &self,
         look: &mut ServiceSync,
@@ -30,12 +31,14 @@ impl ServiceController {
     ) -> Result<SyncResult, ServiceSyncError> {
         let subject = Attempt::plan_delete(look.service.as_deref(), &look.state, then);
         (look.operation, look.attempt) = (ServiceOperationKind::Delete, Some(subject));
+        // First, confirm with the API server that the load balancer is not needed any more.
         match then {
             AfterDelete::Forget => self.confirm_deleted(look).await?,
             AfterDelete::RemoveFinalizer => self.confirm_not_needed(look).await?,
             AfterDelete::Requeue => {}
         }
         let lb = self.lb_ref(look, then);
+        // Then announce the deletion, and delete in the cloud. A pending deletion is requeued.
         if announce {
             self.emit_event(look, EventType::Normal, "DeletingLoadBalancer", "Deleting load balancer");
             look.state.announced_attempt = Some(subject);
@@ -54,6 +57,7 @@ impl ServiceController {
                 return Ok(self.requeue_pending(look, after));
             }
         }
+        // Then remove finalizer, status and our annotations from the Service.
         look.state.deleted = true;
         let mut written = None;
         if let (AfterDelete::RemoveFinalizer, Some(service)) = (then, look.service.clone()) {
@@ -68,11 +72,12 @@ impl ServiceController {
             let written_at = |version| LastWrite { version, finalizer: false, at: self.now() };
             written = match released {
                 ReleaseOutcome::Written(version) => Some(written_at(version.parse().unwrap_or(0))),
-                // Gone already: nothing that the cache still shows of it is true.
+                // The Service or the finalizer is gone already: ignore what the cache still shows.
                 ReleaseOutcome::NothingToRemove => Some(written_at(u64::MAX)),
                 ReleaseOutcome::LoadBalancerNeeded => None,
             };
         }
+        // Finally, report the deletion and drop the sync state.
         tracing::info!(service = %look.key, "load balancer deleted");
         self.emit_event(look, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
         self.metrics.count(ServiceOperationKind::Delete, ServiceOutcome::Done);
@@ -84,15 +89,15 @@ impl ServiceController {
                     ServiceSyncState { uid: look.state.uid.clone(), last_write: written, ..ServiceSyncState::default() }
             }
         }
-        // What came meanwhile, a balancer wanted again for instance, is looked at now.
+        // A new Service of the same name is synced now. Any other change comes through the watch.
         Ok(if then == AfterDelete::Requeue { SyncResult::RequeueNow } else { IDLE })
     }
 
-    /// Makes sure that a Service whose balancer is to be deleted is gone.
+    /// Confirms that a Service whose load balancer is to be deleted no longer exists.
     ///
-    /// The finalizer keeps a Service until its balancer is deleted, so that one vanishes with its balancer is rare: its
-    /// finalizer was taken off by hand or came when the deletion had begun, or the cache or etcd went back in time. The last
-    /// must not cost all balancers.
+    /// The finalizer keeps a Service until its load balancer is deleted, so it is rare that the Service disappears
+    /// first. Either its finalizer was removed by hand or added after the deletion had begun, or the cache or etcd went
+    /// back in time. The last case must not cost all load balancers.
     async fn confirm_deleted(&self, look: &ServiceSync) -> Result<(), ServiceSyncError> {
         let (all, gone) = {
             let known = self.states.lock();
@@ -112,8 +117,8 @@ impl ServiceController {
         }
     }
 
-    /// Makes sure that a Service whose type or class changed is not one to be served again: an attempt may have waited for
-    /// minutes, and the cache may lag. A deletion cannot be taken back, so that one needs no question.
+    /// Confirms that a Service whose type or class changed is not to be served again: an attempt may have been deferred
+    /// for minutes, and the cache may lag. A deletion of the Service cannot be undone, so that needs no confirmation.
     async fn confirm_not_needed(&self, look: &ServiceSync) -> Result<(), ServiceSyncError> {
         let Some(service) = look.service.as_ref().filter(|service| !service.deleting) else { return Ok(()) };
         match self
@@ -127,7 +132,8 @@ impl ServiceController {
         }
     }
 
-    /// Asks the API server for the Service as it is now; none if there is none. `doing`: what for.
+    /// Reads the current Service from the API server; `None` if it does not exist. `doing`: the operation to name in an
+    /// error.
     async fn read_service(
         &self,
         namespace: &str,
@@ -141,7 +147,8 @@ impl ServiceController {
         }
     }
 
-    /// Names what is to be deleted: the Service as it is, or as it was when it last was of the right type.
+    /// Identifies the load balancer to delete, by the Service as it is, or as it was when it last had the right type
+    /// and class.
     pub(super) fn lb_ref(&self, look: &ServiceSync, then: AfterDelete) -> LbRef {
         let current = look.service.as_ref().filter(|_| then == AfterDelete::RemoveFinalizer);
         let last = look.state.last_observed.as_ref().filter(|last| *last.uid == *look.state.uid);

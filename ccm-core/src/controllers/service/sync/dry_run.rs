@@ -1,4 +1,4 @@
-//! What the service controller would do about each Service, from what can be seen: as a process that has just started.
+//! Dry run: what the service controller would do about each Service, planned like a process that has just started.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,15 +19,15 @@ use crate::{
     runtime::shadow::{CompareSchedule, Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},
 };
 
-/// The controller as a shadow.
+/// The service controller in a dry run.
 struct ServiceDryRun {
     controller: ServiceController,
-    /// Services and fingerprints of their backends as they were when they were compared.
+    /// Services, and fingerprints of their backends, as they were when they were compared.
     schedule: CompareSchedule<(Arc<ServiceView>, Option<u64>)>,
 }
 
 impl ServiceController {
-    /// Makes a controller that only says what it would do; what differs is looked at again after `settle`.
+    /// Makes a dry run that only reports what the controller would do. Differences are checked again after `settle`.
     pub(crate) fn dry_run(self, settle: Duration) -> Box<dyn DryRun> {
         let schedule = CompareSchedule::new(settle, self.config.verify_period);
         Box::new(ServiceDryRun { controller: self, schedule })
@@ -38,6 +38,7 @@ impl ServiceController {
 impl DryRun for ServiceDryRun {
     async fn compare(&mut self, now: Instant) -> DryRunFindings {
         let Self { controller, schedule } = self;
+        // First, plan every Service without cloud calls, to find out which ones are due for a comparison.
         let mut services = controller.services.list();
         services.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         schedule.retain(|key| controller.services.get(key).is_some());
@@ -53,6 +54,7 @@ impl DryRun for ServiceDryRun {
                 due.push((key, (service, fingerprint), observed));
             }
         }
+        // Then compare these with the cloud, several at a time, and record the findings.
         let controller = &*controller;
         let compare = |(key, about, observed): (_, _, Result<PlannedSync, ServiceSyncError>)| async move {
             let outcome = match observed {
@@ -68,7 +70,8 @@ impl DryRun for ServiceDryRun {
                 Err(trouble) => {
                     let why = match &trouble {
                         ServiceSyncError::Throttled(_) => "the cloud wants to be left alone".to_owned(),
-                        // The gate is shut, so whoever asks for leadership in a comparison is told that there is none.
+                        // The write gate is closed, so a comparison that checks leadership fails like that of a process
+                        // that is not the leader.
                         trouble => trouble.log().unwrap_or_else(|| "the comparison was broken off".to_owned()),
                     };
                     let (object, retry_after) = (key.to_string(), trouble.delay(1));
@@ -81,10 +84,10 @@ impl DryRun for ServiceDryRun {
     }
 }
 
-/// Where a Service shows the addresses of its balancer.
+/// The field of a Service that has the addresses of its load balancer.
 const STATUS: &str = "status.loadBalancer";
 
-/// A Service as seen, and what is to be done about it.
+/// A Service as observed, and the action that is planned for it.
 struct PlannedSync {
     sync: ServiceSync,
     desired: Option<DesiredService>,
@@ -92,7 +95,7 @@ struct PlannedSync {
 }
 
 impl ServiceController {
-    /// Decides about a Service of which nothing is remembered. Asks the cloud nothing.
+    /// Plans a Service without sync state. Makes no cloud call.
     async fn plan_service(&self, key: &Arc<str>, service: &Arc<ServiceView>) -> Result<PlannedSync, ServiceSyncError> {
         let known = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
         let mut look = ServiceSync::new(key, Some(service.clone()), known);
@@ -111,7 +114,7 @@ impl ServiceController {
         Ok(PlannedSync { sync: look, desired: wanted, step })
     }
 
-    /// Says what doing it would change.
+    /// Returns what applying the action would change.
     async fn differences(&self, observed: PlannedSync) -> Result<Vec<Difference>, ServiceSyncError> {
         let PlannedSync { sync: look, desired: wanted, step } = observed;
         let Some(service) = &look.service else { return Ok(Vec::new()) };
@@ -122,7 +125,8 @@ impl ServiceController {
             (_, Some(wanted)) => {
                 let changes = match self.cloud.plan(self.op_for_service(&look), &wanted.spec).await? {
                     Ok(changes) => changes,
-                    // Nothing would be made, and the status be left alone.
+                    // The provider would create nothing, and the status would not be touched. Only the finalizer would
+                    // be added.
                     Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => {
                         return Ok(missing_finalizer(service));
                     }
@@ -130,7 +134,7 @@ impl ServiceController {
                 };
                 let mut found = load_balancer_differences(service, &changes);
                 found.extend(missing_finalizer(service));
-                // Which address that is, only the balancer knows. One that changed is among the provider's changes.
+                // Only the load balancer knows the address. A changed address is among the provider's changes.
                 if service.status.ingress.is_empty() {
                     let is = Some(NONE.to_owned());
                     let status =
@@ -143,7 +147,7 @@ impl ServiceController {
         }
     }
 
-    /// What the deletion of its balancer changes on the Service, after the balancer itself.
+    /// Returns the deletion of the load balancer, and what follows from it on the Service.
     fn finalizer_differences(
         &self,
         look: &ServiceSync,
@@ -179,7 +183,8 @@ impl ServiceController {
     }
 }
 
-/// A Service that is not served is refused by whoever leads, too; one that is served would not be any longer.
+/// Differences of an invalid Service. One that is not served has none, because every leader rejects it. For one that is
+/// served, the load balancer would be left as it is.
 fn invalid_differences(service: &ServiceView, mistakes: &[FieldError]) -> Vec<Difference> {
     if !service.has_finalizer() && service.status.ingress.is_empty() {
         return Vec::new();
@@ -203,7 +208,7 @@ fn load_balancer_differences(service: &ServiceView, changes: &[PlannedChange]) -
     reasons.into_iter().map(one).collect()
 }
 
-/// The finalizer of a Service that is to have a load balancer.
+/// The missing finalizer of a Service that should have a load balancer.
 fn missing_finalizer(service: &ServiceView) -> Vec<Difference> {
     let why = "a load balancer must be deleted before its service";
     if service.has_finalizer() { Vec::new() } else { vec![finalizer(service, NONE, "set", why)] }
@@ -214,7 +219,7 @@ fn finalizer(service: &ServiceView, is: &str, would_be: &str, why: &str) -> Diff
     Difference { current: Some(is.to_owned()), desired: would_be.to_owned(), ..difference(service, part, why) }
 }
 
-/// A part of a Service that would go away.
+/// Makes a difference for a part of a Service that would be removed.
 fn difference(service: &ServiceView, part: String, why: &str) -> Difference {
     Difference {
         kind: ObjectKind::Service,

@@ -1,4 +1,4 @@
-//! What the owner of a Service and the operator are told: on change, never twice for one attempt.
+//! Events for the owner of a Service, and logs for the operator: on change, never twice for one attempt.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
     telemetry::controllers::ReconcileOutcome as Reconciled,
 };
 
-/// Least time between two events that tell of new backends, so that a cluster whose nodes come and go does not bury what
-/// matters.
+/// Least time between two events that report new backends, so that in a cluster whose nodes come and go they do not
+/// hide more important events.
 const BACKENDS_EVENT_GAP: Duration = Duration::from_secs(600);
 
 impl ServiceController {
-    /// Tells what the provider has to say about the Service, each once.
+    /// Emits the provider's notices about the Service, each once.
     pub(super) fn report_notices(&self, look: &mut ServiceSync, service: &ServiceView) {
         let remarks = self.cloud.load_balancers().map(|balancers| balancers.notices(service)).unwrap_or_default();
         let mut seen = BTreeSet::new();
@@ -36,7 +36,7 @@ impl ServiceController {
         look.state.reported_notices = seen;
     }
 
-    /// Tells what is wrong. What the Service has from before is looked at next: it may need other backends.
+    /// Reports the validation errors, then requeues: the existing load balancer may need other backends.
     pub(super) fn report_invalid(&self, look: &mut ServiceSync, mistakes: &[FieldError]) -> SyncResult {
         look.state.reported_invalid_digest = Some(invalid_digest(mistakes));
         if let Some(service) = &look.service {
@@ -49,12 +49,13 @@ impl ServiceController {
         SyncResult::RequeueNow
     }
 
-    /// Draws the consequences of a failure: when to try again, and whom to tell.
+    /// Handles a failed sync: when to retry, and what to report.
     pub(super) fn handle_error(&self, look: &mut ServiceSync, trouble: &ServiceSyncError) -> SyncResult {
         let failures = if trouble.is_failure() { self.queue.failed(&look.key) } else { 1 };
         let now = self.now();
         let until = now + trouble.delay(failures);
-        // Whatever the backends, an outage is one; a quota or a mistake may be of these alone.
+        // An outage affects every set of backends, while an exceeded quota or invalid input may concern these backends
+        // only.
         look.defer(now, until, !trouble.needs_user_action());
         look.reconcile_outcome = Reconciled::Pending;
         if trouble.is_failure() {

@@ -1,4 +1,4 @@
-//! One look at one Service: observe, decide, do what was decided.
+//! One sync of one Service: observe, plan, apply.
 
 mod delete;
 mod dry_run;
@@ -32,48 +32,49 @@ use crate::{
     telemetry::controllers::{ReconcileOutcome as Reconciled, record_reason},
 };
 
-/// Longest time that a provider may ask to wait, and shortest: what it forgot to say must not become a busy loop.
+/// Shortest and longest delay that a provider can request. A provider that names none must not cause a busy loop.
 const PENDING_DELAY: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
-/// After so many failures of `ensure` in a row, the backends of what there is are brought in line by themselves: whatever
-/// fails may fail for hours, and nodes come and go meanwhile.
+/// After this many failures of `ensure` in a row, the backends of the existing load balancer are updated separately:
+/// the cause may last for hours, and nodes come and go meanwhile.
 const MAX_ENSURE_FAILURES: u32 = 3;
-/// When the balancer of a Service that is refused is asked for again after the cloud said that it is gone.
+/// Delay before the backends of an invalid Service are updated again after the cloud answered that its load balancer
+/// does not exist.
 const GONE: Duration = Duration::from_secs(300);
-/// Why a Service with endpoints as backends waits.
+/// Error while the EndpointSlices that a Service uses as backends are not available.
 const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, as needs the right to list and watch \
                             endpointslices.discovery.k8s.io";
 
-/// What becomes of a key after a look.
+/// What happens to a key after a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncResult {
-    /// Nothing needs to be remembered.
+    /// Drop the sync state.
     Forget,
-    /// Look again then, or when something changes. `resets_failures`: earlier failures are over.
+    /// Sync again at `until`, or when something changes. `resets_failures`: earlier failures no longer count.
     RequeueAt { until: Option<Duration>, resets_failures: bool },
-    /// Look again at once.
+    /// Sync again at once.
     RequeueNow,
 }
 
 const IDLE: SyncResult = SyncResult::RequeueAt { until: None, resets_failures: true };
 
-/// A Service as seen, and what is remembered of it.
+/// One sync: the Service as observed, its sync state, and what is being done.
 struct ServiceSync {
     key: Arc<str>,
     service: Option<Arc<ServiceView>>,
     state: ServiceSyncState,
-    /// What is attempted, for the back-off.
+    /// What is attempted; the back-off applies to this.
     attempt: Option<Attempt>,
-    /// The backends with which.
+    /// Fingerprint of the backends that it is attempted with.
     fingerprint: Option<u64>,
-    /// Whether what is wanted was refused, and what there is was given these.
+    /// True if `ensure` failed and the existing load balancer gets the desired backends separately.
     keeps_serving_old_spec: bool,
     operation: ServiceOperationKind,
-    /// Why something is done, for the records of what changes the cloud.
+    /// Reason for the action, recorded with each change in the cloud.
     reason: &'static str,
     reconcile_outcome: Reconciled,
 }
 
-/// What is to be served.
+/// The desired load balancer of a Service.
 struct DesiredService {
     service: Arc<ServiceView>,
     digest: Digest,
@@ -82,13 +83,13 @@ struct DesiredService {
 }
 
 impl ServiceController {
-    /// Looks at one Service and does what is to be done; returns what is known of it now.
+    /// Syncs one Service. Returns its new sync state and what happens to its key.
     pub(super) async fn sync(&self, key: &Arc<str>, known: ServiceSyncState) -> (ServiceSyncState, SyncResult) {
         let mut look = ServiceSync::new(key, self.services.get(key), known);
         let work = async move {
             let looked = caught(Box::pin(self.reconcile(&mut look))).await;
             if looked.is_err() {
-                // Nobody knows how far it came.
+                // It is unknown how far the sync came before it panicked.
                 look.state.applied = None;
             }
             let next = match looked.unwrap_or_else(|panic| Err(ServiceSyncError::Panicked(panic))) {
@@ -101,12 +102,14 @@ impl ServiceController {
     }
 
     async fn reconcile(&self, look: &mut ServiceSync) -> Result<SyncResult, ServiceSyncError> {
+        // First, drop the state of an earlier Service of this name, unless that may still have a load balancer.
         if let Some(service) = &look.service
             && look.state.uid != service.uid
             && !look.state.may_exist_in_cloud
         {
             look.state = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
         }
+        // Next, parse the spec and plan.
         let (wish, wanted) = match self.service_to_sync(look) {
             Some(service) => {
                 self.report_notices(look, &service);
@@ -129,6 +132,7 @@ impl ServiceController {
         if !look.reason.is_empty() {
             record_reason(look.reason);
         }
+        // Finally, apply the action.
         match (step, wanted) {
             (ServiceAction::Forget, _) => Ok(SyncResult::Forget),
             (ServiceAction::Ignore, _) => {
@@ -136,7 +140,7 @@ impl ServiceController {
                 Ok(IDLE)
             }
             (ServiceAction::Wait { until }, _) => {
-                // Failures count on as long as what failed is held back.
+                // Earlier failures count as long as the attempt that failed is deferred.
                 let held = look.state.deferred.is_some_and(|hold| hold.until > self.now());
                 Ok(SyncResult::RequeueAt { until, resets_failures: !held })
             }
@@ -158,13 +162,13 @@ impl ServiceController {
         }
     }
 
-    /// Returns the Service if it is one to be served.
+    /// Returns the Service if it is to be served.
     fn service_to_sync(&self, look: &ServiceSync) -> Option<Arc<ServiceView>> {
         let service = look.service.as_ref()?;
         (self.fields.is_managed(service) && look.state.uid == service.uid).then(|| service.clone())
     }
 
-    /// Reads what the Service wants, and finds its backends.
+    /// Parses the Service and finds its backends.
     async fn interpret_spec(
         &self,
         look: &mut ServiceSync,
@@ -174,7 +178,7 @@ impl ServiceController {
         let balancers =
             self.cloud.load_balancers().map_err(|error| ServiceSyncError::cloud(ServiceOperation::Ensure, error))?;
         let claim = balancers.interpret(&service);
-        // The finalizer is written before the first call, by whichever process.
+        // Whichever process served the Service wrote the finalizer before its first cloud call.
         look.state.may_exist_in_cloud |=
             claim != ServiceInterpretation::ImplementedElsewhere && service.has_finalizer();
         let (backends, digest) = match claim {
@@ -195,7 +199,8 @@ impl ServiceController {
         Ok((Some(wish), Some(wanted)))
     }
 
-    /// Of a Service that cannot be served as it is: what it has from when it could. `backends`: those that it takes as it is.
+    /// Returns the desired state of an invalid Service: the state that its load balancer still serves, if any.
+    /// `backends`: the kind of backends that the Service has as it is.
     async fn last_valid_service(
         &self,
         look: &mut ServiceSync,
@@ -204,17 +209,18 @@ impl ServiceController {
         backends: Option<BackendKind>,
     ) -> Result<(Option<DesiredState>, Option<DesiredService>), ServiceSyncError> {
         let (known, digest) = (&look.state, invalid_digest(&mistakes));
-        // What is wrong is told first, whatever becomes of the backends.
+        // Report the validation errors first, whatever happens to the backends.
         if known.reported_invalid_digest != Some(digest) {
             return Ok((Some(DesiredState::Invalid { errors: mistakes, served: None }), None));
         }
-        // As this process last served it; what it shows by now counts for whether it is served.
+        // If this process served it, use that state, but with the current status, which decides whether the Service is
+        // served.
         let is_applied = |served: &ServedAs| known.applied.is_some_and(|applied| applied.digest == served.digest);
         let served = known.served_as.clone().filter(|served| known.has_attempted && is_applied(served)).map(|served| {
             let service = ServiceView { status: service.status.clone(), ..(*served.service).clone() };
             ServedAs { service: Arc::new(service), ..served }
         });
-        // An earlier process finished it, of which only the Service and the load balancer are left.
+        // Otherwise an earlier process may have finished it, of which only the Service and the load balancer are left.
         let found = || {
             let takes = backends.filter(|_| is_finished(&service, known, self.now()))?;
             Some(ServedAs { digest, service: service.clone(), takes })
@@ -228,7 +234,7 @@ impl ServiceController {
         Ok((Some(DesiredState::Invalid { errors: mistakes, served }), wanted))
     }
 
-    /// Describes what is to be served.
+    /// Builds the desired load balancer of a Service.
     async fn desired_service(
         &self,
         look: &mut ServiceSync,
@@ -237,7 +243,7 @@ impl ServiceController {
         digest: Digest,
     ) -> Result<DesiredService, ServiceSyncError> {
         look.attempt = Some(Attempt::Serve(digest));
-        // One that says so wrongly is refused: only its backends are followed, and nobody is let in.
+        // A Service with invalid source ranges is rejected: only its backends are updated, and no source is allowed.
         let sources = SourceRanges::of(&service).unwrap_or(SourceRanges::Only(Vec::new()));
         let (backends, fingerprint) = match &takes {
             BackendKind::Nodes(requirements) => {
@@ -268,10 +274,12 @@ impl ServiceController {
         announce: bool,
     ) -> Result<SyncResult, ServiceSyncError> {
         look.operation = ServiceOperationKind::Ensure;
+        // Before a load balancer of an earlier process is changed, confirm the nodes.
         let from_before = wanted.service.has_finalizer() || !wanted.service.status.ingress.is_empty();
         if from_before && !look.state.has_attempted && !self.confirm_start(look, wanted).await? {
             return Ok(SyncResult::RequeueNow);
         }
+        // Then announce the attempt, and write the finalizer before the first cloud call.
         if announce {
             self.emit_event(look, EventType::Normal, "EnsuringLoadBalancer", "Ensuring load balancer");
             look.state.announced_attempt = Some(Attempt::Serve(wanted.digest));
@@ -282,6 +290,7 @@ impl ServiceController {
         }
         look.state.may_exist_in_cloud = true;
         self.report_no_backends(look, &wanted.spec);
+        // Then ensure the load balancer, and record whether that failed.
         let outcome = self.cloud.ensure(self.op_for_service(look), &wanted.spec, depth).await?;
         (look.state.applied, look.state.has_attempted, look.state.deleted) = (None, true, false);
         match &outcome.result {
@@ -290,9 +299,9 @@ impl ServiceController {
                 let before = look.state.failed_ensures.filter(|(digest, _)| *digest == wanted.digest);
                 let failures = before.map_or(1, |(_, failures)| failures.saturating_add(1));
                 look.state.failed_ensures = Some((wanted.digest, failures));
-                // Other backends than those that are in line do not wait as long as the change.
+                // If the backends are up to date, an update with other backends is deferred for less time.
                 look.keeps_serving_old_spec = look.state.followed == Some((wanted.digest, wanted.backend_fingerprint));
-                // Not where the cloud itself says when to come again.
+                // Repeated transient failures; an error for which the cloud names a retry delay does not count.
                 let fails_on = error.kind() == ErrorKind::Transient
                     && error.retry_after().is_none()
                     && failures >= MAX_ENSURE_FAILURES
@@ -305,8 +314,8 @@ impl ServiceController {
         self.apply_outcome(look, wanted, outcome, ServiceOperation::Ensure).await
     }
 
-    /// Brings the backends of what there is in line although what is wanted now is refused, or fails again and again: it
-    /// serves on, and its nodes come and go. The failure is told, this is tried again with it.
+    /// Updates the backends of the existing load balancer although the desired change is rejected, or fails repeatedly:
+    /// it still serves, and its nodes come and go. The caller reports the failure of `ensure` and retries both.
     async fn update_backends_of_last_spec(&self, look: &mut ServiceSync, wanted: &DesiredService) {
         look.keeps_serving_old_spec = true;
         let outcome = self.cloud.update_backends(self.op_for_service(look), &wanted.spec).await;
@@ -329,15 +338,18 @@ impl ServiceController {
             Backends::Nodes(nodes) => node_names(nodes),
             Backends::Endpoints(slices) => slices.iter().map(|slice| slice.name.clone()).collect(),
         };
+        // If nothing was applied yet, the load balancer is that of an earlier process: confirm the nodes first.
         if look.state.applied.is_none() {
             if !self.confirm_start(look, wanted).await? {
                 return Ok(SyncResult::RequeueNow);
             }
-            // What an earlier process may have brought in line is no news. Once the Service is valid, everything is compared.
+            // No event for backends that an earlier process may have applied already. Once the Service is valid,
+            // everything is compared.
             look.state.backends_event_at.get_or_insert(self.now());
             look.state.has_attempted = false;
         }
         self.report_no_backends(look, &wanted.spec);
+        // Then update the backends. Until that succeeds, it is unknown which ones were applied.
         let started = Instant::now();
         let outcome = self.cloud.update_backends(self.op_for_service(look), &wanted.spec).await?;
         self.metrics.host_update.observe(started.elapsed().as_secs_f64());
@@ -346,16 +358,18 @@ impl ServiceController {
             applied.backend_fingerprint = None;
         }
         match &outcome.result {
-            // Nothing is made of a Service that is refused. A cloud may also say so of what it shows again later.
+            // An invalid Service gets no new load balancer. Try again later: a cloud may deny a load balancer that it
+            // lists later.
             Err(error) if error.kind() == ErrorKind::NotFound && look.state.reported_invalid_digest.is_some() => {
-                // As of an earlier process: once it is valid, everything is compared, and that does not wait.
+                // Continue as after a restart. Once the Service is valid, everything is compared; this delay does not
+                // apply to that.
                 (look.state.applied, look.state.has_attempted) = (None, false);
                 look.attempt = look.state.reported_invalid_digest.map(Attempt::Serve);
                 let (now, until) = (self.now(), self.now() + GONE);
                 look.defer(now, until, false);
                 return Ok(SyncResult::RequeueAt { until: Some(until), resets_failures: true });
             }
-            // It is made again as a whole.
+            // Ensure the whole load balancer again.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 look.state.applied = None;
                 return Ok(SyncResult::RequeueNow);
@@ -366,8 +380,8 @@ impl ServiceController {
         self.apply_outcome(look, wanted, outcome, ServiceOperation::Update { hosts }).await
     }
 
-    /// Compares the nodes with the API server before backends from before the start are changed. Tells whether those of
-    /// `desired_service` are still the ones of the cache, which may have been filled up meanwhile.
+    /// Confirms the nodes with the API server before a load balancer from before the start is changed. Returns whether
+    /// the backends from `desired_service` are still those of the cache, which may have been filled meanwhile.
     async fn confirm_start(&self, look: &ServiceSync, wanted: &DesiredService) -> Result<bool, ServiceSyncError> {
         let Some(BackendKind::Nodes(requirements)) = &look.state.backend_kind else { return Ok(true) };
         self.backend_nodes.confirm_start().await.map_err(ServiceSyncError::StaleCache)?;
@@ -375,7 +389,8 @@ impl ServiceController {
             == wanted.backend_fingerprint)
     }
 
-    /// Asks what differs. Without differences the cloud is as it should be, and nothing is written to it.
+    /// Asks the provider what differs. Without differences the cloud is in the desired state, and nothing is written to
+    /// it.
     async fn check_drift(
         &self,
         look: &mut ServiceSync,
@@ -384,22 +399,23 @@ impl ServiceController {
     ) -> Result<SyncResult, ServiceSyncError> {
         look.operation = ServiceOperationKind::CheckDrift;
         if !drift {
-            // What was doubted a moment ago is not compared again and again.
+            // Do not compare again right after the nodes could not be confirmed.
             self.backend_nodes.check_doubt().map_err(ServiceSyncError::StaleCache)?;
         }
         let changes = match self.cloud.plan(self.op_for_service(look), &wanted.spec).await? {
             Ok(changes) => changes,
             Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => Vec::new(),
-            // What cannot be asked is ensured, which is idempotent.
+            // The provider cannot compare: ensure instead, which is idempotent.
             Err(error) if error.kind() == ErrorKind::NotImplemented => {
                 return self.ensure(look, wanted, ReadMode::Fresh, false).await;
             }
-            // It would be refused for ever, while nobody looks after the backends of what there is.
+            // The comparison would be rejected indefinitely. `ensure` also keeps the backends up to date.
             Err(error) if error.kind().is_rejection() && !drift => {
                 return self.ensure(look, wanted, ReadMode::Fresh, true).await;
             }
             Err(error) => return Err(ServiceSyncError::cloud(ServiceOperation::Compare, error)),
         };
+        // Log the differences and repair them. They count as drift if everything was in sync before.
         for change in &changes {
             let (operation, object, why) = (&change.operation, &change.object, &change.reason);
             tracing::info!(service = %look.key, %operation, %object, %why, drift, "load balancer differs");
@@ -411,6 +427,7 @@ impl ServiceController {
             }
             return self.ensure(look, wanted, ReadMode::Fresh, !drift).await;
         }
+        // Without differences, record that the cloud is in the desired state.
         look.state.may_exist_in_cloud = true;
         look.state.has_attempted = true;
         look.state.desired_status.get_or_insert_with(|| wanted.service.status.clone());
@@ -419,7 +436,7 @@ impl ServiceController {
         Ok(self.mark_in_sync(look, wanted))
     }
 
-    /// Publishes what a call gave, and draws the consequences of how it ended.
+    /// Publishes what a provider call returned, and handles its result.
     async fn apply_outcome(
         &self,
         look: &mut ServiceSync,
@@ -455,11 +472,11 @@ impl ServiceController {
         Ok(next.unwrap_or(IDLE))
     }
 
-    /// Remembers that the cloud is as it should be.
+    /// Records that the cloud is in the desired state, and schedules the next drift check.
     fn mark_in_sync(&self, look: &mut ServiceSync, wanted: &DesiredService) -> SyncResult {
         let now = self.now();
         let verify_at = match look.state.applied {
-            // An update of backends is no comparison.
+            // An update of backends is no drift check.
             Some(applied)
                 if applied.digest == wanted.digest && look.operation == ServiceOperationKind::UpdateBackends =>
             {
@@ -515,8 +532,9 @@ impl ServiceSync {
         }
     }
 
-    /// Holds back the same attempt until then. `all_backends`: with whichever backends; otherwise an update with others than
-    /// those of today does not wait that long. Nor does one for what has nothing to do with backends.
+    /// Defers this attempt until `until`. With other backends it is deferred for less time: after an update of backends
+    /// unless `all_backends`, after a drift check or a status write, and after an `ensure` if the backends are updated
+    /// separately.
     fn defer(&mut self, now: Duration, until: Duration, all_backends: bool) {
         let waits_less = match self.operation {
             ServiceOperationKind::UpdateBackends => !all_backends,
@@ -528,7 +546,7 @@ impl ServiceSync {
         self.state.deferred = self.attempt.map(|subject| DeferredAttempt { until, subject, backends });
     }
 
-    /// Refers to the Service that the work is about, which may be gone.
+    /// Returns a reference to the Service, which may no longer exist.
     fn object(&self) -> Option<ObjectRef> {
         let (namespace, name) = self.key.split_once('/')?;
         Some(ObjectRef::service(namespace, name, &*self.state.uid))

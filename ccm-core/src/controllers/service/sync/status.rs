@@ -1,4 +1,4 @@
-//! Brings finalizer, status and annotations to the Service.
+//! Writes finalizer, status and annotations to the Service.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl ServiceController {
-    /// Writes what somebody changed on the Service again.
+    /// Restores what somebody else changed on the Service.
     pub(super) async fn restore_status(
         &self,
         look: &mut ServiceSync,
@@ -40,7 +40,8 @@ impl ServiceController {
         Ok(SyncResult::RequeueAt { until: look.state.applied.map(|applied| applied.verify_at), resets_failures: true })
     }
 
-    /// Adds the finalizer where it is missing; `false` when there is no such Service any more.
+    /// Adds the finalizer if it is missing. Returns false if the Service no longer exists or needs no load balancer any
+    /// more.
     pub(super) async fn add_finalizer(
         &self,
         look: &mut ServiceSync,
@@ -61,8 +62,8 @@ impl ServiceController {
         }
     }
 
-    /// Tells whether a write was refused because the Service is gone, goes away, or wants no balancer any more. The watch
-    /// brings that, and then it is looked at again.
+    /// Tells whether a write was rejected because the Service is gone, is being deleted, or needs no load balancer any
+    /// more. The watch reports that change, which queues the Service again.
     async fn service_gone_or_unwanted(&self, error: &ApiError, service: &ServiceView) -> bool {
         if !matches!(error.kind(), ApiErrorKind::Invalid(_)) {
             return error.is_not_found();
@@ -101,7 +102,7 @@ impl ServiceController {
         }
     }
 
-    /// Remembers a write until the cache shows it.
+    /// Makes the record of a write that is kept until the cache shows it.
     fn last_write(&self, version: &str) -> Option<LastWrite> {
         let version = version.parse().ok()?;
         Some(LastWrite { version, finalizer: true, at: self.now() })

@@ -1,7 +1,7 @@
 use http::{HeaderMap, header};
 
-/// The bearer token of a request, as upstream reads it; a request that carries several credentials, or one that is no text,
-/// is an error, because the caller's intention is in doubt.
+/// Returns the bearer token of a request, parsed as upstream does. A request with several credentials, or with one that
+/// is not text, is an error, because its intention is ambiguous.
 pub(super) fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -10,7 +10,7 @@ pub(super) fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     }
     let text = value.to_str().map_err(|_| "the Authorization header is no text")?.trim();
     let Some((scheme, token)) = text.split_once(' ') else { return Ok(None) };
-    // With a space before it, the token is ignored, as upstream does it.
+    // A token after more than one space is ignored, as upstream.
     if !scheme.eq_ignore_ascii_case("bearer") || token.starts_with(' ') {
         return Ok(None);
     }

@@ -19,15 +19,15 @@ use crate::{
     runtime::api::{ApiErrorKind, ApiRequest},
 };
 
-/// Where a kube-apiserver tells how it recognises clients.
+/// ConfigMap in which a kube-apiserver publishes how it authenticates clients.
 pub(super) const CONFIG_MAP: &str = "kube-system/extension-apiserver-authentication";
 const CONFIG_MAP_PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-/// How often CAs are read again; upstream looks at them as often, besides its watch.
+/// How often CAs are read again. Upstream polls them as often, in addition to its watch.
 const PERIOD: Duration = Duration::from_secs(60);
-/// How soon a certificate that was not accepted may have them read again, so that no caller can have us ask all the time.
+/// Minimum interval between refreshes that rejected certificates cause, so that no client can cause constant requests.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Whose certificates are believed, and kept fresh.
+/// CAs of clients and front proxies, which are refreshed at runtime.
 #[derive(Debug)]
 pub(super) struct DynamicClientCa {
     clients: CaSource,
@@ -38,7 +38,7 @@ pub(super) struct DynamicClientCa {
     refresh_requested: Notify,
 }
 
-/// Where a bundle of CAs comes from.
+/// Source of a CA bundle.
 #[derive(Debug, PartialEq, Eq)]
 enum CaSource {
     Unset,
@@ -46,23 +46,23 @@ enum CaSource {
     Cluster,
 }
 
-/// What the flags say about proxies; for a CA out of the cluster, the cluster says it.
+/// Settings of the proxy flags. For a proxy CA from the cluster, the ConfigMap has these settings instead.
 #[derive(Debug)]
 struct ProxyFlags {
     allowed_names: Vec<String>,
     headers: RequestHeaders,
 }
 
-/// Whose certificates are believed at the moment.
+/// The currently trusted CAs.
 #[derive(Debug, Default)]
 pub(super) struct ClientCaBundle {
-    /// CAs of clients.
+    /// CAs of client certificates.
     pub(super) clients: Option<Arc<CaBundle>>,
-    /// Proxies.
+    /// Front proxies.
     pub(super) proxies: Option<Arc<FrontProxies>>,
 }
 
-/// Proxies that may tell the user in headers.
+/// Proxies that may name the user in headers.
 #[derive(Debug)]
 pub(super) struct FrontProxies {
     anchors: Arc<CaBundle>,
@@ -71,7 +71,7 @@ pub(super) struct FrontProxies {
 }
 
 impl FrontProxies {
-    /// Reads the user off the headers if the peer is such a proxy; `None` if they name nobody.
+    /// Parses the user from the headers if the peer is such a proxy; `None` if they name no user.
     pub(super) fn user_info(
         &self,
         peer: &[CertificateDer<'static>],
@@ -80,7 +80,7 @@ impl FrontProxies {
     ) -> Result<Option<UserInfo>, String> {
         let subject = self.anchors.verify(peer, now)?;
         let name = &subject.common_name;
-        // An empty entry must not let in whoever has no name.
+        // An empty entry must not match a certificate without a common name.
         let allowed = self.allowed_names.is_empty() || (!name.is_empty() && self.allowed_names.contains(name));
         if !allowed {
             return Err(format!("common name {name:?} is none of a proxy"));
@@ -114,21 +114,22 @@ impl DynamicClientCa {
         }
     }
 
-    /// Whose certificates are believed at the moment.
+    /// Returns the currently trusted CAs.
     pub(super) fn current(&self) -> Arc<ClientCaBundle> {
         Arc::clone(&self.bundle.read())
     }
 
-    /// Has the CAs read again soon, because a certificate was not accepted: its CA may be new.
+    /// Requests a refresh soon, because a certificate was not accepted: its CA may be new.
     pub(super) fn request_refresh(&self) {
         self.refresh_requested.notify_one();
     }
 
-    /// Reads files and ConfigMap. What cannot be read or understood stays as it was, as upstream; what is there no more is
-    /// believed no more.
+    /// Reads files and ConfigMap. If something cannot be read or parsed, its previous value stays, as upstream; if it
+    /// was removed, it is no longer trusted.
     pub(super) async fn refresh(&self) -> Vec<AuthError> {
         let (old, mut problems) = (self.current(), Vec::new());
         let cluster = self.read_config_map().await;
+        // First, the CAs of client certificates.
         let clients = match &self.clients {
             CaSource::Unset => Ok(None),
             CaSource::File { flag, path } => file(flag, path, old.clients.as_ref()).await.map(Some),
@@ -140,6 +141,7 @@ impl DynamicClientCa {
                 },
             ),
         };
+        // Then the front proxies.
         let old_proxies = old.proxies.as_ref().map(|proxies| &proxies.anchors);
         let proxies = match &self.proxies {
             CaSource::Unset => Ok(None),
@@ -153,6 +155,7 @@ impl DynamicClientCa {
                 _ => Ok(old.proxies.clone()),
             },
         };
+        // Finally, collect the errors and replace the bundle.
         if let Some(Err(error)) = cluster {
             problems.push(error);
         }
@@ -165,7 +168,7 @@ impl DynamicClientCa {
         problems
     }
 
-    /// Keeps the CAs fresh until `stop`.
+    /// Keeps the CAs up to date until `stop`.
     pub(super) async fn run(&self, stop: &CancellationToken) {
         let mut last = Instant::now();
         let due = |last: Instant| async move {
@@ -183,7 +186,7 @@ impl DynamicClientCa {
         }
     }
 
-    /// The data of the cluster's ConfigMap, empty if there is none; `None` if nobody needs it.
+    /// Returns the data of the cluster's ConfigMap, empty if it does not exist; `None` if it is not needed.
     async fn read_config_map(&self) -> Option<Result<BTreeMap<String, String>, AuthError>> {
         if self.clients != CaSource::Cluster && self.proxies != CaSource::Cluster {
             return None;
@@ -227,7 +230,7 @@ fn anchors(
     }
 }
 
-/// Proxies as the cluster has them: its CA, its header names, the names it allows.
+/// Front proxies as the cluster's ConfigMap configures them: their CA, header names and allowed names.
 fn cluster_proxies(
     data: &BTreeMap<String, String>,
     old: Option<&Arc<CaBundle>>,

@@ -3,21 +3,21 @@ use std::path::Path;
 use super::AuthError;
 use crate::config::{AuthenticationConfig, AuthorizationConfig, Product, client};
 
-/// Clients of the API servers that are asked about callers.
+/// Clients of the API servers that review credentials and requests.
 #[derive(Clone, Default)]
 pub struct AuthClients {
-    /// Whom tokens stand for, and which CAs there are. Without it tokens count as anonymous, and no CA is looked up.
+    /// For TokenReviews and the lookup of CAs. Without it tokens count as anonymous, and no CA is looked up.
     pub authentication: Option<kube::Client>,
-    /// What callers may do. Without it everything is forbidden that is not always allowed.
+    /// For SubjectAccessReviews. Without it every path that is not always allowed is forbidden.
     pub authorization: Option<kube::Client>,
     /// User agent of both.
     pub user_agent: String,
 }
 
 impl AuthClients {
-    /// Makes the clients of `--authentication-kubeconfig` and `--authorization-kubeconfig`; a flag that is not set stands for
-    /// the pod's own service account, or for no client if this is no pod. As upstream, `--kubeconfig` is not used for either:
-    /// whoever may manage nodes need not be one who may review tokens.
+    /// Makes the clients for `--authentication-kubeconfig` and `--authorization-kubeconfig`. Without the flag a client
+    /// uses the pod's own ServiceAccount; outside a pod there is no client. As upstream, `--kubeconfig` is not used for
+    /// either: the user that manages nodes need not be allowed to review tokens.
     ///
     /// # Errors
     /// A kubeconfig that cannot be used.
@@ -35,7 +35,7 @@ impl AuthClients {
 
 async fn build(flag: &'static str, path: Option<&Path>) -> Result<Option<kube::Client>, AuthError> {
     let Some(config) = client::load_optional(flag, path).await? else { return Ok(None) };
-    // Nothing is tried again here: attempts are counted by whoever asks.
+    // No retries in this client: `ReviewClient` retries and counts its attempts.
     client::connect::client(&config).map(Some).map_err(|error| AuthError::Connect(flag, Box::new(error)))
 }
 

@@ -7,18 +7,19 @@ use crate::telemetry::metrics::{counters, register};
 /// Buckets of upstream's delegated requests (`k8s.io/apiserver/pkg/authentication/authenticatorfactory` v0.37).
 const REQUEST_SECONDS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
-/// Code of a request without an answer, as upstream.
+/// Code of a request without response, as upstream.
 const NO_RESPONSE: &str = "<error>";
 
-/// Checks of callers, under the names, labels and buckets of `k8s.io/apiserver/pkg/endpoints/filters` v0.37.
+/// Metrics of authentication and authorization, with the names, labels and buckets of
+/// `k8s.io/apiserver/pkg/endpoints/filters` v0.37.
 ///
-/// Upstream's `authenticated_user_requests{username}` is left out: which users an installation has is nothing for a metric,
-/// and after upstream's compression nearly all of them are called `other`.
+/// Upstream's `authenticated_user_requests{username}` is left out: user names of an installation do not belong in
+/// metrics, and upstream reports nearly all of them as `other`.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthMetrics {
     authentication: ResultMetrics,
     authorization: ResultMetrics,
-    /// TokenReviews and what else authentication asks.
+    /// TokenReviews.
     pub(super) token_reviews: ReviewMetrics,
     /// SubjectAccessReviews.
     pub(super) access_reviews: ReviewMetrics,
@@ -30,7 +31,7 @@ struct ResultMetrics {
     seconds: HistogramVec,
 }
 
-/// Requests to the API server about callers.
+/// Requests for reviews to the API server.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics(ResultMetrics);
 
@@ -39,6 +40,7 @@ impl AuthMetrics {
     /// `authorization_attempts_total{result}`, `authorization_duration_seconds{result}` and, for `authn` and `authz`,
     /// `apiserver_delegated_…_request_total{code}` and `apiserver_delegated_…_request_duration_seconds{code}`.
     pub(crate) fn register(registry: &Registry) -> prometheus::Result<Self> {
+        // First, a helper that registers a counter and a histogram with the same label.
         let outcomes = |count: (&str, &str), seconds: (&str, &str), label: &str, values: &[&str], buckets: &[f64]| {
             let histogram = HistogramOpts::new(seconds.0, seconds.1).buckets(buckets.to_vec());
             let seconds = register(registry, HistogramVec::new(histogram, &[label])?)?;
@@ -50,11 +52,12 @@ impl AuthMetrics {
                 seconds,
             })
         };
-        // Others come as they are answered.
+        // Other codes appear when they first occur.
         let codes = ["201", NO_RESPONSE];
         let checks = exponential_buckets(0.001, 2.0, 15)?;
         let requests = "Number of HTTP requests partitioned by status code.";
         let latency = "Request latency in seconds. Broken down by status code.";
+        // Then the families, with upstream's help texts.
         Ok(Self {
             authentication: outcomes(
                 ("authentication_attempts", "Counter of authenticated attempts."),
@@ -87,7 +90,7 @@ impl AuthMetrics {
         })
     }
 
-    /// Counts a caller: `success` (the anonymous too, as upstream) or `error`.
+    /// Counts an authentication: `success` (also for the anonymous user, as upstream) or `error`.
     pub(super) fn authenticated(&self, known: bool, time: Duration) {
         self.authentication.observe(if known { "success" } else { "error" }, time);
     }
@@ -99,7 +102,7 @@ impl AuthMetrics {
 }
 
 impl ReviewMetrics {
-    /// Counts a request; one without an answer has the code `<error>`, as upstream.
+    /// Counts a request. Without response its code is `<error>`, as upstream.
     pub(super) fn record_request(&self, code: Option<u16>, time: Duration) {
         self.0.observe(&code.map_or_else(|| NO_RESPONSE.to_owned(), |code| code.to_string()), time);
     }

@@ -1,30 +1,36 @@
-//! Who calls the HTTPS server, and what they may do: delegated to the API server, as in Go's framework
+//! Authentication and authorization of requests to the HTTPS server: delegated to the API server, as in Go's framework
 //! (`k8s.io/apiserver/pkg/server/options` v0.37).
 //!
-//! A caller is recognised by the first of these that knows them: a front proxy's headers, a client certificate, a bearer
-//! token (TokenReview); without any credential they are `system:anonymous`. A credential that nobody accepts is a 401, never
-//! an anonymous caller, and so is one about which the API server cannot be asked, as upstream. What they may do is decided by the group `system:masters`, by
-//! `--authorization-always-allow-paths`, and by a SubjectAccessReview, in this order; a 403 otherwise, and a 500 if the API
-//! server cannot be asked. The server's door lets everybody to always-allowed paths before it comes to this, so that a probe
-//! does not depend on an API server: there, unlike upstream, a bad credential does no harm.
+//! A user is authenticated by the first method that succeeds: a front proxy's headers, a client certificate, a bearer
+//! token (TokenReview). A request without any credential is from `system:anonymous`. A credential that no method
+//! accepts leads to a 401, never to an anonymous user. So does a token that the API server cannot be asked about, as
+//! upstream. Authorization is decided by the group `system:masters`, by `--authorization-always-allow-paths`, and by a
+//! SubjectAccessReview, in this order. Otherwise the response is a 403, or a 500 if the API server cannot be asked. The
+//! server's [`AuthFilter`](super::AuthFilter) admits everybody to always-allowed paths before this code runs, so that a
+//! probe does not depend on an API server; unlike upstream, an invalid credential does no harm there.
 //!
 //! # Threats
 //!
-//! - *A caller names a user in headers.* Proxy headers are read only after the peer's certificate was verified against the
-//!   proxies' CA and has an allowed name; a header that names the user twice is refused.
-//! - *A certificate for something else.* It must come from a CA of the right bundle, be valid now, under a CA that is valid
-//!   now, and say that it is for clients. A subject that can be read in two ways is refused.
-//! - *An old CA.* Files and ConfigMap are read each minute, and soon after a certificate was not accepted. A CA that is taken
-//!   out of the bundle is believed for a minute at most; a bundle that cannot be read or understood stays as it was.
-//! - *A stolen cache.* Tokens are kept nowhere: answers are kept under a keyed hash whose key ends with the process.
-//! - *A revoked token or right.* Works until its answer's TTL is over, as upstream (10 s by default).
-//! - *Tokens in logs.* No text of ours has a token; what the API server says is freed of it.
-//! - *A flood.* One question in flight for each token and each request, at most 500 of each kind at once (429 for more), at
-//!   most 4096 answers kept, 200 questions a second (400 at once), 10 s for each. A flood of different tokens can use that
-//!   up and have others' new questions refused: always-allowed paths, `system:masters` by certificate and kept answers do
-//!   not suffer, nor does the look-up of CAs, which has a rate of its own.
-//! - *A path with two meanings.* Paths are compared undecoded, as they are routed; `%`, `.` and `..` never match a prefix.
-//! - *The API server is away.* Nobody new is let in: 401 with a token, 500 without. Health checks are always allowed and need no review.
+//! - *A client names a user in headers.* Proxy headers are read only after the peer's certificate was verified against
+//!   the proxies' CA and has an allowed name. A header that names the user twice is rejected.
+//! - *A certificate for another purpose.* It must come from a CA of the right bundle, be valid now, under a CA that is
+//!   valid now, and have the extended key usage for clients. A subject that can be interpreted in two ways is rejected.
+//! - *An old CA.* Files and ConfigMap are read every minute, and soon after a certificate was not accepted. A CA that
+//!   is removed from the bundle is trusted for at most a minute. A bundle that cannot be read or parsed stays
+//!   unchanged.
+//! - *A stolen cache.* Tokens are not stored: answers are cached under a keyed hash whose key ends with the process.
+//! - *A revoked token or permission.* Works until the TTL of its cached answer is over, as upstream (10 s by default).
+//! - *Tokens in logs.* No message of this program contains a token, and tokens are removed from messages of the API
+//!   server.
+//! - *A flood.* One review in flight for each token and each request, at most 500 of each kind at once (429 for more),
+//!   at most 4096 cached answers of each kind, 200 reviews a second (400 at once), and 10 s for each. A flood of
+//!   different tokens can use this up, so that new reviews of other users are rejected. Always-allowed paths,
+//!   `system:masters` by certificate and cached answers are not affected, nor is the lookup of CAs, which has its own
+//!   rate limit.
+//! - *An ambiguous path.* Paths are compared undecoded, as they are routed; a path with `%`, `\` or a segment `.` or
+//!   `..` never matches a prefix.
+//! - *The API server is unavailable.* No new user is admitted: 401 with a token, 500 without. Health checks are always
+//!   allowed and need no review.
 
 mod bearer;
 mod client_ca;
@@ -63,12 +69,12 @@ use crate::{
     runtime::{api::ApiError, events::WallClock},
 };
 
-/// Group whose members may do everything, here as in the API server.
+/// Group whose members may do everything, as in the API server.
 const MASTERS: &str = "system:masters";
-/// Refusals are told in the log at most once in this time.
+/// Minimum interval between log messages about rejected requests.
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
-/// Why callers could not be recognised at all.
+/// Why delegated authentication cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     /// A flag's value cannot be used.
@@ -88,13 +94,13 @@ pub enum AuthError {
          --authentication-tolerate-lookup-failure or --authentication-skip-lookup"
     )]
     Lookup(#[source] ApiError),
-    /// The cluster's ConfigMap cannot be understood.
+    /// The cluster's ConfigMap cannot be parsed.
     #[error(
         "{key} of ConfigMap {CONFIG_MAP}: {reason}; --authentication-tolerate-lookup-failure starts without it, \
          --authentication-skip-lookup leaves it alone"
     )]
     ConfigMap {
-        /// Its key.
+        /// Key in the ConfigMap.
         key: &'static str,
         /// What is wrong with the value.
         reason: String,
@@ -108,15 +114,15 @@ pub enum AuthError {
     /// A metric is registered twice.
     #[error("metrics cannot be registered")]
     Metrics(#[from] prometheus::Error),
-    /// The system gives no random numbers.
+    /// The operating system provides no random numbers.
     #[error("no random numbers from the system")]
     Random,
-    /// Several of these.
+    /// Several errors.
     #[error("{}", .0.iter().map(|e| chain(e)).collect::<Vec<_>>().join("; "))]
     Several(Vec<AuthError>),
 }
 
-/// Recognises callers and decides what they may do. Clones are one.
+/// Authenticates and authorizes requests. Clones share their state.
 #[derive(Clone)]
 pub struct DelegatedAuth(Arc<DelegatedAuthInner>);
 
@@ -130,23 +136,23 @@ struct DelegatedAuthInner {
     last_logged: Mutex<Option<Instant>>,
 }
 
-/// A credential that is not accepted.
+/// Why a credential is not accepted.
 enum AuthenticationError {
-    /// It is wrong.
+    /// It is invalid.
     Invalid(String),
-    /// Nobody can tell.
+    /// The API server could not review it.
     Unasked(ReviewError),
 }
 
 impl DelegatedAuth {
-    /// Reads files and the cluster's ConfigMap, and is ready to check callers.
+    /// Reads files and the cluster's ConfigMap.
     ///
     /// Needs `get` on ConfigMap `kube-system/extension-apiserver-authentication` (unless both CA files are given or the
-    /// look-up is off), `create` on `tokenreviews` and on `subjectaccessreviews`.
+    /// lookup is off), and `create` on `tokenreviews` and on `subjectaccessreviews`.
     ///
     /// # Errors
-    /// All mistakes together: files that cannot be used, a ConfigMap that cannot be read (unless that is tolerated), a path
-    /// that is none.
+    /// All errors together: files that cannot be used, a ConfigMap that cannot be read (unless that is tolerated), an
+    /// invalid path.
     pub async fn connect(
         authentication: &AuthenticationConfig,
         authorization: &AuthorizationConfig,
@@ -166,10 +172,11 @@ impl DelegatedAuth {
         let metrics = AuthMetrics::register(registry)?;
         let asker =
             |client: Option<kube::Client>| client.map(|c| ReviewClient::new(c, &clients.user_agent)).transpose();
-        // One for the CAs alone: a flood of tokens must not keep one believed that was withdrawn.
+        // A client of its own for the CAs: a flood of tokens must not delay the removal of a withdrawn CA.
         let look_up = asker(clients.authentication.clone())?;
         let (ask_who, ask_what) = (asker(clients.authentication)?, asker(clients.authorization)?);
         warn_missing_clients(ask_who.as_ref(), ask_what.as_ref(), authentication);
+        // Then check the configured paths and read the CAs, and collect all errors.
         let mut problems = Vec::new();
         let allowed = AllowedPaths::parse(&authorization.always_allow_paths).unwrap_or_else(|entry| {
             let reason = "may have a * at its end only".to_owned();
@@ -189,6 +196,7 @@ impl DelegatedAuth {
             1 => return Err(problems.remove(0)),
             _ => return Err(AuthError::Several(problems)),
         }
+        // Finally, make the caches of reviews.
         let tokens =
             |asker| TokenReviews::new(asker, metrics.token_reviews.clone(), authentication.token_webhook_cache_ttl);
         let rights = |asker| {
@@ -207,22 +215,22 @@ impl DelegatedAuth {
         })))
     }
 
-    /// Keeps the CAs of clients fresh until `stop`.
+    /// Keeps the client CAs up to date until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
         self.0.trust.run(&stop).await;
     }
 
-    /// Tells who calls, if they may do what they ask for.
+    /// Returns the user of a request if the user may make it.
     ///
-    /// `peer` are the certificates that the caller sent in the TLS handshake, their own first, with proof of its key and
-    /// nothing else checked.
+    /// `peer` is the certificate chain that the client sent in the TLS handshake, its own certificate first. Possession
+    /// of that certificate's key is proven; nothing else is checked yet.
     ///
     /// # Errors
-    /// 401 for credentials that are not accepted, also because the API server could not be asked about them; 403 for what
-    /// the caller may not do; 500 if it could not be asked about that; 429 if too much is being asked.
+    /// 401 for credentials that are not accepted, also if the API server could not review them; 403 if the user may not
+    /// make the request; 500 if the API server could not review that; 429 if too many reviews are in flight.
     ///
     /// # Cancellation
-    /// Safe: nothing is half-done.
+    /// Safe at any await point.
     pub async fn authenticate_and_authorize(
         &self,
         peer: &[CertificateDer<'static>],
@@ -241,7 +249,8 @@ impl DelegatedAuth {
                 AuthRefusal::unauthorized()
             }
             AuthenticationError::Unasked(ReviewError::Busy) => self.busy(),
-            // As upstream's filter (apiserver, endpoints/filters/authentication.go): whoever is not recognised is a 401.
+            // As upstream's filter (apiserver, endpoints/filters/authentication.go): any failure to authenticate is a
+            // 401.
             AuthenticationError::Unasked(ReviewError::Failed(why)) => {
                 self.log_refusal("the API server cannot be asked who a caller is", &why);
                 AuthRefusal::unauthorized()
@@ -251,7 +260,7 @@ impl DelegatedAuth {
         Ok(caller)
     }
 
-    /// Asks those who know callers, in their order. One that does not accept a credential leaves the rest their say.
+    /// Tries all methods in order. If one does not accept its credential, the next ones are still tried.
     async fn authenticate(
         &self,
         peer: &[CertificateDer<'static>],
@@ -260,7 +269,7 @@ impl DelegatedAuth {
         let mut wrong = Vec::new();
         match self.authenticate_certificate(peer, headers, &mut wrong) {
             Some(caller) => return Ok(caller.authenticated()),
-            // Its CA may be newer than ours.
+            // Its CA may be newer than our bundle.
             None if !wrong.is_empty() => self.0.trust.request_refresh(),
             None => {}
         }
@@ -283,7 +292,7 @@ impl DelegatedAuth {
             return None;
         }
         let trusted = self.0.trust.current();
-        // Before 1970 nothing is valid.
+        // A clock before 1970 counts as 1970, when no certificate is valid.
         let seconds = u64::try_from(self.0.clock.now().as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let by_proxy = trusted.proxies.as_ref().map(|proxies| proxies.user_info(peer, headers, now));
@@ -345,7 +354,7 @@ impl DelegatedAuth {
         AuthRefusal::too_many_requests()
     }
 
-    /// Logs a refusal, but no flood of them.
+    /// Logs a rejected request, at most one per [`LOG_PERIOD`] as a warning.
     fn log_refusal(&self, what: &'static str, why: &str) {
         let now = Instant::now();
         let mut told = self.0.last_logged.lock();
@@ -366,7 +375,7 @@ impl fmt::Debug for DelegatedAuth {
     }
 }
 
-/// Says what will not work for want of an API server to ask.
+/// Warns about what does not work without a client for the API server.
 fn warn_missing_clients(who: Option<&ReviewClient>, what: Option<&ReviewClient>, config: &AuthenticationConfig) {
     if who.is_none() {
         tracing::warn!("no --authentication-kubeconfig, and this is no pod: bearer tokens count as anonymous");

@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 
-/// Paths that anybody may read: exact ones, and prefixes that were written with a `*` at their end.
+/// Paths that anybody may read: exact ones, and prefixes from entries that end with `*`.
 ///
-/// A leading slash is optional, as upstream. Paths are compared as they came, undecoded, which is also how they are routed.
+/// A leading slash is optional, as upstream. Paths are compared undecoded, which is also how they are routed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::runtime::serving) struct AllowedPaths {
     exact: BTreeSet<String>,
@@ -10,7 +10,7 @@ pub(in crate::runtime::serving) struct AllowedPaths {
 }
 
 impl AllowedPaths {
-    /// Reads the entries of `--authorization-always-allow-paths`; the error is the entry that is none.
+    /// Parses the entries of `--authorization-always-allow-paths`. The error is the first invalid entry.
     pub(in crate::runtime::serving) fn parse(entries: &[String]) -> Result<Self, String> {
         let mut paths = Self::default();
         for entry in entries {
@@ -27,8 +27,8 @@ impl AllowedPaths {
         Ok(paths)
     }
 
-    /// Whether the path of a request is one of them. A path that could mean another one once somebody resolves it is never
-    /// let in by a prefix.
+    /// Returns whether a request path is always allowed. A path that could mean another one once it is decoded or
+    /// resolved never matches a prefix.
     pub(in crate::runtime::serving) fn contains(&self, path: &str) -> bool {
         let path = path.strip_prefix('/').unwrap_or(path);
         self.exact.contains(path) || (is_plain(path) && self.prefixes.iter().any(|prefix| path.starts_with(prefix)))

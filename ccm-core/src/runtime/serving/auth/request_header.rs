@@ -4,25 +4,25 @@ use http::HeaderMap;
 
 use super::UserInfo;
 
-/// Headers in which a proxy tells the user. Read only when its certificate was verified.
+/// Names of the headers in which a front proxy identifies the user. Read only if the proxy's certificate was verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestHeaders {
-    /// The first that is there names the user.
+    /// The first of these headers that is present contains the user name.
     pub(super) names: Vec<String>,
-    /// The first that is there has the user's ID.
+    /// The first of these headers that is present contains the user's ID.
     pub(super) uids: Vec<String>,
-    /// All values of all of them are groups.
+    /// All values of all these headers are groups.
     pub(super) groups: Vec<String>,
-    /// Beginnings of header names; what follows is the key of a further fact.
+    /// Prefixes of header names; the rest of the name is the key of an extra value.
     pub(super) extra: Vec<String>,
 }
 
 impl RequestHeaders {
-    /// Reads the user off the headers; `None` if they name nobody.
+    /// Parses the user from the headers; `None` if they contain no user name.
     ///
     /// # Errors
-    /// A name or ID that is there twice, and a value that is no text: a proxy that adds its header behind one of the
-    /// caller's would otherwise vouch for the caller's.
+    /// A user name or ID that occurs twice, or a value that is not text. Otherwise, a proxy that appends its own header
+    /// to one from the client would vouch for the client's value.
     pub(super) fn user_info(&self, headers: &HeaderMap) -> Result<Option<UserInfo>, &'static str> {
         let Some(name) = first(headers, &self.names)? else { return Ok(None) };
         let uid = first(headers, &self.uids)?.unwrap_or_default();
@@ -41,7 +41,7 @@ impl RequestHeaders {
     fn extra(&self, headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, &'static str> {
         let mut extra = BTreeMap::<String, Vec<String>>::new();
         for prefix in &self.extra {
-            // Header names are lower case here.
+            // `HeaderMap` stores header names in lower case.
             let prefix = prefix.trim().to_ascii_lowercase();
             for (header, value) in headers {
                 if let Some(key) = header.as_str().strip_prefix(&prefix) {
@@ -53,7 +53,7 @@ impl RequestHeaders {
     }
 }
 
-/// The value of the first of the headers that has one.
+/// Returns the first non-empty value of these headers.
 fn first(headers: &HeaderMap, names: &[String]) -> Result<Option<String>, &'static str> {
     for name in names {
         let mut values = headers.get_all(name.trim()).iter();
@@ -74,7 +74,7 @@ fn text(value: &http::HeaderValue) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-/// Decodes `%xx`; what cannot be decoded stays as it is, as upstream.
+/// Decodes `%xx`. A key that cannot be decoded stays unchanged, as upstream.
 fn unescaped(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -86,7 +86,7 @@ fn unescaped(key: &str) -> String {
         }
         let digit = |at: usize| tail.get(at).and_then(|d| char::from(*d).to_digit(16));
         let (Some(high), Some(low)) = (digit(0), digit(1)) else { return key.to_owned() };
-        // Two hexadecimal digits are below 256.
+        // Two hexadecimal digits are always below 256.
         bytes.push(u8::try_from(high * 16 + low).unwrap_or_default());
         rest = &tail[2..];
     }

@@ -13,15 +13,16 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Key of an answer: a keyed hash of the question, so that no credential stays in memory and nobody can choose it.
+/// Key of a cached answer: a keyed hash of the review, so that no credential stays in memory and no client can choose
+/// the key.
 pub(super) type Key = [u8; 32];
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReviewError {
-    /// The API server could not be asked. It says why, without a credential, for the log alone.
+    /// The API server could not be asked. Contains the reason, without a credential, for the log only.
     Failed(Arc<str>),
-    /// Too many questions are pending; it was not asked at all.
+    /// Too many reviews are in flight; the API server was not asked.
     Busy,
 }
 
@@ -34,23 +35,24 @@ impl ReviewError {
 type PendingReview<V> = BoxFuture<'static, Result<V, ReviewError>>;
 type SharedReview<V> = Shared<PendingReview<V>>;
 
-/// Answers of the API server: each kept for a time, at most so many, and asked for once at a time, at most so many at once.
+/// Cache of the API server's answers. Each answer is cached for a limited time. The number of cached answers is
+/// limited, and so is the number of reviews in flight. At most one review is in flight for each key.
 ///
 /// # Cancellation
-/// A question is carried by those who wait for its answer; it ends when all of them have gone.
+/// A review is driven by the callers that wait for its answer; it ends when all of them are dropped.
 pub(super) struct ReviewCache<V: Clone> {
     state: Arc<Mutex<CacheState<V>>>,
 }
 
 struct CacheState<V: Clone> {
     capacity: usize,
-    /// Questions that may be pending.
+    /// Maximum number of reviews in flight.
     pending: usize,
     entries: HashMap<Key, (Instant, V)>,
-    /// The same, by the time they end.
+    /// The same keys, ordered by expiration.
     expirations: BTreeSet<(Instant, Key)>,
     in_flight: HashMap<Key, (u64, WeakShared<PendingReview<V>>)>,
-    /// Number of the last question, so that one that ends late does not forget its successor.
+    /// ID of the last review, so that one that ends late does not remove its successor.
     next_id: u64,
 }
 
@@ -67,8 +69,8 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns the answer that is kept, or waits for the one that is being asked for, or asks. A failure is told to those
-    /// who wait and is not kept. One question too many fails at once.
+    /// Returns the cached answer, or waits for the review in flight, or starts a review. An error goes to all callers
+    /// that wait and is not cached. Fails immediately if too many reviews are in flight.
     pub(super) async fn get<F>(&self, key: Key, ask: impl FnOnce() -> F) -> Result<V, ReviewError>
     where
         F: Future<Output = Result<(V, Duration), ReviewError>> + Send + 'static,
@@ -129,7 +131,7 @@ impl<V: Clone> CacheState<V> {
             }
             self.forget(&oldest);
         }
-        // An end beyond all times cannot be reached: what has none is not kept.
+        // A time beyond the range of `Instant` cannot be represented, so such an answer is not cached.
         let Some(end) = now.checked_add(keep_for) else { return };
         self.entries.insert(key, (end, value));
         self.expirations.insert((end, key));
@@ -142,7 +144,7 @@ impl<V: Clone> CacheState<V> {
     }
 }
 
-/// Forgets the question when it is answered, failed or given up.
+/// Removes a review from those in flight when it is answered, fails or is dropped.
 struct InFlightGuard<V: Clone> {
     state: Arc<Mutex<CacheState<V>>>,
     key: Key,

@@ -18,36 +18,37 @@ use crate::{
     write_gate::WriteGate,
 };
 
-/// How long one question may take, all attempts together; upstream's limit of a request.
+/// Timeout of one review, including all attempts; upstream's timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Upstream's attempts: so many, with this pause that grows by half and is stretched by up to a fifth.
+/// Upstream's retries: number of attempts, and a delay that grows by half each time and is extended by up to a fifth.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
-/// Upstream's rate, which is that of its own limiter before the API server.
+/// Upstream's rate limit for delegated reviews.
 const QPS: f64 = 200.0;
 const BURST: u32 = 400;
-/// Answers kept of each kind. At the rate above, TTLs of 10 s fill no more than 2,400.
+/// Cached answers of each kind. At the rate above, TTLs of 10 s fill at most 2,400.
 const CAPACITY: usize = 4096;
 
-/// Questions of each kind that may wait for their answer. At the rate above the last of them waits for two seconds and a
-/// half; more would wait in vain, and have everybody wait.
+/// Reviews of each kind that may be in flight. At the rate above the last one waits for two and a half seconds. With
+/// more, all of them would wait too long.
 pub(super) const PENDING: usize = 500;
 
-/// Asks the API server about callers, at a rate of its own. A standby asks too: nothing is stored by it, so it needs no leadership.
+/// Sends reviews to the API server, with a rate limit of its own. A standby sends them too: they store nothing, so they
+/// need no leadership.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewClient(ApiClient);
 
 impl ReviewClient {
     pub(super) fn new(client: kube::Client, user_agent: &str) -> prometheus::Result<Self> {
-        // Counted under names of their own, as upstream.
+        // Not registered with the process's registry: reviews are counted in metrics of their own, as upstream.
         let metrics = ApiMetrics::register(&Registry::new())?;
         let options = ApiClientOptions::new(user_agent, "", metrics, WriteGate::always_open());
         Ok(Self(ApiClient::new(client, ApiClientOptions { qps: QPS, burst: BURST, timeout: TIMEOUT, ..options })))
     }
 
-    /// Sends a request, again after failures that may pass, until the time is over.
+    /// Sends a request and retries it after transient errors until the timeout.
     pub(super) async fn send_with_retries(
         &self,
         request: &ApiRequest,
@@ -64,7 +65,7 @@ impl ReviewClient {
                 Err(_) => Err(ApiError::local(ApiErrorKind::Timeout, request.request_info(), "no answer in time")),
             };
             if let Some(metrics) = metrics {
-                // Upstream's servers answer 201 to both.
+                // Upstream's servers answer 201 to both kinds of review.
                 let code = answer.as_ref().map_or_else(ApiError::code, |_| Some(201));
                 metrics.record_request(code, started.elapsed());
             }
@@ -86,14 +87,14 @@ fn is_transient(error: &ApiError) -> bool {
     matches!(error.kind(), ApiErrorKind::Throttled | ApiErrorKind::Unavailable)
 }
 
-/// Whom bearer tokens stand for.
+/// Reviews of bearer tokens.
 #[derive(Debug)]
 pub(super) struct TokenReviews {
     asker: ReviewClient,
     metrics: ReviewMetrics,
     ttl: Duration,
     hash: hmac::Key,
-    /// `None`: nobody.
+    /// `None` for tokens that the API server does not know.
     answers: ReviewCache<Option<UserInfo>>,
 }
 
@@ -102,9 +103,9 @@ impl TokenReviews {
         Ok(Self { asker, metrics, ttl, hash: hash_key()?, answers: ReviewCache::new(CAPACITY, PENDING) })
     }
 
-    /// Returns whom the token stands for, if the API server knows it.
+    /// Returns the user of the token, if the API server knows it.
     ///
-    /// No audience is asked for, as upstream: the token must be one for the API server itself.
+    /// The review requests no audience, as upstream: the token must be one for the API server itself.
     pub(super) async fn user_for_token(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
         let question = || {
             let (asker, metrics, ttl) = (self.asker.clone(), self.metrics.clone(), self.ttl);
@@ -134,18 +135,18 @@ async fn review_token(
     token: &str,
 ) -> Result<Option<UserInfo>, ReviewError> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-    // The server's message must not bring back what was sent.
+    // The API server's message must not expose the token.
     let failed = |error: ApiError| ReviewError::failed(chain(&error).replace(token, "<token>"));
     let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review).map_err(failed)?;
     let answer = asker.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
-    // The body holds the token, so the parser's words are not repeated.
+    // The body contains the token, so the parser's message is dropped.
     let review: TokenReview =
         answer.json().map_err(|_| ReviewError::failed("the answer to a TokenReview cannot be read"))?;
     let known = review.status.authenticated && !review.status.user.name.is_empty();
     Ok(known.then_some(review.status.user))
 }
 
-/// What callers may do.
+/// Reviews of what users may do.
 #[derive(Debug)]
 pub(super) struct AccessReviews {
     asker: ReviewClient,
@@ -156,14 +157,14 @@ pub(super) struct AccessReviews {
     answers: ReviewCache<Decision>,
 }
 
-/// What the API server says about a request.
+/// The API server's decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Allowed.
     Allowed,
     /// Denied, with the server's reason.
     Denied(String),
-    /// Nobody allows it.
+    /// Neither allowed nor explicitly denied.
     NoOpinion(String),
 }
 
@@ -192,13 +193,13 @@ impl AccessReviews {
         Ok(Self { asker, metrics, authorized_ttl, unauthorized_ttl, hash, answers })
     }
 
-    /// Asks whether the caller may do this.
+    /// Returns whether the user may make this request.
     pub(super) async fn decide(&self, caller: &UserInfo, verb: &str, path: &str) -> Result<Decision, ReviewError> {
         let spec = json!({
             "user": caller.name, "uid": caller.uid, "groups": caller.groups, "extra": caller.extra,
             "nonResourceAttributes": {"path": path, "verb": verb},
         });
-        // JSON tells every two questions apart: its keys are sorted and its strings end where they say.
+        // The JSON text is unambiguous for each review: its keys are sorted and its strings are quoted.
         let key = key(&self.hash, spec.to_string().as_bytes());
         let question = || {
             let (asker, metrics) = (self.asker.clone(), self.metrics.clone());
@@ -230,7 +231,8 @@ async fn review_access(
     })
 }
 
-/// A key that lives as long as the process, so that hashes can neither be computed beforehand nor compared with others'.
+/// Makes a key that lives as long as the process, so that hashes can neither be precomputed nor compared with another
+/// process's.
 fn hash_key() -> Result<hmac::Key, AuthError> {
     hmac::Key::generate(hmac::HMAC_SHA256, &ring::rand::SystemRandom::new()).map_err(|_| AuthError::Random)
 }

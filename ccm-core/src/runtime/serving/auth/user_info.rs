@@ -5,14 +5,14 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Name of a caller without credentials.
+/// Name of a user without credentials.
 const ANONYMOUS: &str = "system:anonymous";
-/// Group of callers without credentials.
+/// Group of users without credentials.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Group of everybody else.
+/// Group of all other users.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// Who calls.
+/// User that sends a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
@@ -23,22 +23,23 @@ pub struct UserInfo {
     pub uid: String,
     /// Groups.
     pub groups: Vec<String>,
-    /// Further facts that whoever recognised the user told.
+    /// Further values from the authentication method.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
-    /// A caller without credentials.
+    /// Makes the user of a request without credentials.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..Self::default() }
     }
 
-    /// Tells whether nothing is known about the caller. A server may then end an HTTP/2 connection after the answer.
+    /// Returns whether the user is not authenticated. A server may then close an HTTP/2 connection after the response.
     pub fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS || self.groups.iter().any(|group| group == UNAUTHENTICATED)
     }
 
-    /// Adds the group of everybody known, as upstream: not for the anonymous, and only if neither group is there.
+    /// Adds the group of authenticated users, as upstream: not for the anonymous user, and only if the user is in
+    /// neither group.
     pub(super) fn authenticated(mut self) -> Self {
         let told = self.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
         if self.name != ANONYMOUS && !told {
@@ -48,27 +49,27 @@ impl UserInfo {
     }
 }
 
-/// A request that is not served.
+/// A rejected request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthRefusal {
     /// 400, 401, 403, 429 or 500.
     pub status: StatusCode,
-    /// What the caller is told. It names no credential, and for a 401 nothing at all.
+    /// Message for the client. It contains no credential, and for a 401 no reason.
     pub reason: String,
 }
 
 impl AuthRefusal {
-    /// What is no path on this server.
+    /// The request's target is not a path on this server.
     pub(super) fn bad_path() -> Self {
         Self { status: StatusCode::BAD_REQUEST, reason: "the request has no path".into() }
     }
 
-    /// Credentials that are not accepted. Why is in the log: it would help to guess.
+    /// The credentials are not accepted. The reason is only logged: it would help an attacker to guess.
     pub(super) fn unauthorized() -> Self {
         Self { status: StatusCode::UNAUTHORIZED, reason: "Unauthorized".into() }
     }
 
-    /// Somebody who may not.
+    /// The user may not make the request.
     pub(super) fn forbidden(caller: &UserInfo, verb: &str, path: &str, why: &str) -> Self {
         let mut reason = harmless(&format!("forbidden: User {:?} cannot {verb} path {path:?}", caller.name));
         if !why.is_empty() {
@@ -77,19 +78,19 @@ impl AuthRefusal {
         Self { status: StatusCode::FORBIDDEN, reason }
     }
 
-    /// Too many callers are being asked about.
+    /// Too many reviews are in flight.
     pub(super) fn too_many_requests() -> Self {
         let reason = "too many callers are being asked about, please try again later".into();
         Self { status: StatusCode::TOO_MANY_REQUESTS, reason }
     }
 
-    /// The API server could not be asked what the caller may do.
+    /// The API server could not review what the user may do.
     pub(super) fn review_failed(path: &str) -> Self {
         let reason = format!("Internal Server Error: {path:?}: the API server could not be asked about the caller");
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, reason: harmless(&reason) }
     }
 
-    /// The answer for the caller: a `Status` in JSON as a kube-apiserver writes it, plain text for a 500.
+    /// Returns the response: a `Status` in JSON as a kube-apiserver writes it, plain text for a 500.
     pub fn response(&self) -> Response<Bytes> {
         let (kind, body) = if self.status == StatusCode::INTERNAL_SERVER_ERROR {
             ("text/plain; charset=utf-8", format!("{}\n", self.reason).into())
@@ -129,7 +130,7 @@ impl fmt::Display for AuthRefusal {
     }
 }
 
-/// Text that no browser takes for HTML.
+/// Escapes text so that no browser interprets it as HTML.
 fn harmless(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -23,7 +23,7 @@ const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 /// Kubernetes' own attribute for the UID of a user (`k8s.io/apimachinery/pkg/apis/asn1` v0.37).
 const KUBERNETES_UID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.57683.2");
 const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
-/// Key under which upstream tells which credential it was.
+/// Key of the extra value in which upstream identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// CAs of client certificates.
@@ -33,7 +33,8 @@ pub(super) struct CaBundle {
     ca_certificates: Vec<CaCertificate>,
 }
 
-/// One CA. Each has a verifier of its own, because a library's anchor has no end and ours has.
+/// One CA. Each has its own verifier, because the library does not check a trust anchor's validity period and this code
+/// does.
 #[derive(Debug)]
 struct CaCertificate {
     from: Duration,
@@ -41,7 +42,7 @@ struct CaCertificate {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// What a verified certificate says about its holder.
+/// Subject of a verified certificate.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CertificateSubject {
     /// `CN`, or empty.
@@ -52,10 +53,10 @@ pub(super) struct CertificateSubject {
 }
 
 impl CaBundle {
-    /// Reads a bundle in PEM. Certificates in it that are no CA give no trust; at least one must be one.
+    /// Parses a PEM bundle. Certificates in it that are not CAs are ignored; at least one must be a CA.
     ///
     /// # Errors
-    /// The text is no PEM, or holds no CA.
+    /// The text is not PEM, or contains no CA.
     pub(super) fn parse(pem: &[u8]) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let (mut anchors, mut skipped) = (Vec::new(), Vec::new());
@@ -76,16 +77,16 @@ impl CaBundle {
         Ok(Self { pem: pem.to_vec(), ca_certificates: anchors })
     }
 
-    /// Whether this is what the text holds.
+    /// Returns whether the bundle was parsed from this text.
     pub(super) fn is_of(&self, pem: &[u8]) -> bool {
         self.pem == pem
     }
 
-    /// Verifies a client's certificate with the further ones it sent, for use by a client, at this time. That the caller has
-    /// its key was shown in the TLS handshake.
+    /// Verifies a client certificate, with the intermediates that the client sent, for client authentication at this
+    /// time. The TLS handshake has proven that the client has its key.
     ///
     /// # Errors
-    /// Why it is not accepted, for the log.
+    /// Why the certificate is not accepted, for the log.
     pub(super) fn verify(&self, peer: &[CertificateDer<'static>], now: UnixTime) -> Result<CertificateSubject, String> {
         let Some((leaf, others)) = peer.split_first() else { return Err("no certificate".into()) };
         let since_epoch = Duration::from_secs(now.as_secs());
@@ -124,7 +125,7 @@ impl CaCertificate {
 }
 
 impl CertificateSubject {
-    /// The user of the certificate, as upstream makes it: `CN` is the name, each `O` a group. `None` without a name.
+    /// Returns the user of the certificate as upstream does: `CN` is the name, each `O` a group. `None` without a name.
     pub(super) fn user_info(self) -> Option<UserInfo> {
         if self.common_name.is_empty() {
             return None;
@@ -134,8 +135,8 @@ impl CertificateSubject {
     }
 }
 
-/// Reads the subject of a certificate that was verified, and insists on the extended key usage that the verifier only asks
-/// for if there is any.
+/// Parses the subject of a verified certificate. Also requires the extended key usage for clients: the verifier checks
+/// it only if the extension is present.
 fn subject(der: &CertificateDer<'_>) -> Result<CertificateSubject, String> {
     let certificate = parse(der)?;
     let tbs = certificate.tbs_certificate();
@@ -162,7 +163,7 @@ fn parse(der: &CertificateDer<'_>) -> Result<Certificate, String> {
     Certificate::from_der(der).map_err(|error| format!("it cannot be read: {error}"))
 }
 
-/// The subject's attributes of one kind, in their order.
+/// Returns the values of one attribute of the subject, in order.
 fn values(tbs: &TbsCertificate, kind: ObjectIdentifier) -> Result<Vec<String>, String> {
     let attributes = tbs.subject().iter().filter(|attribute| attribute.oid == kind);
     let text = |value: &x509_cert::attr::AttributeValue| match value.tag() {
@@ -172,7 +173,7 @@ fn values(tbs: &TbsCertificate, kind: ObjectIdentifier) -> Result<Vec<String>, S
         other => Err(other.value_error().into()),
     };
     attributes.map(|attribute| text(&attribute.value)).collect::<Result<_, _>>().map_err(|error| {
-        // Older encodings could be read as one name here and as another elsewhere.
+        // Older encodings could be decoded to another name elsewhere.
         format!("its subject cannot be read: {error}")
     })
 }

@@ -1,4 +1,4 @@
-//! `/debug`: the verbosity of logs, and what became of Go's profiles.
+//! `/debug`: changes the log verbosity, and explains that Go's profiles do not exist here.
 
 use axum::{Router, extract::State, http::StatusCode, routing::put};
 

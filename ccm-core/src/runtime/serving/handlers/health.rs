@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez`, `/readyz`: the texts are upstream's, since scripts read them.
+//! `/healthz`, `/livez`, `/readyz`. The response texts are upstream's, since scripts parse them.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -13,14 +13,14 @@ use axum::{
 use super::{metrics::HealthSlis, not_found};
 use crate::runtime::health::{Check, CheckKind, Health};
 
-/// The pages about health.
+/// The health endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HealthEndpoint {
-    /// All that upstream shows there: the lease, and each controller.
+    /// What upstream includes: the lease, and each controller.
     Healthz,
     /// The process and its lease.
     Livez,
-    /// Everything.
+    /// All checks.
     Readyz,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn routes(health: Health, slis: HealthSlis) -> Router {
         .with_state(asked)
 }
 
-/// What one check said.
+/// Result of one check.
 struct CheckResult {
     name: String,
     outcome: CheckOutcome,
@@ -98,7 +98,7 @@ fn respond(page: HealthEndpoint, asked: &HealthState, query: &[(String, String)]
         said.push(CheckResult { name: check.name().to_owned(), outcome });
     }
     if said.is_empty() {
-        // As upstream: that there is an answer is one.
+        // As upstream: without checks, `ping` shows that the server answers.
         said.push(CheckResult { name: "ping".to_owned(), outcome: CheckOutcome::Good });
     }
     let unknown: Vec<_> = excluded
@@ -110,7 +110,7 @@ fn respond(page: HealthEndpoint, asked: &HealthState, query: &[(String, String)]
     (status, text).into_response()
 }
 
-/// Asks one check and counts what decides.
+/// Runs one check, and counts it unless it is only informative.
 fn run_check(page: HealthEndpoint, asked: &HealthState, check: &Check) -> CheckOutcome {
     let result = check.run();
     if check.kind() == CheckKind::Progress {
@@ -120,7 +120,7 @@ fn run_check(page: HealthEndpoint, asked: &HealthState, check: &Check) -> CheckO
     match result {
         Ok(()) => CheckOutcome::Good,
         Err(why) => {
-            // The page is open to everybody, the log is not.
+            // The endpoint is open to everybody, so the reason is only logged.
             tracing::warn!(check = check.name(), page = page.name(), why, "health check failed");
             CheckOutcome::Failed
         }
@@ -152,7 +152,8 @@ fn render(page: HealthEndpoint, said: &[CheckResult], unknown: &[String], verbos
     (StatusCode::OK, text)
 }
 
-/// One check by its name, with the reason, which is why these paths are not open to everybody.
+/// Runs the check with this name. The response contains the reason of a failure, so these paths are not open to
+/// everybody.
 fn respond_single(page: HealthEndpoint, asked: &HealthState, name: &str) -> Response {
     let checks = asked.checks(page);
     let namesakes: Vec<_> = checks.iter().filter(|check| check.name() == name).collect();

@@ -11,7 +11,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEn
 
 use crate::telemetry::metrics::register;
 
-/// Answers of health checks as metrics, on a page of their own.
+/// Results of health checks as metrics, served at `/metrics/slis`.
 #[derive(Clone)]
 pub(super) struct HealthSlis {
     registry: Registry,
@@ -29,7 +29,7 @@ impl HealthSlis {
         Ok(Self { registry, last, total })
     }
 
-    /// Counts an answer of a check on a page.
+    /// Records the result of a check at a health endpoint.
     pub(super) fn observe(&self, name: &str, page: &str, good: bool) {
         self.last.with_label_values(&[name, page]).set(good.into());
         self.total.with_label_values(&[name, page, if good { "success" } else { "error" }]).inc();

@@ -1,4 +1,4 @@
-//! The pages.
+//! The HTTP handlers.
 
 mod debug;
 mod health;
@@ -25,7 +25,7 @@ use crate::{
     telemetry::logging::Verbosity,
 };
 
-/// What the pages show.
+/// Data that the handlers serve.
 #[derive(Debug)]
 pub struct Handlers {
     product: Product,
@@ -37,15 +37,15 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    /// Makes the pages of a process that starts now.
+    /// Makes the handlers of a process that starts now.
     pub fn new(product: Product, config: Config, registry: Registry, health: Health, verbosity: Verbosity) -> Self {
         Self { product, config, registry, health, verbosity, started: (Timestamp::now(), Instant::now()) }
     }
 
-    /// Makes the service: these pages and more of them, all behind the door.
+    /// Makes the router: these endpoints and those of `more`, all behind the filter `door`.
     ///
     /// # Errors
-    /// When the metrics of the health checks cannot be made.
+    /// When the metrics of the health checks cannot be created.
     pub fn router(self, door: AuthFilter, more: Router) -> prometheus::Result<Router> {
         let mut paths = vec!["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"];
         let profiling = self.config.debugging.profiling;
@@ -75,7 +75,7 @@ fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
 
-/// No answer is to be kept or guessed about.
+/// Adds headers to every response that prevent caching and content sniffing.
 async fn with_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));

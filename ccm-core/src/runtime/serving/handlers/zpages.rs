@@ -1,4 +1,4 @@
-//! `/statusz` and `/flagz`: for people, in the form that other Kubernetes components have.
+//! `/statusz` and `/flagz`: for people, in the format of other Kubernetes components.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::config::{Config, Product};
 const NOTICE: &str =
     "Warning: for people who look for a fault; its form may change at any time, so no program should read it.";
 
-/// What these pages show.
+/// Data of these endpoints.
 pub(super) struct ProcessInfo {
     binary: &'static str,
     version: String,

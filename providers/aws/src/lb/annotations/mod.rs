@@ -1,5 +1,5 @@
-//! The annotations of Services: one table (`table.rs`), from which they are read and from which the reference page
-//! (`docs/reference/aws-annotations.md`) is made.
+//! The annotations of Services: one table (`table.rs`), which defines how they are parsed and generates the reference
+//! page (`docs/reference/aws-annotations.md`).
 
 mod parse;
 mod reference;
@@ -18,36 +18,36 @@ pub(super) use self::{
     table::*,
 };
 
-/// What most annotations begin with.
+/// Prefix of most annotations.
 pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
 
-/// A row of the table: one annotation, or one for each of several ports.
+/// A row of the table: one annotation, or a family with one key per port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Annotation {
-    /// The key after [`PREFIX`], or a whole key. One that ends in `.` goes on with a port.
+    /// The key after [`PREFIX`], or a whole key. One that ends in `.` is followed by a port.
     pub(super) name: &'static str,
-    /// How the port is written at the end of a key that has one.
+    /// The placeholder for the port at the end of the key, if there is one.
     port: &'static str,
     section: Section,
     kind: ValueKind,
-    /// What holds without it, in the words of the page.
+    /// The default, as shown on the page.
     default: &'static str,
     unit: &'static str,
     effect: &'static str,
     from: Origin,
-    /// Mistakes beyond those of the kind.
+    /// Errors besides those of the kind.
     errors: &'static [&'static str],
-    /// Why it has no effect here, if it has none.
+    /// Why it has no effect here; `None` if it has one.
     without_effect: Option<&'static str>,
 }
 
 impl Annotation {
-    /// Returns the whole key; the beginning of it if a port follows.
+    /// Returns the whole key, or its prefix if a port follows.
     pub(super) fn key(&self) -> Box<str> {
         if self.name.contains('/') { self.name.into() } else { format!("{PREFIX}{}", self.name).into() }
     }
 
-    /// Returns what may be wrong with a value, in the words of the event. Single letters stand for what varies.
+    /// Returns the possible validation errors, in the words of the event. Single letters are placeholders.
     pub(super) fn mistakes(&self) -> Vec<&'static str> {
         let of_kind = match self.kind {
             ValueKind::Bool => Some("error parsing service annotation: k=v"),
@@ -59,14 +59,14 @@ impl Annotation {
         of_kind.into_iter().chain(of_bounds).chain(self.errors.iter().copied()).collect()
     }
 
-    /// Tells whether a key is of this row.
+    /// Tells whether a key belongs to this row.
     fn is(&self, key: &str) -> bool {
         let rest = if self.name.contains('/') { Some(key) } else { key.strip_prefix(PREFIX) };
         rest.is_some_and(|rest| if self.port.is_empty() { rest == self.name } else { rest.starts_with(self.name) })
     }
 }
 
-/// Part of the page.
+/// Section of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
     General,
@@ -79,23 +79,23 @@ enum Section {
     WithoutEffect,
 }
 
-/// Whose annotation it is.
+/// Which controller defines an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// kubernetes/cloud-provider-aws, for classic load balancers only.
     Classic,
     /// The AWS load balancer controller.
     Lbc,
-    /// That, and kubernetes/cloud-provider-aws for network load balancers.
+    /// Both the AWS load balancer controller and kubernetes/cloud-provider-aws for network load balancers.
     Both,
 }
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueKind {
     Text,
     Bool,
-    /// Anything but nothing and `false`.
+    /// True for anything but an empty value and `false`.
     Flag,
     Integer,
     List,
@@ -104,21 +104,21 @@ enum ValueKind {
     OneOf(&'static [&'static str]),
 }
 
-/// An annotation of one value, and how it is read.
+/// A row with the function that parses its value.
 pub(super) struct AnnotationKey<T: 'static> {
     pub(super) row: Annotation,
     parse: Parse<T>,
 }
 
-/// Reads the value of a key; the message says what is wrong with it.
+/// Parses the value of a key; the error says what is wrong with it.
 type Parse<T> = fn(&str, &str) -> Result<T, String>;
 
-/// Returns the keys of all annotations; of those that end in a port or the like, the beginnings.
+/// Returns the keys of all annotations; for those that end in a port or similar, the prefix.
 pub fn keys() -> impl Iterator<Item = Box<str>> {
     ALL.iter().map(|row| row.key())
 }
 
-/// The annotations of one Service, read one by one; mistakes gather.
+/// Parses the annotations of one Service, one by one, and collects validation errors.
 pub(super) struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
     mistakes: Vec<FieldError>,
@@ -129,7 +129,7 @@ impl<'a> AnnotationReader<'a> {
         Self { annotations: &service.annotations, mistakes: Vec::new() }
     }
 
-    /// Returns the value of an annotation; `None` when it is absent, empty, or wrong, which is then noted.
+    /// Returns the value of an annotation; `None` if it is absent, empty, or invalid, which adds an error.
     pub(super) fn get<T>(&mut self, key: &AnnotationKey<T>) -> Option<T> {
         let text = self.text(&key.row).filter(|text| !text.is_empty())?;
         match (key.parse)(&key.row.key(), text) {
@@ -141,12 +141,12 @@ impl<'a> AnnotationReader<'a> {
         }
     }
 
-    /// Returns what is written, as it is; also nothing.
+    /// Returns the raw value, which may be empty.
     pub(super) fn text(&self, row: &Annotation) -> Option<&'a str> {
         self.annotations.get(&*row.key()).map(|text| &**text)
     }
 
-    /// Returns the values of a key that ends in a port, by what its end says; empty and wrong ones are left out.
+    /// Returns the values of a key that ends in a port, by that end; empty and invalid ones are left out.
     pub(super) fn each<T>(&mut self, key: &AnnotationKey<T>) -> Vec<(&'a str, T)> {
         let start = key.row.key();
         let mut found = Vec::new();
@@ -163,30 +163,30 @@ impl<'a> AnnotationReader<'a> {
         found
     }
 
-    /// Notes a mistake in an annotation.
+    /// Adds an error for an annotation.
     pub(super) fn invalid_value(&mut self, row: &Annotation, message: impl Into<Box<str>>) {
         self.mistakes.push(FieldError::new(row.key(), message));
     }
 
-    /// Notes a mistake anywhere.
+    /// Adds an error for any field.
     pub(super) fn add_error(&mut self, field: impl Into<Box<str>>, message: impl Into<Box<str>>) {
         self.mistakes.push(FieldError::new(field, message));
     }
 
-    /// Notes mistakes.
+    /// Adds errors.
     pub(super) fn add_errors(&mut self, mistakes: impl IntoIterator<Item = FieldError>) {
         self.mistakes.extend(mistakes);
     }
 
-    /// Returns all mistakes, each once.
+    /// Returns all errors, without duplicates.
     pub(super) fn finish(self) -> Vec<FieldError> {
         let mut seen = BTreeSet::new();
         self.mistakes.into_iter().filter(|found| seen.insert((found.field.clone(), found.message.clone()))).collect()
     }
 }
 
-/// Lists annotations that have no effect, each with the reason: rows that say so, and keys that look like ours and are
-/// in no row.
+/// Lists annotations without effect, each with the reason: rows that say so, and keys with our prefix that are in no
+/// row.
 pub(super) fn ignored_annotations(service: &ServiceView) -> Vec<(&str, &'static str)> {
     let reason = |key: &str| match ALL.iter().find(|row| row.is(key)) {
         Some(row) => row.without_effect,

@@ -1,8 +1,8 @@
-//! What is written in annotations, read as upstream reads it.
+//! Parses annotation values in the same way as upstream.
 
 use std::collections::BTreeMap;
 
-/// Reads a bool in the spellings of Go's `strconv.ParseBool`.
+/// Parses a bool in the spellings of Go's `strconv.ParseBool`.
 pub(crate) fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -11,13 +11,13 @@ pub(crate) fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads a comma-separated list; spaces around entries and empty entries do not count.
+/// Parses a comma-separated list; spaces around entries and empty entries are ignored.
 pub(crate) fn list(text: &str) -> Vec<Box<str>> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(Into::into).collect()
 }
 
-/// Reads upstream's loose key-value list: `K=V`, `K=` and `K` are fine, text after a second `=` is dropped, entries
-/// without a key are too, and the last of several equal keys counts.
+/// Parses upstream's loose key-value list: `K=V`, `K=` and `K` are valid, text after a second `=` and entries without a
+/// key are dropped, and the last of several equal keys is used.
 pub(crate) fn key_values(text: &str) -> BTreeMap<Box<str>, Box<str>> {
     let mut found = BTreeMap::new();
     for item in text.split(',').map(str::trim) {
@@ -30,7 +30,7 @@ pub(crate) fn key_values(text: &str) -> BTreeMap<Box<str>, Box<str>> {
     found
 }
 
-/// Reads the strict map of the AWS load balancer controller: every entry needs its `=`, and `\,` is a comma of a value.
+/// Parses the strict map of the AWS load balancer controller: every entry needs `=`, and `\,` is a comma in a value.
 pub(crate) fn map(text: &str) -> Option<BTreeMap<Box<str>, Box<str>>> {
     let mut items = vec![String::new()];
     let mut rest = text.chars().peekable();

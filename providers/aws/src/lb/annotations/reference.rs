@@ -1,10 +1,10 @@
-//! The reference page of annotations, made from the table.
+//! Generates the reference page of annotations from the table.
 
 use std::fmt::Write as _;
 
 use super::{ALL, Annotation, Origin, PREFIX, Section, ValueKind};
 
-/// Makes the page, in Markdown.
+/// Generates the page, in Markdown.
 pub fn reference() -> String {
     let mut page = format!(
         "# Annotations of Services on AWS\n\n\

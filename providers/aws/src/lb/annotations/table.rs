@@ -1,4 +1,5 @@
-//! The table of annotations: name, kind, default, effect, origin, mistakes. What reads them is beside it in `Key`.
+//! The table of annotations: key, kind, default, effect, origin, errors. Each `AnnotationKey` also has the function
+//! that parses it.
 
 use std::{
     collections::BTreeMap,
@@ -66,7 +67,7 @@ const fn text(section: Section, name: &'static str) -> AnnotationKey<Box<str>> {
     AnnotationKey::new(section, name, ValueKind::Text, |_, text| Ok(text.into()))
 }
 
-/// A bool of the load balancer controller.
+/// A bool, with the error of the load balancer controller.
 const fn boolean(section: Section, name: &'static str) -> AnnotationKey<bool> {
     AnnotationKey::new(section, name, ValueKind::Bool, |key, text| {
         parse::boolean(text).ok_or_else(|| format!("error parsing service annotation: {key}={text}"))
@@ -75,7 +76,7 @@ const fn boolean(section: Section, name: &'static str) -> AnnotationKey<bool> {
 
 const fn integer(section: Section, name: &'static str) -> AnnotationKey<u32> {
     AnnotationKey::new(section, name, ValueKind::Integer, |key, text| {
-        // What Go takes for a 32-bit number, as far as it is not negative.
+        // Like Go's parser of 32-bit numbers, without negative ones.
         text.parse::<u32>()
             .ok()
             .filter(|number| i32::try_from(*number).is_ok())
@@ -101,7 +102,7 @@ const fn on_off(section: Section, name: &'static str, parse: Parse<bool>) -> Ann
     AnnotationKey::new(section, name, ValueKind::OneOf(&["on", "off"]), parse).from(Origin::Lbc)
 }
 
-/// One that has no effect here.
+/// An annotation without effect here.
 const fn ignored(name: &'static str, kind: ValueKind, from: Origin, why: &'static str) -> Annotation {
     Annotation {
         without_effect: Some(why),
@@ -315,7 +316,7 @@ pub(in crate::lb) static BACKEND_PROTOCOL: AnnotationKey<Box<str>> = text(Listen
     .default("TCP")
     .effect("`ssl`: targets of TLS listeners are spoken to with TLS. Any other value: with TCP.");
 
-/// What `alpn-policy` may say.
+/// Values of `alpn-policy`.
 const ALPN: &[&str] = &["None", "HTTP1Only", "HTTP2Only", "HTTP2Optional", "HTTP2Preferred"];
 
 pub(in crate::lb) static ALPN_POLICY: AnnotationKey<Box<str>> =
@@ -366,7 +367,7 @@ pub(in crate::lb) static PROXY_PROTOCOL_PORTS: AnnotationKey<Vec<Box<str>>> =
         .effect("Service ports whose targets get proxy protocol v2; the others' do not.")
         .errors(&["invalid port number in proxy-protocol-per-target-group: x"]);
 
-/// What may be wrong with attributes of target groups.
+/// Errors in attributes of target groups.
 const TARGET_ERRORS: &[&str] = &[
     "error validating target group attributes: attribute value is empty for \"k\"",
     "error validating target group attributes: invalid attribute value for \"k\": v",
@@ -470,7 +471,7 @@ pub(in crate::lb) static ATTRIBUTES: AnnotationKey<Pairs> = map(Attributes, "att
 const CLASSIC: &str = "for classic load balancers only";
 const NOT_HERE: &str = "not supported here";
 
-/// Every row. Whatever is here is known, read or not.
+/// All rows. An annotation in a row counts as known, whether or not it has an effect.
 pub(in crate::lb) static ALL: [&Annotation; 54] = [
     &TYPE.row,
     &TARGET_TYPE.row,

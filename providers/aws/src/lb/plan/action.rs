@@ -1,4 +1,4 @@
-//! Single changes, so specific that making them needs no choice.
+//! The actions of a plan: single requests that leave no choice to whoever applies them.
 
 use ccm_core::provider::PlannedChange;
 
@@ -8,33 +8,33 @@ use crate::api::{
     elb::{Attributes, CreateLoadBalancer, CreateTargetGroup, HealthCheck, IpAddressType, SubnetMapping, Target},
 };
 
-/// One change and why it is made.
+/// An action and its reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedAction {
-    /// The change.
+    /// The action.
     pub action: ActionKind,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: Box<str>,
 }
 
-/// One change. What concerns the load balancer means the one of the Service, made earlier in the plan or before.
+/// An action. Those for "the load balancer" mean the Service's, created earlier in the plan or before it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionKind {
-    /// Make the load balancer.
+    /// Create the load balancer.
     CreateLoadBalancer(Box<CreateLoadBalancer>),
     /// Set its address families.
     SetIpAddressType(IpAddressType),
-    /// Set its subnets, and what goes with them.
+    /// Set its subnets and the settings that belong to them.
     SetSubnets(SubnetChange),
-    /// Set its security groups, and whether their rules hold for PrivateLink.
+    /// Set its security groups, and whether their rules apply to PrivateLink traffic.
     SetSecurityGroups(Vec<SecurityGroupId>, Option<bool>),
     /// Set its attributes.
     ModifyLoadBalancerAttributes(Attributes),
-    /// Put tags on objects.
+    /// Add tags to objects.
     AddTags(Vec<Box<str>>, Tags),
-    /// Take tags off objects.
+    /// Remove tags from objects.
     RemoveTags(Vec<Box<str>>, Vec<Box<str>>),
-    /// Make the target group of a listener.
+    /// Create the target group of a listener.
     CreateTargetGroup(ListenerKey, Box<CreateTargetGroup>),
     /// Change a health check.
     ModifyTargetGroup(TargetGroupArn, HealthCheck),
@@ -44,9 +44,9 @@ pub enum ActionKind {
     DeregisterTargets(TargetGroupArn, Vec<Target>),
     /// Register targets, at most 200.
     RegisterTargets(TargetGroupRef, Vec<Target>),
-    /// Grant in security groups what is missing.
+    /// Add missing security group rules.
     AddSecurityGroupRules,
-    /// Make a listener.
+    /// Create a listener.
     CreateListener(ListenerSettings),
     /// Change a listener.
     ModifyListener(ListenerArn, ListenerSettings),
@@ -60,62 +60,62 @@ pub enum ActionKind {
     DeleteListener(ListenerArn),
     /// Delete a target group.
     DeleteTargetGroup(TargetGroupArn),
-    /// Revoke in security groups what is not wanted any more.
+    /// Remove security group rules that are no longer desired.
     RemoveSecurityGroupRules,
-    /// Give up security groups that are not on the load balancer any more.
+    /// Clean up security groups that are no longer on the load balancer.
     CleanUpSecurityGroups(Vec<SecurityGroupId>),
 }
 
-/// How a load balancer stands in its subnets.
+/// The subnets of a load balancer and the settings that AWS changes together with them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubnetChange {
-    /// All subnets, with the addresses there.
+    /// All subnets, with the addresses in them.
     pub subnets: Vec<SubnetMapping>,
-    /// Whether it has IPv6 prefixes there; `None` leaves that alone.
+    /// Whether it has IPv6 prefixes for source NAT; `None` keeps the current setting.
     pub ipv6_source_nat: Option<bool>,
-    /// Address families, where these change together with the prefixes.
+    /// Address families, if they change together with the prefixes.
     pub ip_address_type: Option<IpAddressType>,
-    /// Whether it has a subnet that is not among these.
+    /// Whether the load balancer loses a subnet.
     pub removes: bool,
 }
 
-/// A target group.
+/// Refers to a target group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetGroupRef {
-    /// One that was there before.
+    /// A group that existed before the plan.
     Existing(TargetGroupArn),
-    /// The one that this plan makes for the listener at this place.
+    /// The group that this plan creates for a listener.
     New(ListenerKey),
 }
 
-/// A listener.
+/// Refers to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenerRef {
-    /// One that was there before.
+    /// A listener that existed before the plan.
     Existing(ListenerArn),
-    /// The one that this plan makes at this place.
+    /// The listener that this plan creates.
     New(ListenerKey),
 }
 
 /// Settings of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerSettings {
-    /// Its place.
+    /// Its port and protocol.
     pub key: ListenerKey,
-    /// Where it forwards to.
+    /// Target group that it forwards to.
     pub group: TargetGroupRef,
     /// Default certificate, for TLS.
     pub certificate: Option<Box<str>>,
-    /// Security policy, for TLS; AWS' default, or the one it has, when `None`.
+    /// Security policy, for TLS; `None` means AWS' default, or the current one.
     pub ssl_policy: Option<Box<str>>,
     /// ALPN policy, for TLS.
     pub alpn_policy: Option<Box<str>>,
-    /// Tags of a new one.
+    /// Tags, for a new listener.
     pub tags: Tags,
 }
 
 impl ActionKind {
-    /// Returns which request it is; `None` for what other parts plan in detail.
+    /// Returns the AWS request; `None` for actions that the security group manager plans in detail.
     pub fn request(&self) -> Option<Request> {
         Some(match self {
             Self::CreateLoadBalancer(_) => Request::CreateLoadBalancer,
@@ -182,7 +182,7 @@ impl ActionKind {
 }
 
 impl PlannedAction {
-    /// Says it in words; `None` for what other parts plan in detail.
+    /// Describes the action in words; `None` for actions that the security group manager plans in detail.
     pub fn describe(&self, balancer: &str) -> Option<PlannedChange> {
         Some(PlannedChange {
             operation: self.action.request()?.name().into(),

@@ -1,14 +1,14 @@
-//! Attributes that a new object has anyway, so that making it does not need to set them.
+//! Attributes that new objects have by default, which creating them need not set.
 
 use crate::api::elb::{Attributes, ElbProtocol, TargetType};
 
-/// Returns what is wanted beyond the defaults.
+/// Returns the desired attributes that are not defaults.
 pub(super) fn without_defaults(wanted: &Attributes, defaults: &[(&str, &str)]) -> Attributes {
     let is_default = |key: &str, value: &str| defaults.iter().any(|(k, v)| *k == key && *v == value);
     wanted.iter().filter(|(key, value)| !is_default(key, value)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// Of a network load balancer.
+/// Defaults of a Network Load Balancer.
 pub fn load_balancer() -> [(&'static str, &'static str); 7] {
     [
         ("load_balancing.cross_zone.enabled", "false"),
@@ -21,7 +21,7 @@ pub fn load_balancer() -> [(&'static str, &'static str); 7] {
     ]
 }
 
-/// Of a target group of a network load balancer.
+/// Defaults of a target group of a Network Load Balancer.
 pub fn target_group(target_type: TargetType, protocol: ElbProtocol) -> [(&'static str, &'static str); 7] {
     let by_address = target_type == TargetType::Ip && matches!(protocol, ElbProtocol::Tcp | ElbProtocol::Tls);
     [
@@ -35,7 +35,7 @@ pub fn target_group(target_type: TargetType, protocol: ElbProtocol) -> [(&'stati
     ]
 }
 
-/// Of a listener of a network load balancer.
+/// Defaults of a listener of a Network Load Balancer.
 pub fn listener() -> [(&'static str, &'static str); 1] {
     [("tcp.idle_timeout.seconds", "350")]
 }

@@ -1,4 +1,4 @@
-//! Listeners.
+//! Plans listeners.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Planner<'_> {
-    /// Brings listeners in line. One that has the place of a wanted one goes immediately before that is made; others that
-    /// are not wanted go after all wanted ones are there.
+    /// Plans creation, changes and deletion of listeners. A listener on the port of a new one is deleted immediately
+    /// before that is created; other listeners that are not desired are deleted after all desired ones exist.
     pub(super) fn listeners(&mut self, pairing: &TargetGroupPairing<'_>) {
         let cleared = self.deleted();
         let seen = self.observed.load_balancer.iter().flat_map(|balancer| &balancer.listeners);
@@ -59,7 +59,7 @@ impl Planner<'_> {
         let key = pair.key();
         let why = format!("listener {}/{} is missing", key.1, key.0);
         self.add(ActionKind::CreateListener(settings(pair, self.resolved.tags.clone())), why);
-        // One in each request: more are refused.
+        // One per request: AWS rejects more.
         for certificate in pair.desired.tls.iter().flat_map(|tls| &tls.certificates[1..]) {
             let add = ActionKind::AddListenerCertificate(ListenerRef::New(key), certificate.clone());
             self.add(add, "a certificate for SNI is missing");
@@ -84,7 +84,7 @@ impl Planner<'_> {
                 let add = ActionKind::AddListenerCertificate(ListenerRef::Existing(arn.clone()), certificate.clone());
                 self.add(add, "a certificate for SNI is missing");
             }
-            // The default certificate may be listed once more; that harms nobody.
+            // The default certificate may be listed once more, which is harmless.
             for certificate in have.difference(&want).filter(|arn| **arn != tls.certificates[0]) {
                 let remove = ActionKind::RemoveListenerCertificate(arn.clone(), certificate.clone());
                 self.add(remove, "a certificate for SNI is not wanted");
@@ -116,7 +116,7 @@ fn listener_differs(pair: &ListenerGroupPair<'_>, seen: &ObservedListener) -> Ve
     if tls.policy.is_some() && seen.listener.ssl_policy != tls.policy {
         why.push("security policy");
     }
-    // None at all and the policy of this name are the same.
+    // No policy, and the policy with this name, are the same.
     let none = |policy: &Option<Box<str>>| policy.as_deref().unwrap_or("None").to_owned();
     if tls.alpn.is_some() && none(&seen.listener.alpn_policy) != none(&tls.alpn) {
         why.push("ALPN policy");
@@ -136,8 +136,8 @@ fn settings(pair: &ListenerGroupPair<'_>, tags: Tags) -> ListenerSettings {
     }
 }
 
-/// Tells whether two listeners cannot be there together: a port has one listener, whatever its protocol; both TCP and UDP
-/// are what TCP_UDP is for.
+/// Tells whether two listeners cannot exist together: a port has one listener, whatever its protocol; TCP_UDP is the
+/// protocol for both.
 fn conflicts(one: ListenerKey, other: ListenerKey) -> bool {
     one.0 == other.0
 }

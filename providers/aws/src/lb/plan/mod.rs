@@ -1,8 +1,8 @@
-//! What has to be done so that what there is becomes what is wanted: an ordered list of single requests. Pure.
+//! Plans the actions that turn the observed into the desired state: an ordered list of single requests. Pure.
 //!
-//! The order keeps traffic flowing and can be broken off anywhere: balancer, target groups with their targets, rules of
-//! security groups, listeners, and only then the removal of what nothing refers to any more. Planning again on what an
-//! interrupted plan left gives the rest of it.
+//! The order keeps traffic flowing and allows an interruption anywhere: load balancer, target groups with their
+//! targets, security group rules, listeners, and only then the removal of what nothing refers to any more. After an
+//! interruption, a new plan from the new observed state has the remaining actions.
 
 mod action;
 pub mod default_attributes;
@@ -27,27 +27,27 @@ use crate::api::{
     elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MAX_TAGGED, SubnetMapping},
 };
 
-/// What is wanted, as far as it depends on the VPC and the cluster.
+/// The part of the desired state that depends on the VPC and the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedInput {
     /// VPC of target groups.
     pub vpc: VpcId,
-    /// Tags of everything, complete.
+    /// Complete tags of all objects.
     pub tags: Tags,
-    /// Subnets with addresses; `None` leaves those of a living balancer alone.
+    /// Subnets with addresses; `None` keeps those of an existing load balancer.
     pub subnets: Option<Vec<SubnetMapping>>,
-    /// Security groups of the balancer; empty leaves them alone.
+    /// Security groups of the load balancer; empty keeps the existing ones.
     pub groups: Vec<SecurityGroupId>,
     /// Targets of each listener's target group.
     pub targets: Targets,
-    /// Digest of what decides about rules of security groups.
+    /// Digest of all inputs of the security group rules.
     pub rules_digest: Digest,
 }
 
-/// Plans what has to be done; empty when everything is as wanted.
+/// Plans the actions; empty if observed and desired state agree.
 ///
 /// # Errors
-/// What AWS does not let change without another load balancer.
+/// A difference that AWS can only resolve with a new load balancer.
 pub fn plan(
     wanted: &DesiredLoadBalancer,
     resolved: &ResolvedInput,
@@ -75,7 +75,7 @@ pub fn plan(
     Ok(planner.steps)
 }
 
-/// Plans only what concerns members of living target groups.
+/// Plans only the registration and deregistration of targets in existing target groups.
 pub fn plan_targets_only(
     wanted: &DesiredLoadBalancer,
     targets: &Targets,
@@ -123,7 +123,7 @@ impl Planner<'_> {
         let why = format!("service {} has no load balancer", wanted.owner.key());
         self.add(ActionKind::CreateLoadBalancer(Box::new(create)), why);
         if let (Some(rules), false) = (wanted.security.private_link_rules, resolved.groups.is_empty()) {
-            // Not among the settings of a new one; AWS' default is on.
+            // A new load balancer is created without this setting; AWS' default is on.
             if !rules {
                 let groups = self.resolved.groups.clone();
                 self.add(ActionKind::SetSecurityGroups(groups, Some(rules)), "rules for PrivateLink are to be off");
@@ -148,10 +148,10 @@ impl Planner<'_> {
         let family = balancer.ip_address_type.filter(|family| *family != wanted.ip_address_type);
         let set_family = ActionKind::SetIpAddressType(wanted.ip_address_type);
         let nat = wanted.ipv6_source_nat.filter(|on| *on != balancer.ipv6_source_nat.unwrap_or(false));
-        // UDP takes both families together with prefixes: neither may change alone.
+        // UDP requires both families together with prefixes: neither may change alone.
         let together = family.and(nat).map(|_| wanted.ip_address_type);
         let family = family.filter(|_| together.is_none());
-        // An IPv6 prefix needs both families, so that these come first and go last.
+        // An IPv6 prefix requires both families, so these are enabled before it and disabled after it.
         let first = wanted.ip_address_type == IpAddressType::Dualstack;
         let why = family.map(|family| format!("address families are {family}"));
         if let (Some(why), true) = (&why, first) {
@@ -178,6 +178,7 @@ impl Planner<'_> {
         nat: Option<bool>,
         families: Option<IpAddressType>,
     ) -> Result<(), CloudError> {
+        // First, what the actions have in common.
         let balancer = &seen.load_balancer;
         let set = |subnets: Vec<SubnetMapping>, removes: bool| {
             ActionKind::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
@@ -187,6 +188,7 @@ impl Planner<'_> {
             None => "IPv6 source prefixes differ".to_owned(),
         };
         let current: BTreeSet<SubnetId> = balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        // Without a choice of subnets, only the IPv6 prefixes may change.
         let Some(mappings) = &self.resolved.subnets else {
             self.addresses(balancer)?;
             if nat.is_some() {
@@ -196,6 +198,7 @@ impl Planner<'_> {
             }
             return Ok(());
         };
+        // With one, check first that no address in a subnet that stays differs: AWS cannot change these.
         for mapping in mappings {
             let zone = balancer.zones.iter().find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
             let Some(zone) = zone else { continue };
@@ -214,6 +217,7 @@ impl Planner<'_> {
                 )));
             }
         }
+        // Then set the subnets, if they or the prefixes differ.
         let chosen: BTreeSet<SubnetId> = mappings.iter().map(|mapping| mapping.subnet.clone()).collect();
         if chosen != current || nat.is_some() {
             let list = |of: Vec<&SubnetId>| of.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
@@ -230,7 +234,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Subnets that were discovered stay as they are, with the addresses that were given to them.
+    /// Checks that the addresses of discovered subnets are the desired ones. These subnets and addresses are never
+    /// changed.
     fn addresses(&self, balancer: &LoadBalancer) -> Result<(), CloudError> {
         let wanted = self.desired;
         for zone in &balancer.zones {
@@ -251,7 +256,7 @@ impl Planner<'_> {
         let balancer = &seen.load_balancer;
         let current: BTreeSet<_> = balancer.security_groups.iter().collect();
         let wanted: BTreeSet<_> = self.resolved.groups.iter().collect();
-        // A balancer that was made without any cannot get one.
+        // A load balancer that was created without security groups cannot get any.
         if current.is_empty() {
             return;
         }
@@ -265,7 +270,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Brings tags of everything that lives on in line. What is made anew has them from the start.
+    /// Plans tag changes of existing objects. New objects get their tags at creation.
     fn tags(&mut self) {
         let wanted = &self.resolved.tags;
         let obsolete: BTreeSet<_> =
@@ -301,7 +306,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Groups that are taken off, now or before, lose what we gave them, after nothing needs it any more.
+    /// Plans the clean-up of security groups that are detached from the load balancer, now or earlier, after everything
+    /// that needs them.
     fn clean_up_detached_groups(&mut self) {
         let Some(seen) = &self.observed.load_balancer else { return };
         let set = self.steps.iter().find_map(|step| match &step.action {
@@ -326,13 +332,13 @@ impl Planner<'_> {
     }
 }
 
-/// Returns an address that is not among the wanted ones; none where none is named.
+/// Returns an address that is not desired; `None` if no address is requested.
 fn other_than<'a, A: FromStr + PartialEq>(have: &'a [Box<str>], wanted: &[A]) -> Option<&'a str> {
     let other = |text: &&str| !text.parse().is_ok_and(|address: A| wanted.contains(&address));
     have.iter().map(|text| &**text).filter(|_| !wanted.is_empty()).find(other)
 }
 
-/// Returns how a load balancer stands in a subnet, to leave it so.
+/// Returns the current mapping of a subnet, to keep it.
 fn existing_mapping(zone: &LoadBalancerZone, v6: bool) -> Option<SubnetMapping> {
     Some(SubnetMapping {
         subnet: zone.subnet.clone()?,
@@ -349,7 +355,7 @@ fn collect<K: PartialEq, V>(list: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
     }
 }
 
-/// Returns what is wanted and is not so.
+/// Returns the desired entries that are missing or have another value.
 fn changed_attributes(wanted: &Attributes, seen: &Attributes) -> Attributes {
     wanted.iter().filter(|(key, value)| seen.get(*key) != Some(value)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }

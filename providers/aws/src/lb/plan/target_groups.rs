@@ -1,4 +1,4 @@
-//! Target groups: which living one serves which listener, and what becomes of it.
+//! Plans target groups: which existing group serves which listener, and what happens to the others.
 
 use std::collections::BTreeSet;
 
@@ -23,12 +23,13 @@ use crate::{
     },
 };
 
-/// Most targets of one request.
+/// Maximum number of targets per request.
 const MAX_TARGETS: usize = 200;
-/// How many names a target group may have: as many that cannot be changed are not there at a time.
+/// How many names a target group may have, so that a new group can replace one that cannot be changed. That many
+/// unchangeable groups at a time do not occur.
 const MAX_NAMES: usize = 4;
 
-/// Which living target group each listener gets.
+/// The existing target group of each listener.
 pub(super) struct TargetGroupPairing<'a> {
     pub(super) pairs: Vec<ListenerGroupPair<'a>>,
     kept: BTreeSet<TargetGroupArn>,
@@ -36,11 +37,11 @@ pub(super) struct TargetGroupPairing<'a> {
 
 pub(super) struct ListenerGroupPair<'a> {
     pub(super) desired: &'a DesiredListener,
-    /// The group that it keeps, or gets; `None` for a new one.
+    /// The group that it keeps or takes over; `None` for a new one.
     group: Option<&'a ObservedTargetGroup>,
-    /// Name of a new one.
+    /// Name of a new group.
     name: Box<str>,
-    /// A group of ours that cannot serve it but has the name that the new one needs.
+    /// A group of ours that cannot serve this listener but has the name that the new group needs.
     name_conflict: Option<&'a ObservedTargetGroup>,
 }
 
@@ -58,9 +59,11 @@ impl ListenerGroupPair<'_> {
 }
 
 impl<'a> TargetGroupPairing<'a> {
-    /// A listener keeps its group if that can serve it. Then come groups that nothing wanted uses: the one with the right
-    /// name, which a run that broke off left, and the one of a listener on the same port that is to go.
+    /// Pairs listeners with groups. A listener keeps its group if that can serve it. The others take a group that no
+    /// desired listener uses: first one with the right name, left by an interrupted sync, then one of a listener on the
+    /// same port that will be deleted.
     pub(super) fn of(wanted: &'a DesiredLoadBalancer, observed: &'a ObservedState) -> Self {
+        // First, keep the groups of existing listeners.
         let mut kept = BTreeSet::new();
         let mut found: Vec<Option<&ObservedTargetGroup>> = Vec::new();
         for want in &wanted.listeners {
@@ -72,6 +75,7 @@ impl<'a> TargetGroupPairing<'a> {
             kept.extend(group.map(|group| group.group.arn.clone()));
             found.push(group);
         }
+        // Then look for unused groups for the other listeners.
         for (want, group) in wanted.listeners.iter().zip(&mut found).filter(|(_, group)| group.is_none()) {
             let free =
                 |group: &&ObservedTargetGroup| can_serve(group, want, observed) && !kept.contains(&group.group.arn);
@@ -87,11 +91,12 @@ impl<'a> TargetGroupPairing<'a> {
             *group = named.or_else(on_port);
             kept.extend(group.map(|group| group.group.arn.clone()));
         }
+        // Finally, name the groups that will be created.
         let pairs = wanted.listeners.iter().zip(found).map(|(want, group)| {
             let taken = |name: &str| observed.target_groups.iter().find(|seen| *seen.group.name == *name);
             let named = taken(&want.target_group.name).filter(|_| group.is_none());
-            // One whose health check cannot be changed serves until another one, of another name, takes over. One that
-            // another listener keeps, as after a change by hand, goes on serving that.
+            // A group whose health check cannot be changed serves until a new one with another name takes over. A group
+            // that another listener keeps, as after a manual change, continues to serve that one.
             let used = named.is_some_and(|seen| kept.contains(&seen.group.arn));
             let stays = used || named.is_some_and(|seen| observed.unmodifiable_groups.contains(&seen.group.arn));
             let mut names = names_of(wanted, want).take(if stays { MAX_NAMES } else { 1 });
@@ -109,14 +114,14 @@ impl<'a> TargetGroupPairing<'a> {
     }
 }
 
-/// Returns the names that the group of a listener may have, one after another.
+/// Returns the names that the group of a listener may have, in order of preference.
 fn names_of<'a>(wanted: &'a DesiredLoadBalancer, want: &'a DesiredListener) -> impl Iterator<Item = Box<str>> + 'a {
     std::iter::successors(Some(want.target_group.name.clone()), |name| {
         Some(names::another_target_group(&wanted.owner, name))
     })
 }
 
-/// Tells whether a group can serve a listener as it is or with another health check.
+/// Tells whether a group can serve a listener, as it is or with another health check.
 fn can_serve(seen: &ObservedTargetGroup, want: &DesiredListener, observed: &ObservedState) -> bool {
     let (group, want) = (&seen.group, &want.target_group);
     let frozen = observed.unmodifiable_groups.contains(&group.arn)
@@ -135,7 +140,7 @@ fn family(want: &DesiredTargetGroup) -> IpAddressType {
     }
 }
 
-/// Tells whether a health check is not the wanted one. What is left to AWS does not count.
+/// Tells whether a health check differs from the desired one. Settings that are left to AWS are ignored.
 pub fn differs(have: &HealthCheck, want: &HealthCheck) -> bool {
     let left_to_aws = HealthCheck {
         path: want.path.clone().or_else(|| have.path.clone()),
@@ -146,7 +151,8 @@ pub fn differs(have: &HealthCheck, want: &HealthCheck) -> bool {
 }
 
 impl Planner<'_> {
-    /// Makes room for groups whose name is taken by one of the other address family, which leaves a gap in service.
+    /// Deletes groups whose name a new group needs, such as one of the other address family. Service is interrupted
+    /// meanwhile.
     pub(super) fn delete_conflicting_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
         for seen in pairing.pairs.iter().filter_map(|pair| pair.name_conflict) {
             let arn = &seen.group.arn;
@@ -213,7 +219,7 @@ impl Planner<'_> {
         self.plan_targets(seen, &wanted);
     }
 
-    /// What has to go goes first, so that a full group can exchange targets.
+    /// Plans registrations and deregistrations. Deregistrations come first, so that a full group can exchange targets.
     fn plan_targets(&mut self, seen: &ObservedTargetGroup, wanted: &[crate::api::elb::Target]) {
         let Some(have) = &seen.targets else { return };
         let (arn, want) = (&seen.group.arn, registered_targets(wanted));
@@ -229,7 +235,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Brings the members of groups that are there in line.
+    /// Plans the targets of existing groups.
     pub(super) fn sync_targets(&mut self, pairing: &TargetGroupPairing<'_>) {
         for pair in &pairing.pairs {
             if let Some(seen) = pair.group {
@@ -244,7 +250,7 @@ impl Planner<'_> {
         registered_targets(wanted).into_values().collect()
     }
 
-    /// Groups that no wanted listener uses, after every listener has left them.
+    /// Plans the deletion of groups that no desired listener uses, after every listener has left them.
     pub(super) fn delete_unused_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
         let cleared: BTreeSet<_> =
             pairing.pairs.iter().filter_map(|pair| pair.name_conflict).map(|seen| &seen.group.arn).collect();

@@ -1,7 +1,7 @@
-//! What is known of the VPC's security groups: read in one request for all load balancers, kept up by our own changes.
+//! Cache of the VPC's security groups: read in one request for all load balancers, and updated by our own changes.
 //!
-//! Several Services change the group of the same nodes at once. Each change of a group is worked out and made under that
-//! group's lock, from rules that hold every change of ours before it.
+//! Several Services change the group of the same nodes at the same time. Each change of a group is computed and made
+//! under that group's lock, from rules that include all our earlier changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -26,15 +26,15 @@ use crate::{
     scope::Scope,
 };
 
-/// Most rules in one request; what one group may hold is of that order.
+/// Maximum number of rules per request; the limit of rules per group is of the same order.
 const MAX_RULES: usize = 200;
-/// Most values of a filter.
+/// Maximum number of values in a filter.
 const MAX_FILTER_VALUES: usize = 200;
 
-/// For how long a reading may not show a change of ours: AWS is consistent in the end only.
+/// How long a read may not show a change of ours: AWS is eventually consistent.
 const EVENTUAL_CONSISTENCY_WINDOW: Duration = Duration::from_secs(20);
 
-/// How often a group is read that is put in doubt meanwhile.
+/// How often a group is read again if it becomes uncertain during the read.
 const MAX_REREADS: usize = 3;
 
 /// Security groups by ID.
@@ -43,31 +43,31 @@ pub(crate) type GroupsById = BTreeMap<SecurityGroupId, Arc<SecurityGroup>>;
 /// The VPC's security groups.
 pub(crate) struct SecurityGroupCache {
     scope: Scope,
-    /// Held by whoever reads; the others wait for the answer.
+    /// Held by the caller that reads; the others wait for its result.
     read_lock: tokio::sync::Mutex<()>,
     state: Mutex<CacheState>,
-    /// One per group that we ever changed.
+    /// One lock per group that we ever changed.
     locks: Mutex<HashMap<SecurityGroupId, Arc<tokio::sync::Mutex<()>>>>,
-    /// What is wanted by those who wait for a group's lock in order to grant something.
+    /// Rules of callers that wait for a group's lock in order to grant them.
     waiting_grants: Mutex<WaitingGrants>,
 }
 
-/// Rules by the group that they are wanted on, each with the ticket of who waits.
+/// Rules by the group that needs them, each set with the ticket number of the waiting caller.
 type WaitingGrants = HashMap<SecurityGroupId, BTreeMap<u64, BTreeSet<Rule>>>;
 
 #[derive(Default)]
 struct CacheState {
     groups: Arc<GroupsById>,
     listed: Option<Instant>,
-    /// Counts readings and changes, so that an answer that is older than a change is told from one that is newer.
+    /// Counts reads and changes, to tell whether a response is older than a change.
     version: u64,
-    /// When each group was changed last.
+    /// Version at which each group was last changed.
     changed: HashMap<SecurityGroupId, u64>,
-    /// Groups whose rules are in doubt: a change failed, or nobody waited for its answer.
+    /// Groups with uncertain rules: a change failed, or nobody waited for its response.
     uncertain: BTreeSet<SecurityGroupId>,
-    /// Rules that were granted, or revoked (`false`), so short a time ago that readings may not show it, in order.
+    /// Rules that were granted, or revoked (`false`), so recently that reads may not show it, in order.
     recent_changes: Vec<(Instant, SecurityGroupId, Rule, bool)>,
-    /// Groups that this process created, as they were, and when: for a while readings may not show them.
+    /// Groups that this process created, as created, and when: for a while reads may not show them.
     created: HashMap<SecurityGroupId, (Instant, Arc<SecurityGroup>)>,
 }
 
@@ -77,7 +77,7 @@ impl CacheState {
         self.version
     }
 
-    /// Takes a group as it is after a change of ours, or as it was read alone.
+    /// Stores a group after a change of ours, or as it was read.
     fn store(&mut self, group: SecurityGroup) {
         let now = self.next_version();
         self.changed.insert(group.id.clone(), now);
@@ -85,13 +85,13 @@ impl CacheState {
         Arc::make_mut(&mut self.groups).insert(group.id.clone(), Arc::new(group));
     }
 
-    /// Notes rules that were granted, or revoked.
+    /// Records rules that were granted or revoked.
     fn record_rules(&mut self, id: &SecurityGroupId, rules: &[Rule], granted: bool) {
         self.recent_changes.retain(|(at, ..)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
         self.recent_changes.extend(rules.iter().map(|rule| (Instant::now(), id.clone(), rule.clone(), granted)));
     }
 
-    /// Puts into a group that was read what the reading may not show yet.
+    /// Applies recent changes, which a read may not show yet, to a group that was read.
     fn with_recent_changes(&self, mut group: SecurityGroup) -> SecurityGroup {
         let young = self
             .recent_changes
@@ -106,14 +106,14 @@ impl CacheState {
         group
     }
 
-    /// Notes a group that was created.
+    /// Records a group that was created.
     fn create(&mut self, group: SecurityGroup) {
         self.created.retain(|_, (at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
         self.created.insert(group.id.clone(), (Instant::now(), Arc::new(group.clone())));
         self.store(group);
     }
 
-    /// Whether a group was created so short a time ago that a reading may not show it.
+    /// Whether a group was created so recently that a read may not show it.
     fn is_new(&self, id: &SecurityGroupId) -> bool {
         self.created.get(id).is_some_and(|(at, _)| at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW)
     }
@@ -130,12 +130,12 @@ impl CacheState {
         let now = self.next_version();
         self.changed.insert(id.clone(), now);
         self.uncertain.insert(id.clone());
-        // What was noted of it may have been undone by what was not answered.
+        // The unanswered change may have undone what was recorded for the group.
         self.recent_changes.retain(|(_, of, ..)| of != id);
     }
 }
 
-/// Puts a group in doubt unless its change was answered.
+/// Marks a group as uncertain when dropped, unless its change was answered.
 struct ChangeGuard<'a> {
     book: &'a SecurityGroupCache,
     id: &'a SecurityGroupId,
@@ -150,7 +150,7 @@ impl Drop for ChangeGuard<'_> {
     }
 }
 
-/// The place of somebody who waits to grant rules, which others may grant along with theirs.
+/// Place in the queue of a caller that waits to grant rules. Other callers may grant them together with their own.
 struct GrantTicket<'a> {
     cache: &'a SecurityGroupCache,
     id: &'a SecurityGroupId,
@@ -166,7 +166,7 @@ impl<'a> GrantTicket<'a> {
         Self { cache, id, number, over: false }
     }
 
-    /// Takes the ticket back; `false` when somebody has it in hand, or had.
+    /// Takes the ticket back; `false` if another caller has taken it to grant its rules.
     fn claim(&self) -> bool {
         let mut waiting = self.cache.waiting_grants.lock();
         let Some(of_group) = waiting.get_mut(self.id) else { return false };
@@ -177,7 +177,7 @@ impl<'a> GrantTicket<'a> {
         taken
     }
 
-    /// Ends the wait: the lock is held, so that nobody else is about to grant the rules.
+    /// Ends the wait. The group's lock is held, so nobody else is about to grant the rules.
     fn end(mut self) {
         self.claim();
         self.over = true;
@@ -185,7 +185,7 @@ impl<'a> GrantTicket<'a> {
 }
 
 impl Drop for GrantTicket<'_> {
-    /// Who waits no longer wants nothing granted; what is being granted already is in doubt.
+    /// A cancelled caller needs no rules any more; rules that are being granted already become uncertain.
     fn drop(&mut self) {
         if !self.over && !self.claim() {
             self.cache.state.lock().mark_uncertain(self.id);
@@ -199,14 +199,14 @@ impl SecurityGroupCache {
         Self { scope, read_lock, state, locks: Mutex::default(), waiting_grants: Mutex::default() }
     }
 
-    /// Returns the groups of the VPC, read at most `max_age` ago. Changes of our own are in it whatever its age.
+    /// Returns the groups of the VPC, read at most `max_age` ago. They always include our own changes.
     pub(crate) async fn groups(&self, op: &Op, max_age: Duration) -> Result<Arc<GroupsById>, CloudError> {
         let asked = Instant::now();
         if let Some(groups) = self.cached(asked, max_age) {
             return Ok(groups);
         }
         let _reading = op.wait_shared(self.read_lock.lock()).await;
-        // Somebody else may have read meanwhile, after we asked.
+        // Another caller may have read them since.
         if let Some(groups) = self.cached(asked, max_age) {
             return Ok(groups);
         }
@@ -223,7 +223,7 @@ impl SecurityGroupCache {
         Ok(self.state.lock().groups.clone())
     }
 
-    /// Returns the groups, having read those among `ids` that are not known.
+    /// Returns the groups, after reading those of `ids` that are missing.
     pub(crate) async fn including(
         &self,
         op: &Op,
@@ -238,15 +238,15 @@ impl SecurityGroupCache {
         Ok(self.state.lock().groups.clone())
     }
 
-    /// Reads groups by ID, as they are now.
+    /// Reads the current state of groups by ID.
     pub(crate) async fn read(&self, op: &Op, ids: &[SecurityGroupId]) -> Result<(), CloudError> {
         for chunk in ids.chunks(MAX_FILTER_VALUES) {
-            // By filter, because one ID that is not there would fail the whole request.
+            // By filter, because one unknown ID would make the whole request fail.
             let begun = self.state.lock().next_version();
             let found = self.describe(op, "group-id", chunk.iter().map(|id| &**id)).await?;
             let mut state = self.state.lock();
             for id in chunk {
-                // What was changed since is known better.
+                // A later change is newer than this response.
                 if state.changed.get(id).is_some_and(|at| *at > begun) {
                     continue;
                 }
@@ -263,7 +263,7 @@ impl SecurityGroupCache {
         Ok(())
     }
 
-    /// Reads a group by name, as it is now.
+    /// Reads the current state of a group by name.
     pub(crate) async fn named(&self, op: &Op, name: &str) -> Result<Option<Arc<SecurityGroup>>, CloudError> {
         let begun = self.state.lock().next_version();
         let found = self.describe(op, "group-name", [name]).await?;
@@ -276,8 +276,8 @@ impl SecurityGroupCache {
         Ok(Some(Arc::new(group)))
     }
 
-    /// Changes the rules of a group: `change` says how, given the group as it is, and is asked again when AWS says that it
-    /// is otherwise, and with the group read again when its answer rests on what is not there.
+    /// Changes the rules of a group. `change` computes the change from the current group. It is called again if AWS
+    /// reports that the group differs, or, with the group read again, if its result depends on the absence of rules.
     pub(crate) async fn update_rules(
         &self,
         op: &Op,
@@ -290,8 +290,8 @@ impl SecurityGroupCache {
         self.update_rules_locked(op, id, why, change).await
     }
 
-    /// Grants what a group lacks, and with it what all those want there who wait meanwhile: hundreds of load balancers that
-    /// come at once take a few requests and not one each.
+    /// Grants missing rules of a group, together with the rules of all callers that wait for it: hundreds of load
+    /// balancers that are created at the same time take a few requests instead of one each.
     pub(crate) async fn grant_missing(
         &self,
         op: &Op,
@@ -307,7 +307,7 @@ impl SecurityGroupCache {
         if plan::missing(&group.ingress, wanted).is_empty() {
             return Ok(());
         }
-        // Taken from the others: if this fails, each of them tries its own.
+        // Taken out of the queue: if this fails, each of them tries its own.
         let others = self.waiting_grants.lock().remove(id).unwrap_or_default();
         let all = others.values().flatten().chain(wanted);
         let todo = plan::missing(&group.ingress, all);
@@ -344,13 +344,13 @@ impl SecurityGroupCache {
             todo = change(&group);
         }
         if !self.grant(op, &mut group, &todo.grant, why).await? {
-            // Some rule was there. AWS does not say which one, and what it tells about a group may lag behind.
+            // A rule existed already. AWS does not say which one, and reads of a group may lag behind.
             self.read(op, &[id.clone()]).await?;
             group = self.current(op, id).await?;
             todo = change(&group);
             for rule in &todo.grant {
                 if !self.grant(op, &mut group, std::slice::from_ref(rule), why).await? {
-                    // It is there, perhaps under a description that is not ours: nothing that we may take away.
+                    // It exists, perhaps with a description that is not ours: then we must not remove it.
                     group.ingress.push(Rule { description: Box::default(), ..rule.clone() });
                     self.state.lock().store(group.clone());
                 }
@@ -359,7 +359,7 @@ impl SecurityGroupCache {
         self.revoke(op, &mut group, &todo.revoke, why).await
     }
 
-    /// Creates a group; `None` when there is one of that name.
+    /// Creates a group; `None` if one with that name exists.
     pub(crate) async fn create(
         &self,
         op: &Op,
@@ -378,7 +378,7 @@ impl SecurityGroupCache {
         }
     }
 
-    /// Puts tags on a group.
+    /// Adds tags to a group.
     pub(crate) async fn tag(&self, op: &Op, group: &SecurityGroup, tags: Tags, why: &str) -> Result<(), CloudError> {
         let request = CreateTags { resources: vec![(&*group.id).into()], tags: tags.clone() };
         let mut changing = ChangeGuard { book: self, id: &group.id, completed: false };
@@ -407,7 +407,7 @@ impl SecurityGroupCache {
         Ok(true)
     }
 
-    /// Grants rules; `false` when AWS has one of them already and therefore granted none.
+    /// Grants rules; `false` if one of them exists already, in which case AWS grants none.
     async fn grant(&self, op: &Op, group: &mut SecurityGroup, rules: &[Rule], why: &str) -> Result<bool, CloudError> {
         let id = group.id.clone();
         for chunk in rules.chunks(MAX_RULES) {
@@ -439,7 +439,7 @@ impl SecurityGroupCache {
                 Ok(()) => {}
                 Err(error) if error.has_code("InvalidPermission.NotFound") && chunk.len() == 1 => {}
                 Err(error) if error.has_code("InvalidPermission.NotFound") => {
-                    // One of them was gone, and the others may have stayed.
+                    // One of them did not exist, and the others may not have been revoked.
                     for rule in chunk {
                         Box::pin(self.revoke(op, group, std::slice::from_ref(rule), why)).await?;
                     }
@@ -468,7 +468,7 @@ impl SecurityGroupCache {
             if let Some(group) = known() {
                 return Ok(group);
             }
-            // Somebody may have put it in doubt while it was read.
+            // Another caller may have made it uncertain during the read.
             if !self.state.lock().uncertain.contains(id) {
                 return Err(CloudError::new(ErrorKind::Conflict, format!("security group {id} is not there")));
             }
@@ -497,7 +497,7 @@ impl SecurityGroupCache {
             }
         }
         let CacheState { groups: known, changed, uncertain: doubtful, .. } = &mut *state;
-        // What was changed since is known better.
+        // A later change is newer than this response.
         for (id, _) in changed.iter().filter(|(_, at)| **at > begun) {
             match known.get(id) {
                 Some(group) => groups.insert(id.clone(), group.clone()),
@@ -527,11 +527,12 @@ impl SecurityGroupCache {
     }
 }
 
-/// An error about a group. That it is not there is no reason to take the load balancer for gone.
+/// The error of a request for a group. NotFound becomes a conflict, because it does not mean that the load balancer
+/// does not exist.
 pub(crate) fn group_error(error: AwsError, id: &SecurityGroupId) -> CloudError {
     let budget = matches!(error.cause, AwsErrorCause::RateLimited(_) | AwsErrorCause::NotSent(_));
     let error = CloudError::from(error);
-    // Of the converted one, which says what a policy has to allow.
+    // From the converted error, which says what an IAM policy must allow.
     let text = format!("security group {id}: {error}");
     match error.kind() {
         ErrorKind::NotFound => CloudError::new(ErrorKind::Conflict, text),

@@ -1,4 +1,4 @@
-//! What goes when a load balancer goes, or loses a group.
+//! Removes rules and groups when a load balancer is deleted or loses a group.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,14 +23,14 @@ use crate::{
     },
 };
 
-/// First and longest wait for a group that is in use: the interfaces of a load balancer take minutes to go.
+/// Minimum and maximum delay for a group that is in use: AWS takes minutes to remove the interfaces of a load balancer.
 const WAITS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 /// Length of the hash at the end of a managed group's name.
 const NAME_HASH_LENGTH: usize = 10;
 
 impl SecurityGroupManager {
-    /// Takes away what a deleted load balancer leaves: its rules on groups of nodes, and the group made for it. Groups in
-    /// `keep` stay. Succeeds on nothing; pending while something still uses the group.
+    /// Removes what a deleted load balancer leaves: its rules in groups of nodes, and the group made for it. Groups in
+    /// `keep` stay. Succeeds if nothing exists; pending while something still uses the group.
     ///
     /// # Errors
     /// AWS' own; never [`NotFound`](ccm_core::provider::ErrorKind::NotFound).
@@ -42,7 +42,7 @@ impl SecurityGroupManager {
         keep: &[SecurityGroupId],
     ) -> Result<Progress, CloudError> {
         let groups = self.remove_node_rules(op, lb_name).await?;
-        // A group that was made just before a crash may be missing in the list.
+        // A group that was created just before a crash may be missing in the list.
         let name = names::security_group(op.cluster_name(), owner);
         let group = match managed::find(&groups, &name) {
             Some(group) => Some(group),
@@ -54,10 +54,10 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Takes the rules of a load balancer off the groups of nodes, and returns the groups as they were.
+    /// Removes the rules of a load balancer from the groups of nodes, and returns the groups as they were before.
     ///
     /// # Errors
-    /// As [`release`](Self::release).
+    /// As [`clean_up`](Self::clean_up).
     pub(crate) async fn remove_node_rules(&self, op: &Op, lb_name: &str) -> Result<Arc<GroupsById>, CloudError> {
         let groups = self.cache.groups(op, self.age(op)).await?;
         self.needed_rules.lock().remove(lb_name);
@@ -70,11 +70,11 @@ impl SecurityGroupManager {
         Ok(groups)
     }
 
-    /// Takes away what groups leave that were taken off a load balancer that stays: those that were made for it are
-    /// deleted. Given groups, and the one that all share, stay as they are.
+    /// Cleans up groups that were detached from an existing load balancer: those that were made for it are deleted.
+    /// Given groups, and the shared one, stay.
     ///
     /// # Errors
-    /// As [`release`](Self::release).
+    /// As [`clean_up`](Self::clean_up).
     pub async fn clean_up_detached(
         &self,
         op: &Op,
@@ -84,7 +84,7 @@ impl SecurityGroupManager {
         if groups.is_empty() {
             return Ok(Progress::Done);
         }
-        // Whose they are decides about deletion, so it is asked anew.
+        // Their ownership decides about deletion, so they are read again.
         self.cache.read(op, groups).await?;
         let known = self.cache.groups(op, self.max_rule_age()).await?;
         let mut progress = Progress::Done;
@@ -100,8 +100,7 @@ impl SecurityGroupManager {
         Ok(progress)
     }
 
-    /// Finds the group that was made for a Service and is not among its load balancer's, as an interrupted removal leaves
-    /// it.
+    /// Finds the group that was made for a Service and is not on its load balancer, as after an interrupted removal.
     ///
     /// # Errors
     /// AWS' own.
@@ -117,8 +116,8 @@ impl SecurityGroupManager {
         Ok(group.map(|group| group.id.clone()))
     }
 
-    /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and is
-    /// the Service's by its tag, or by its name where upstream made it and it has none.
+    /// Tells whether a group was made for a Service: the cluster owns it, it has the description of managed groups, and
+    /// it belongs to the Service by its tag or, without that tag as on upstream's groups, by its name.
     fn is_made_for(&self, op: &Op, group: &SecurityGroup, owner: &ServiceKey) -> bool {
         let name = names::security_group(op.cluster_name(), owner);
         let stem = &name[..name.len() - NAME_HASH_LENGTH];
@@ -133,7 +132,7 @@ impl SecurityGroupManager {
             && self.scope.settings.backend_security_group.as_ref() != Some(&group.id)
     }
 
-    /// Deletes a group that the cluster owns, with the rules in other groups of the cluster that refer to it.
+    /// Deletes a group that the cluster owns, and the rules in other groups of the cluster that refer to it.
     async fn delete_owned_group(&self, op: &Op, id: &SecurityGroupId) -> Result<Progress, CloudError> {
         let groups = self.cache.groups(op, self.age(op)).await?;
         self.remove_references(op, &groups, id).await?;
@@ -155,19 +154,19 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Who comes back because a group was in use sees what uses it now.
+    /// Maximum age of groups. A retry, after a group was in use, reads what uses it now.
     fn age(&self, op: &Op) -> Duration {
         if op.pending_for().is_zero() { PREVIEW_AGE.min(self.max_rule_age()) } else { Duration::ZERO }
     }
 }
 
-/// Returns the rules that admit members of a group.
+/// Returns the rules that admit the interfaces with a group.
 pub(crate) fn references(group: &SecurityGroup, to: &SecurityGroupId) -> Vec<Rule> {
     let refers = |rule: &&Rule| matches!(&rule.source, RuleSource::Group(id, _) if id == to);
     group.ingress.iter().filter(refers).cloned().collect()
 }
 
-/// Waits for whatever uses a group, longer each time.
+/// Returns Pending for a group in use, with a growing delay.
 pub(crate) fn in_use(op: &Op, id: &SecurityGroupId) -> Progress {
     let waited = op.pending_for();
     let why = format!("security group {id} is still in use");

@@ -1,4 +1,4 @@
-//! The groups of load balancers themselves: the managed one, given ones, and the one that all share.
+//! The security groups of load balancers themselves: the managed one, given ones, and the shared one.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -23,32 +23,32 @@ use crate::{
     },
 };
 
-/// Description of a managed group, as upstream has it.
+/// Description of a managed group, the same as upstream's.
 pub const MANAGED_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalancer";
 /// Description of the group that all load balancers share.
 pub const SHARED_DESCRIPTION: &str = "[k8s] Shared Backend SecurityGroup for LoadBalancer";
 
 const ANNOTATION: &str = "service.beta.kubernetes.io/aws-load-balancer-security-groups";
 
-/// What [`SecurityGroups::front`] would do.
+/// What [`SecurityGroupManager::ensure_frontend_groups`] would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontendPlan {
-    /// The groups that exist, of those that the load balancer shall have. Empty: none, or what it has.
+    /// The existing groups among the desired ones. Empty: none, or the current ones.
     pub groups: Vec<SecurityGroupId>,
-    /// Whether all of them exist. If not, the load balancer's groups would change as well.
+    /// Whether all desired groups exist. If not, the load balancer's groups would change as well.
     pub complete: bool,
-    /// Groups that would be made, and tags that would be repaired.
+    /// Groups that would be created, and tags that would be repaired.
     pub changes: Vec<PlannedChange>,
 }
 
 impl SecurityGroupManager {
-    /// Returns the groups that the load balancer shall have; empty means none, or that it keeps what it has. The managed
-    /// group is found or made, and gets the rules that it lacks.
+    /// Returns the desired groups of the load balancer; empty means none, or that it keeps the current ones. The
+    /// managed group is found or created, and gets missing rules.
     ///
-    /// `existing`: the groups that it has, or `None` before it is there.
+    /// `existing`: its current groups, or `None` if the load balancer does not exist yet.
     ///
     /// # Errors
-    /// What cannot be had ([`InvalidInput`](ErrorKind::InvalidInput)), and AWS' own.
+    /// What is not possible ([`InvalidInput`](ErrorKind::InvalidInput)), and AWS' own.
     pub async fn ensure_frontend_groups(
         &self,
         op: &Op,
@@ -68,11 +68,11 @@ impl SecurityGroupManager {
         Ok(groups)
     }
 
-    /// Says what [`front`](Self::front) would do, without doing it. The rules of a group that exists are
-    /// [`plan`](Self::plan)'s.
+    /// Returns what [`ensure_frontend_groups`](Self::ensure_frontend_groups) would do, without doing it. For the rules
+    /// of an existing group see [`plan`](Self::plan).
     ///
     /// # Errors
-    /// As [`front`](Self::front).
+    /// As [`ensure_frontend_groups`](Self::ensure_frontend_groups).
     pub async fn plan_frontend_groups(
         &self,
         op: &Op,
@@ -85,6 +85,7 @@ impl SecurityGroupManager {
             object: name.into(),
             reason: "the load balancer needs it".into(),
         };
+        // First, the groups that are the load balancer's alone.
         let shared = match plan::frontend_groups(wanted, existing, &self.scope.settings)? {
             FrontendGroups::None => return Ok(plan),
             FrontendGroups::Managed { shared } => {
@@ -110,6 +111,7 @@ impl SecurityGroupManager {
                 shared
             }
         };
+        // Then the shared group.
         if shared {
             let groups = self.cache.groups(op, self.max_rule_age()).await?;
             match self.shared_group(op, &groups) {
@@ -121,7 +123,7 @@ impl SecurityGroupManager {
         Ok(plan)
     }
 
-    /// Finds or makes the managed group, and brings in what it lacks.
+    /// Finds or creates the managed group, and adds missing tags and rules.
     async fn managed(&self, op: &Op, wanted: &DesiredLoadBalancer) -> Result<SecurityGroupId, CloudError> {
         let name = names::security_group(op.cluster_name(), &wanted.owner);
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
@@ -142,7 +144,7 @@ impl SecurityGroupManager {
         Ok(group.id.clone())
     }
 
-    /// Resolves given groups, in their order. One that is not known may have been made meanwhile.
+    /// Resolves given groups, in their order. If one is unknown, the groups are read again, because it may be new.
     async fn given(&self, op: &Op, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, CloudError> {
         let known = self.cache.groups(op, self.max_rule_age()).await?;
         match resolve(&known, names) {
@@ -156,7 +158,7 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Finds or makes the shared group.
+    /// Finds or creates the shared group.
     async fn shared(&self, op: &Op) -> Result<SecurityGroupId, CloudError> {
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         if let Some(id) = self.shared_group(op, &groups) {
@@ -174,7 +176,7 @@ impl SecurityGroupManager {
         )))
     }
 
-    /// Returns the shared group, as far as it is known and asked for.
+    /// Returns the shared group, if it is known and configured.
     pub(super) fn shared_group(&self, op: &Op, groups: &GroupsById) -> Option<SecurityGroupId> {
         let settings = &self.scope.settings;
         if !settings.shared_backend_security_group {
@@ -187,7 +189,7 @@ impl SecurityGroupManager {
         })
     }
 
-    /// Makes a group, unless AWS has one of that name already.
+    /// Creates a group, or returns the existing one with that name.
     async fn create_group(
         &self,
         op: &Op,
@@ -218,7 +220,8 @@ impl SecurityGroupManager {
         tags
     }
 
-    /// Returns the tags that a managed group lacks. The Service's own is not among them, since upstream makes groups without.
+    /// Returns the tags that a managed group lacks. The Service's own is not required if the group has the cluster's
+    /// tag, because upstream creates groups without it.
     fn missing_tags(&self, group: &SecurityGroup, wanted: &DesiredLoadBalancer) -> Tags {
         let mut tags = wanted.extra_tags.clone();
         tags.remove(SERVICE_TAG);
@@ -233,18 +236,18 @@ impl SecurityGroupManager {
     }
 }
 
-/// Finds a group by its name, of which a VPC has only one.
+/// Finds a group by its name, which is unique in a VPC.
 pub(super) fn find(groups: &GroupsById, name: &str) -> Option<Arc<SecurityGroup>> {
     groups.values().find(|group| *group.name == *name).cloned()
 }
 
-/// Returns the rules of the managed group that are too many. The whole group is ours, therefore all others.
+/// Returns the rules of the managed group that are not desired. The whole group is ours, so that is all other rules.
 pub(super) fn surplus_rules(group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> Vec<Rule> {
     plan::surplus(&group.ingress, wanted, |_| true)
 }
 
-/// Checks that a group with the name of a managed one is ours: it has the cluster's tag; or nobody's, and is this Service's
-/// by its tag or, as the remains of an upstream that could not tag it, by its description.
+/// Checks that a group with the name of a managed one is ours: it has the cluster's tag, or no cluster's tag and either
+/// this Service's tag or, as left by an upstream that could not tag it, the expected description.
 pub(super) fn check_adoptable(
     cluster: &Cluster,
     group: &SecurityGroup,

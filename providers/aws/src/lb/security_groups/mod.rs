@@ -1,9 +1,9 @@
 //! Security groups of load balancers, and the rules by which nodes admit them.
 //!
-//! A load balancer has no group, one that we make and fill, or given ones that are never changed. Nodes admit one without
-//! groups by the networks of its clients, as upstream does and under upstream's descriptions; one with groups by its group;
-//! and all of them by a shared group where that is configured. Only rules with our descriptions are ever taken off a node's
-//! group, and only groups that the cluster made are deleted.
+//! A load balancer has no group, one that we create and fill, or given ones whose rules are never changed. Nodes admit
+//! a load balancer without groups by the CIDRs of its clients, as upstream does and with upstream's descriptions; one
+//! with groups by its group; and all of them by a shared group if that is configured. Only rules with our descriptions
+//! are ever removed from a node's group, and only groups that the cluster owns are deleted.
 
 mod book;
 mod cleanup;
@@ -42,58 +42,59 @@ use crate::{
     scope::Scope,
 };
 
-/// How old rules may be for a preview, and for a deletion: all Services that are looked at together share one reading.
+/// Maximum age of rules for a dry run and for a deletion: Services that are processed at the same time share one read.
 const PREVIEW_AGE: Duration = Duration::from_secs(300);
 
-/// What a load balancer exposes, and on which nodes.
+/// What a load balancer exposes, and on which targets.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleRequest<'a> {
-    /// What the Service wants.
+    /// The desired state of the Service.
     pub desired: &'a DesiredLoadBalancer,
-    /// Name of the load balancer, which is in the descriptions of its rules. One that exists may have another than a new
-    /// one would get.
+    /// Name of the load balancer, which is in the descriptions of its rules. An existing load balancer may have another
+    /// name than a new one would get.
     pub lb_name: &'a str,
-    /// Its groups: those that it shall have.
+    /// The groups that it has or will have.
     pub lb_groups: &'a [SecurityGroupId],
     /// Its subnets.
     pub subnets: &'a [Subnet],
-    /// The instances that are its targets; none where pods are.
+    /// The instances that are its targets; empty if pods are.
     pub instances: &'a [InstanceId],
-    /// The pods that are its targets; none where instances are.
+    /// The pods that are its targets; empty if instances are.
     pub pods: &'a PodTargets,
 }
 
-/// Rules by the group that they are to be on.
+/// Rules by the group that needs them.
 type RulesByGroup = BTreeMap<SecurityGroupId, BTreeSet<Rule>>;
 
-/// Groups and rules of all load balancers.
+/// Manages the groups and rules of all load balancers.
 pub struct SecurityGroupManager {
     scope: Scope,
     store: Arc<InstanceCache>,
     cache: SecurityGroupCache,
-    /// What each load balancer needs of each group, since what two of them need alike is one rule under the name of one.
+    /// The rules that each load balancer needs in each group: a rule that two of them need exists only once, with the
+    /// description of one of them.
     needed_rules: Mutex<HashMap<Box<str>, RulesByGroup>>,
-    /// What nobody opens to each load balancer.
+    /// The groups of each load balancer's targets that we do not manage.
     unmanaged: Mutex<HashMap<Box<str>, UnmanagedGroups>>,
-    /// Load balancers that listings may still show.
+    /// Deleted load balancers that listings may still show.
     deleted: DeletedNames,
     listings: Arc<ListingCache>,
     started_at: Instant,
-    /// What was taken off along with what another load balancer lost, and could not be granted again yet.
+    /// Rules that were revoked together with another load balancer's and could not be granted again yet.
     rules_to_restore: Mutex<BTreeMap<SecurityGroupId, BTreeSet<Rule>>>,
 }
 
-/// What is not opened to a load balancer, because it is not the cluster's.
+/// Groups that must admit a load balancer and do not belong to the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnmanagedGroups {
-    /// Security groups of pods, as they are called for people.
+    /// Security groups of pods, as shown to users.
     pub groups: BTreeSet<Box<str>>,
-    /// What pods have to admit; empty when nobody looks after it.
+    /// Rules that the pods need; empty if rules for pods are not managed.
     pub rules: BTreeSet<Rule>,
 }
 
 impl SecurityGroupManager {
-    /// Makes the part, which knows nothing yet.
+    /// Makes it with empty caches.
     pub(super) fn new(scope: Scope, store: Arc<InstanceCache>, listings: Arc<ListingCache>) -> Self {
         let cache = SecurityGroupCache::new(scope.clone());
         let (needed_rules, unmanaged, rules_to_restore, deleted) = Default::default();
@@ -110,17 +111,18 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Grants what the groups of nodes lack: one request for each group that lacks anything. Before the first listener.
+    /// Grants rules that the groups of targets lack: one request for each of these groups. Called before the first
+    /// listener is created.
     ///
     /// # Errors
-    /// Instances whose group cannot be told
-    /// ([`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput)), a group without room
-    /// ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and AWS' own.
+    /// Instances with an ambiguous group ([`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput)), a group with
+    /// too many rules ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and AWS' own.
     pub async fn add_rules(&self, op: &Op, e: &RuleRequest<'_>) -> Result<(), CloudError> {
         let Some(admission) = self.node_rules(op, e, self.max_rule_age()).await? else { return Ok(()) };
         self.record_needed_rules(e, &admission);
         self.unmanaged.lock().insert(e.lb_name.into(), admission.unmanaged.clone());
-        // As they are from here on: who revokes something now knows that it is needed here, and grants it again.
+        // Read again after recording the needed rules: whoever revokes one from now on sees that it is needed and
+        // grants it again.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         for id in &admission.node_groups {
             let holds = |group: &Arc<SecurityGroup>| plan::missing(&group.ingress, &admission.rules).is_empty();
@@ -133,11 +135,13 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Revokes what is no longer wanted, from the managed group and from those of nodes. After the listeners.
+    /// Revokes rules that are no longer desired, in the managed group and in those of targets. Called after the
+    /// listeners.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`add_rules`](Self::add_rules).
     pub async fn remove_rules(&self, op: &Op, e: &RuleRequest<'_>) -> Result<(), CloudError> {
+        // First, the managed group of the load balancer.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         if let Some(group) = self.managed_of(op, e, &groups) {
             let wanted = rules::managed_group_rules(e.desired);
@@ -149,17 +153,19 @@ impl SecurityGroupManager {
                 self.cache.update_rules(op, &group.id, "the Service does not open it", change).await?;
             }
         }
+        // Then the groups of its targets.
         let Some(admission) = self.node_rules(op, e, self.max_rule_age()).await? else { return Ok(()) };
         self.record_needed_rules(e, &admission);
         self.remove_rules_everywhere(op, e.lb_name, &admission.groups, |id| admission.desired_rules(id)).await
     }
 
-    /// Says what [`front`](Self::front), [`open`](Self::open) and [`close`](Self::close) would change in rules, without
-    /// changing anything. Rules are at most five minutes old. What groups the load balancer would get or lose says
-    /// [`plan_frontend_groups`](Self::front_plan).
+    /// Returns the rule changes of [`ensure_frontend_groups`](Self::ensure_frontend_groups),
+    /// [`add_rules`](Self::add_rules) and [`remove_rules`](Self::remove_rules), without making them. Rules are at most
+    /// five minutes old. For the groups that the load balancer would get or lose see
+    /// [`plan_frontend_groups`](Self::plan_frontend_groups).
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`add_rules`](Self::add_rules).
     pub async fn plan(&self, op: &Op, e: &RuleRequest<'_>) -> Result<Vec<PlannedChange>, CloudError> {
         let age = PREVIEW_AGE.min(self.max_rule_age());
         let groups = self.cache.groups(op, age).await?;
@@ -182,17 +188,17 @@ impl SecurityGroupManager {
         Ok(changes)
     }
 
-    /// Returns what was last found not to be opened to a load balancer.
+    /// Returns the groups that were last found not to be managed for a load balancer.
     pub fn unmanaged_groups(&self, lb_name: &str) -> UnmanagedGroups {
         self.unmanaged.lock().get(lb_name).cloned().unwrap_or_default()
     }
 
-    /// How old rules may be where nothing asks for more: foreign edits are found by the drift check.
+    /// Maximum age of rules unless a caller requires less: manual changes are found by the drift check.
     fn max_rule_age(&self) -> Duration {
         self.scope.settings.drift_check_interval
     }
 
-    /// Returns the managed group among the load balancer's, if it shall have one.
+    /// Returns the managed group among the load balancer's groups, if it is to have one.
     fn managed_of(&self, op: &Op, e: &RuleRequest<'_>, groups: &GroupsById) -> Option<Arc<SecurityGroup>> {
         let name = names::security_group(op.cluster_name(), &e.desired.owner);
         let wants = e.desired.security.groups == super::model::SecurityGroupChoice::Managed;
@@ -201,7 +207,7 @@ impl SecurityGroupManager {
         of.find(|group| self.scope.cluster.has(&group.tags)).cloned()
     }
 
-    /// Tells whether a group is configured as one that is never changed.
+    /// Tells whether the configuration protects a group from changes.
     fn is_protected(&self, id: &SecurityGroupId) -> bool {
         self.scope.settings.protected_security_group.as_ref() == Some(id)
     }

@@ -1,4 +1,4 @@
-//! Rules on the groups of nodes: which group of an instance counts, what each has to admit, and what is to be taken off.
+//! Rules in security groups of nodes and pods: which group is used, which rules each needs, and which are removed.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,23 +20,23 @@ use crate::{
     lb::pods::InterfaceGroups,
 };
 
-/// What the groups of nodes have to admit for one load balancer.
+/// The rules that one load balancer needs in the groups of its targets.
 pub(super) struct NodeRules {
-    /// All groups.
+    /// All groups of the VPC.
     pub(super) groups: Arc<GroupsById>,
-    /// Those that nodes are in.
+    /// The groups of its targets.
     pub(super) node_groups: BTreeSet<SecurityGroupId>,
-    /// Rules that each of these needs.
+    /// The rules that each of these groups needs.
     pub(super) rules: BTreeSet<Rule>,
-    /// What would have to admit it and is not ours.
+    /// Groups that would need the rules and are not managed.
     pub(super) unmanaged: UnmanagedGroups,
 }
 
-/// Groups that have to admit a load balancer.
+/// Groups that must admit a load balancer.
 #[derive(Default)]
 struct NodeGroups {
     groups: BTreeSet<SecurityGroupId>,
-    /// Those that are not ours, as they are called for people.
+    /// Groups that are not ours, as shown to users.
     unmanaged: BTreeSet<Box<str>>,
 }
 
@@ -51,7 +51,7 @@ impl NodeRules {
 }
 
 impl SecurityGroupManager {
-    /// Works out what nodes have to admit; `None` when their groups are not looked after.
+    /// Computes which rules targets need; `None` if their groups are not managed.
     pub(super) async fn node_rules(
         &self,
         op: &Op,
@@ -66,7 +66,7 @@ impl SecurityGroupManager {
         let admission = RuleSourceKind::of(e, shared.as_ref());
         if admission == RuleSourceKind::Unmanaged {
             if e.desired.target_type == TargetType::Ip {
-                // Nobody but us makes rules for pods, so that there shall be none.
+                // Only we create rules for pods, so without management there must be none.
                 let (chosen, rules, left_alone) = Default::default();
                 return Ok(Some(NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone }));
             }
@@ -82,7 +82,7 @@ impl SecurityGroupManager {
         Ok(Some(NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone }))
     }
 
-    /// Returns the groups that have to admit a load balancer, and all groups with them.
+    /// Returns the groups that must admit a load balancer, and all groups of the VPC including these.
     async fn groups_of_targets(
         &self,
         op: &Op,
@@ -135,8 +135,8 @@ impl SecurityGroupManager {
         Ok((groups, chosen))
     }
 
-    /// Notes which health rules a load balancer may live by whose rules nobody looks after. Upstream may have made some, and
-    /// while nothing is known of it no health rule goes at all.
+    /// Records which health rules a load balancer with unmanaged rules may depend on. Upstream may have created some,
+    /// and no health rule is removed while the needs of a load balancer are unknown.
     async fn record_health_rules(&self, op: &Op, e: &RuleRequest<'_>, groups: Arc<GroupsById>) {
         let rules = rules::rules_for_nodes(e, RuleSourceKind::Cidrs)
             .into_iter()
@@ -146,19 +146,19 @@ impl SecurityGroupManager {
                 let (rules, left_alone) = (rules.collect(), UnmanagedGroups::default());
                 self.record_needed_rules(e, &NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone });
             }
-            // It stays unknown, and its Service does not suffer.
+            // Its needs stay unknown, without an error for its Service.
             Err(error) => tracing::debug!(load_balancer = e.lb_name, error = error.chain(), "health rules are kept"),
         }
     }
 
-    /// Keeps what a load balancer needs, for others that have the same need.
+    /// Records the rules that a load balancer needs, because others may need the same.
     pub(super) fn record_needed_rules(&self, e: &RuleRequest<'_>, admitted: &NodeRules) {
         let needs = admitted.node_groups.iter().map(|id| (id.clone(), admitted.rules.clone())).collect();
         self.needed_rules.lock().insert(e.lb_name.into(), needs);
         self.deleted.remove(e.lb_name);
     }
 
-    /// Takes rules of a load balancer off all groups of nodes, but for what `wanted` says of each group.
+    /// Removes rules of a load balancer from all groups, except those that `wanted` returns for a group.
     pub(super) async fn remove_rules_everywhere<'a>(
         &self,
         op: &Op,
@@ -175,14 +175,14 @@ impl SecurityGroupManager {
                 continue;
             }
             self.wait_for_unobserved(op, lb_name, &revoked).await?;
-            // From here on, whatever becomes of this call.
+            // Recorded before the request, so that it holds whatever the outcome of this call.
             self.record_rules_to_restore(id, lb_name, &revoked);
             let why = format!("load balancer {lb_name} does not need it");
             let amended = self
                 .cache
                 .update_rules(op, id, &why, |group| self.rules_to_remove(lb_name, group, wanted, &living))
                 .await;
-            // Whoever came to need it meanwhile saw that it was there.
+            // Recorded again: another load balancer that came to need a rule meanwhile saw it in place.
             self.record_rules_to_restore(id, lb_name, &revoked);
             amended?;
             self.restore_rules(op).await?;
@@ -190,7 +190,7 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Notes what others than one load balancer need of what is taken off a group.
+    /// Records rules that are revoked from a group and that other load balancers need.
     fn record_rules_to_restore(&self, id: &SecurityGroupId, lb_name: &str, revoked: &[Rule]) {
         let mut needed = self.needed_by_others(id, lb_name);
         needed.retain(|rule| plan::has_rule(revoked, rule));
@@ -199,8 +199,8 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Grants again what another load balancer needs as well and had under the name of the one that lost it. Whoever comes
-    /// next does it if this fails.
+    /// Grants again the rules that another load balancer needs, too, and that had the description of the one that lost
+    /// them. If this fails, the next caller does it.
     async fn restore_rules(&self, op: &Op) -> Result<(), CloudError> {
         let owed = self.rules_to_restore.lock().clone();
         for (id, rules) in owed {
@@ -214,7 +214,8 @@ impl SecurityGroupManager {
                     Err(error) if matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Transient) => {
                         return Err(error);
                     }
-                    // That it cannot be had is no reason to keep what the one has left; the other's next check tells.
+                    // The failure must not keep the revoked rules in place; the next drift check of the other load
+                    // balancer reports it.
                     Err(error) => {
                         let error = error.chain();
                         tracing::warn!(group = %id, error, "cannot grant again what another load balancer needs");
@@ -232,7 +233,8 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Works out what to take off a group. `living`: load balancers that are there, whether or not their needs are known.
+    /// Computes which rules to remove from a group. `living`: existing load balancers, whether or not their needs are
+    /// known.
     pub(super) fn rules_to_remove(
         &self,
         lb_name: &str,
@@ -251,7 +253,7 @@ impl SecurityGroupManager {
         if group.ingress.iter().any(|rule| rules::health_of(rule).is_some()) {
             let known: BTreeSet<Box<str>> = self.needed_rules.lock().keys().cloned().collect();
             let known = |name: &str| name == lb_name || known.contains(name);
-            // A balancer whose needs are not known yet may need a health rule that another's name is on.
+            // A load balancer with unknown needs may depend on a health rule with another one's name.
             if group.ingress.iter().filter_map(rules::client_of).all(known) {
                 let alive = |name: &str| known(name) || living.contains(name);
                 others.extend(plan::unused_health_rules(&group.ingress, &needed, alive));
@@ -264,7 +266,7 @@ impl SecurityGroupManager {
         RuleChange { revoke, by_absence, ..RuleChange::default() }
     }
 
-    /// Returns what load balancers other than one need of a group.
+    /// Returns the rules that other load balancers than `but` need in a group.
     fn needed_by_others(&self, id: &SecurityGroupId, but: &str) -> BTreeSet<Rule> {
         let needs = self.needed_rules.lock();
         let others = needs.iter().filter(|(name, _)| ***name != *but);
@@ -272,12 +274,12 @@ impl SecurityGroupManager {
     }
 }
 
-/// Works out what a group lacks.
+/// Returns the missing rules of a group as a change.
 pub(super) fn missing_rules(group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> RuleChange {
     RuleChange { grant: plan::missing(&group.ingress, wanted), ..RuleChange::default() }
 }
 
-/// Chooses the group of an instance among those that it has: the one with the cluster's tag, or the only one.
+/// Chooses the group of an instance: the one with the cluster's tag, or the only one.
 pub(super) fn choose_node_group(
     cluster: &Cluster,
     groups: &GroupsById,
@@ -303,8 +305,9 @@ pub(super) fn choose_node_group(
     }
 }
 
-/// Chooses the group of an interface that a pod has an address of: the one with the cluster's tag. The only one counts
-/// without a tag where it is an instance's of the cluster, as with nodes. Several with the tag are no mistake of the Service.
+/// Chooses the group of an interface with a pod's address: the one with the cluster's tag. The only group is used
+/// without a tag if the interface belongs to an instance of the cluster, as with nodes. Several tagged groups are no
+/// error of the Service.
 pub(super) fn choose_interface_group(
     cluster: &Cluster,
     groups: &GroupsById,
@@ -321,7 +324,7 @@ pub(super) fn choose_interface_group(
     }
 }
 
-/// Names the groups of an interface, for people.
+/// Names the groups of an interface, for users.
 fn described(groups: &GroupsById, footing: &InterfaceGroups) -> Box<str> {
     let name = |id: &SecurityGroupId| match groups.get(id) {
         Some(group) => format!("{id} ({})", group.name),

@@ -1,4 +1,4 @@
-//! What has to change in the rules of one security group, and which groups a load balancer gets. Pure.
+//! Plans the rule changes of one security group, and the groups of a load balancer. Pure.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -17,24 +17,24 @@ use crate::{
     config::Settings,
 };
 
-/// What is to be added to a group and taken off it.
+/// Rules to add to a group and to remove from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleChange {
     /// Rules that are missing.
     pub(crate) grant: Vec<Rule>,
-    /// Rules, as observed, that are too many.
+    /// Rules, as observed, that are not desired.
     pub(crate) revoke: Vec<Rule>,
-    /// Whether some of them go because others are not there. Somebody else may have brought these since they were read.
+    /// Whether some of them are removed because other rules are absent, which somebody may have added since the read.
     pub(crate) by_absence: bool,
 }
 
-/// Tells whether AWS takes both for one rule: a group has only one with a protocol, ports and source, whatever its
+/// Tells whether AWS treats both as the same rule: a group has only one with a protocol, ports and source, whatever its
 /// description.
 pub(crate) fn same(a: &Rule, b: &Rule) -> bool {
     let source = match (&a.source, &b.source) {
         (RuleSource::Cidr(a), RuleSource::Cidr(b)) => a.trunc() == b.trunc(),
         (RuleSource::Group(a, of), RuleSource::Group(b, by)) => {
-            // An account is named by answers, and where it is not ours.
+            // Responses always have the account ID; our own rules have it only for other accounts.
             a == b && (of.is_none() || by.is_none() || of == by)
         }
         (a, b) => a == b,
@@ -53,14 +53,14 @@ pub(crate) fn missing<'a>(observed: &[Rule], wanted: impl IntoIterator<Item = &'
     found
 }
 
-/// Returns the rules among ours that nobody wants. One whose place is wanted under another description stays: AWS would not
-/// let the other in beside it.
+/// Returns the rules of ours that are not desired. A rule that is desired with another description stays: AWS does not
+/// accept both.
 pub(crate) fn surplus(observed: &[Rule], wanted: &BTreeSet<Rule>, ours: impl Fn(&Rule) -> bool) -> Vec<Rule> {
     observed.iter().filter(|rule| ours(rule) && !wanted.iter().any(|w| same(w, rule))).cloned().collect()
 }
 
-/// Returns the path-MTU rules that go with `revoked` client rules: those of networks that no client rule that stays needs,
-/// and nothing in `needed`.
+/// Returns the path-MTU rules that become unused with the `revoked` client rules: those for networks without a
+/// remaining client rule, except those in `needed`.
 pub(crate) fn unused_mtu_rules(observed: &[Rule], revoked: &[Rule], needed: &[Rule]) -> Vec<Rule> {
     let gone: BTreeSet<IpNet> = revoked.iter().filter(|rule| rules::is_client(rule)).filter_map(network).collect();
     let stay = observed.iter().filter(|rule| rules::is_client(rule) && !revoked.contains(rule));
@@ -82,8 +82,8 @@ pub(crate) fn apply_change(observed: &[Rule], change: &RuleChange) -> Vec<Rule> 
     rules
 }
 
-/// Returns the health rules of load balancers that are gone, which stayed because others might have needed them: those of
-/// names under which no client rule is there, and nothing in `needed`. `alive` tells of names that are known to be there.
+/// Returns unused health rules of deleted load balancers, which stayed because others might have needed them: those
+/// with names that no client rule has, except those in `needed` and those of `alive` load balancers.
 pub(crate) fn unused_health_rules(observed: &[Rule], needed: &[Rule], alive: impl Fn(&str) -> bool) -> Vec<Rule> {
     let nameless: BTreeSet<&str> = health_only_names(observed).collect();
     let gone = |rule: &&Rule| {
@@ -92,18 +92,18 @@ pub(crate) fn unused_health_rules(observed: &[Rule], needed: &[Rule], alive: imp
     observed.iter().filter(gone).cloned().collect()
 }
 
-/// Returns the names that are on health rules and on no client rule.
+/// Returns the names on health rules that no client rule has.
 pub(crate) fn health_only_names(observed: &[Rule]) -> impl Iterator<Item = &str> {
     let clients: BTreeSet<&str> = observed.iter().filter_map(rules::client_of).collect();
     observed.iter().filter_map(rules::health_of).filter(move |name| !clients.contains(name))
 }
 
-/// Tells whether a rule is there, under any description.
+/// Tells whether a rule exists, with any description.
 pub(crate) fn has_rule(observed: &[Rule], rule: &Rule) -> bool {
     observed.iter().any(|other| same(other, rule))
 }
 
-/// Describes rules for a record, in at most a few words.
+/// Describes rules in a few words, for an event or log.
 pub(crate) fn summary(rules: &[Rule]) -> String {
     let mut text = String::new();
     for rule in rules.iter().take(3) {
@@ -118,7 +118,7 @@ pub(crate) fn summary(rules: &[Rule]) -> String {
             RuleSource::Group(id, _) => id.to_string(),
             RuleSource::PrefixList(id) => id.to_string(),
         };
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{comma}{}{ports} from {source}", rule.protocol);
     }
     match rules.len() {
@@ -127,36 +127,36 @@ pub(crate) fn summary(rules: &[Rule]) -> String {
     }
 }
 
-/// Where the groups of a load balancer come from.
+/// Where the security groups of a load balancer come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FrontendGroups<'a> {
-    /// It has none, or keeps what it has.
+    /// It has none, or keeps the existing ones.
     None,
-    /// One that we make and fill, and the shared one when that is asked for.
+    /// One that we create and fill, and the shared one if that is requested.
     Managed {
-        /// Whether the shared one comes along.
+        /// Whether the shared one is added.
         shared: bool,
     },
-    /// Given ones.
+    /// Given groups.
     Given {
         /// IDs and names.
         names: &'a [Box<str>],
-        /// Whether the shared one comes along.
+        /// Whether the shared one is added.
         shared: bool,
     },
 }
 
-/// Decides which groups a load balancer gets. `existing`: those that it has, or `None` before it is there.
+/// Decides which groups a load balancer gets. `existing`: its current groups, or `None` if it does not exist yet.
 ///
 /// # Errors
-/// The wish cannot be met.
+/// The request cannot be met.
 pub(crate) fn frontend_groups<'a>(
     wanted: &'a DesiredLoadBalancer,
     existing: Option<&[SecurityGroupId]>,
     settings: &Settings,
 ) -> Result<FrontendGroups<'a>, CloudError> {
     let security = &wanted.security;
-    // A balancer that was made without a group can never get one.
+    // A load balancer that was created without a group can never get one.
     let fixed = existing.is_some_and(<[_]>::is_empty);
     let by_upstream = security.node_rules == NodeRuleSource::Networks;
     let shared = settings.shared_backend_security_group && security.manage_backend_rules;
@@ -177,12 +177,12 @@ pub(crate) fn frontend_groups<'a>(
         }
         _ if fixed => Ok(FrontendGroups::None),
         SecurityGroupChoice::Managed => Ok(FrontendGroups::Managed { shared }),
-        // They are exactly what was given, unless the shared one was asked for.
+        // Exactly the given ones, unless the shared one was requested.
         SecurityGroupChoice::Given(names) => Ok(FrontendGroups::Given { names, shared: shared && !by_upstream }),
     }
 }
 
-/// Protocols that have a name have a number as well.
+/// Normalizes a protocol: those with a name also have a number.
 fn protocol(text: &str) -> &str {
     match text {
         "1" => "icmp",

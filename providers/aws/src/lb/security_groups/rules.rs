@@ -1,4 +1,4 @@
-//! Which ingress rules a load balancer wants: on its own group, and on those of nodes. Pure.
+//! The ingress rules that a load balancer needs: in its own group, and in those of its targets. Pure.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::api::{
     elb::{ElbProtocol, HealthPort, IpAddressType, TargetType},
 };
 
-/// Description of path-MTU rules on groups of nodes. They are shared by all load balancers.
+/// Description of path-MTU rules in groups of nodes. All load balancers share them.
 pub(crate) const MTU: &str = "kubernetes.io/rule/nlb/mtu";
 /// Description of the rules by which nodes admit the shared group.
 pub(crate) const SHARED: &str = "elbv2.k8s.aws/targetGroupBinding=shared";
@@ -31,48 +31,48 @@ const GROUP: &str = "kubernetes.io/rule/nlb/sg=";
 const TOO_BIG: (&str, (i32, i32)) = ("icmp", (3, 4));
 const TOO_BIG_V6: (&str, (i32, i32)) = ("icmpv6", (2, 0));
 
-/// Ports that the API server gives to Services unless told otherwise.
+/// The API server's default range of node ports.
 const NODE_PORTS: (u16, u16) = (30000, 32767);
 
-/// Tells whether a rule lets clients of some load balancer in.
+/// Tells whether a rule admits clients of any load balancer.
 pub(crate) fn is_client(rule: &Rule) -> bool {
     rule.description.starts_with(CLIENT)
 }
 
-/// Returns the name of the load balancer whose clients a rule lets in.
+/// Returns the name of the load balancer whose clients a rule admits.
 pub(crate) fn client_of(rule: &Rule) -> Option<&str> {
     rule.description.strip_prefix(CLIENT)
 }
 
-/// Returns the name of the load balancer whose health checks a rule lets in.
+/// Returns the name of the load balancer whose health checks a rule admits.
 pub(crate) fn health_of(rule: &Rule) -> Option<&str> {
     rule.description.strip_prefix(HEALTH)
 }
 
-/// Tells whether a rule is one of the path-MTU rules.
+/// Tells whether a rule is a path-MTU rule.
 pub(crate) fn is_mtu(rule: &Rule) -> bool {
     *rule.description == *MTU
 }
 
-/// Tells whether a rule on a node's group is one load balancer's, by its description.
+/// Tells by its description whether a rule in a node's group belongs to a load balancer.
 pub(crate) fn belongs_to(rule: &Rule, lb_name: &str) -> bool {
     [CLIENT, HEALTH, GROUP].iter().any(|prefix| rule.description.strip_prefix(prefix) == Some(lb_name))
 }
 
-/// Tells whether a rule is a load balancer's, for its clients, at a port that more than one may lead to: that of pods, which
-/// is not one of a node.
+/// Tells whether a rule admits clients on a port that several load balancers may use: one of pods, outside the range of
+/// node ports.
 pub(crate) fn may_be_shared(rule: &Rule) -> bool {
     let of_clients = [CLIENT, GROUP].iter().any(|prefix| rule.description.starts_with(prefix));
     let (first, last) = (i32::from(NODE_PORTS.0), i32::from(NODE_PORTS.1));
     of_clients && rule.ports.is_some_and(|(from, to)| from < first || to > last)
 }
 
-/// How nodes admit a load balancer.
+/// How targets admit a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleSourceKind<'a> {
-    /// Nobody looks after it: rules stay as they are.
+    /// Rules are not managed and stay as they are.
     Unmanaged,
-    /// By networks of clients and of the load balancer.
+    /// By the CIDRs of its clients and of its own subnets.
     Cidrs,
     /// By the load balancer's group.
     Group(&'a SecurityGroupId),
@@ -81,30 +81,30 @@ pub(crate) enum RuleSourceKind<'a> {
 }
 
 impl<'a> RuleSourceKind<'a> {
-    /// Decides how; `shared` is the shared group.
+    /// Decides how targets admit a load balancer; `shared` is the shared group.
     pub(crate) fn of(e: &RuleRequest<'a>, shared: Option<&SecurityGroupId>) -> Self {
         if !e.desired.security.manage_backend_rules {
             return Self::Unmanaged;
         }
         if let Some(group) = e.lb_groups.iter().find(|group| Some(*group) == shared) {
-            // Ports of pods are not among those of nodes, so that every Service needs rules of its own.
+            // Ports of pods are outside the range of node ports, so every Service needs rules of its own.
             let own = || e.lb_groups.iter().filter(|id| *id != group).min();
             return match (e.desired.target_type, e.desired.security.node_rules) {
                 (TargetType::Instance, _) => Self::Shared(group),
                 (TargetType::Ip, NodeRuleSource::Group) => Self::Group(own().unwrap_or(group)),
-                // Upstream could not delete a group that rules refer to.
+                // With a rule that refers to the managed group, upstream could not delete that group.
                 (TargetType::Ip, NodeRuleSource::Networks) => Self::Group(group),
             };
         }
         match e.desired.security.node_rules {
             NodeRuleSource::Networks => Self::Cidrs,
-            // Any of its groups admits it; always the same one, in whatever order AWS tells them.
+            // Any of its groups would do; always the same one, whatever order AWS returns.
             NodeRuleSource::Group => e.lb_groups.iter().min().map_or(Self::Cidrs, Self::Group),
         }
     }
 }
 
-/// Returns the rules of the managed group: each listener and "packet too big", from all who may connect.
+/// Returns the rules of the managed group: each listener and "packet too big", from all permitted sources.
 pub(crate) fn managed_group_rules(wanted: &DesiredLoadBalancer) -> BTreeSet<Rule> {
     let mut rules = BTreeSet::new();
     let lists = wanted.security.prefix_lists.iter().map(|list| RuleSource::PrefixList(list.clone()));
@@ -120,7 +120,7 @@ pub(crate) fn managed_group_rules(wanted: &DesiredLoadBalancer) -> BTreeSet<Rule
     rules
 }
 
-/// Returns what a node's group has to admit for one load balancer.
+/// Returns the rules that a target's group needs for one load balancer.
 pub(crate) fn rules_for_nodes(e: &RuleRequest<'_>, admission: RuleSourceKind<'_>) -> BTreeSet<Rule> {
     match admission {
         RuleSourceKind::Unmanaged => BTreeSet::new(),
@@ -149,15 +149,15 @@ fn cidr_rules(e: &RuleRequest<'_>) -> BTreeSet<Rule> {
         let networks = subnets_of(e, listener.target_group.family);
         rules.extend(networks.map(|network| rule("tcp", port, RuleSource::Cidr(network), &health)));
     }
-    // A health rule in the place of a client rule is the client rule.
+    // A health rule that equals a client rule is left out.
     let covered = |rule: &Rule| {
         *rule.description == *health && rules.iter().any(|other| is_client(other) && super::plan::same(other, rule))
     };
     rules.iter().filter(|rule| !covered(rule)).cloned().collect()
 }
 
-/// Upstream asks for no health rules when everybody may connect, everything is TCP, and health checks go to the very ports
-/// that clients go to. Anything else has them for every port.
+/// Tells whether client rules cover the health checks. Like upstream, no health rules are needed if everybody may
+/// connect, everything is TCP, and health checks use exactly the ports of the clients. Otherwise every port has them.
 fn clients_cover_health(e: &RuleRequest<'_>) -> bool {
     let sources = &e.desired.sources;
     let everybody = |family| sources.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
@@ -172,14 +172,14 @@ fn clients_cover_health(e: &RuleRequest<'_>) -> bool {
         && ports == checked
 }
 
-/// Tells whether networks of clients are admitted. Upstream admits them to nodes whether or not their addresses get there;
-/// it has no pods as targets, which need not be open to more than what reaches them.
+/// Tells whether client CIDRs are admitted. Upstream admits them to nodes even if client addresses are not preserved;
+/// it has no pod targets, which are opened only to the addresses that reach them.
 fn admits_client_cidrs(e: &RuleRequest<'_>, listener: &DesiredListener) -> bool {
     e.desired.target_type == TargetType::Instance || listener.target_group.preserves_client_ip
 }
 
-/// Returns the networks that connections to a target come from: those of clients, and those of the load balancer where it
-/// puts its own address in place of theirs.
+/// Returns the networks that connections to a target come from: those of clients, and those of the load balancer if it
+/// replaces their addresses.
 fn clients(e: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<IpNet> {
     if !admits_client_cidrs(e, listener) {
         return subnets_of(e, listener.target_group.family).collect();
@@ -216,7 +216,7 @@ fn shared_group_rules(e: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<
     outside.chain(["tcp", "udp"].map(range)).collect()
 }
 
-/// Returns every protocol and port that the load balancer connects to on targets.
+/// Returns every protocol and port on targets that the load balancer connects to.
 fn ports<'a>(e: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str, u16)> + use<'a> {
     targets(e).flat_map(|(listener, port)| {
         let traffic = protocols(listener.target_group.protocol).iter().map(move |protocol| (*protocol, port));
@@ -224,7 +224,7 @@ fn ports<'a>(e: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str, u16)
     })
 }
 
-/// Returns every port that targets of each listener have.
+/// Returns every target port of each listener.
 fn targets<'a>(e: &RuleRequest<'a>) -> impl Iterator<Item = (&'a DesiredListener, u16)> + use<'a> {
     let (wanted, pods) = (e.desired, e.pods);
     wanted.listeners.iter().flat_map(move |listener| {
@@ -249,7 +249,7 @@ fn subnets_of<'a>(e: &RuleRequest<'a>, family: IpFamily) -> impl Iterator<Item =
 
 fn protocols(of: ElbProtocol) -> &'static [&'static str] {
     match of {
-        // AWS knows no protocol `tls`.
+        // EC2 has no protocol `tls`.
         ElbProtocol::Tcp | ElbProtocol::Tls => &["tcp"],
         ElbProtocol::Udp => &["udp"],
         ElbProtocol::TcpUdp => &["tcp", "udp"],

@@ -1,4 +1,4 @@
-//! Load balancers that there are and of which nothing is known yet, as after a restart: rules that they may live by stay.
+//! Existing load balancers whose needs are unknown yet, as after a restart: rules that they may depend on are kept.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,16 +16,16 @@ use crate::{
     lb::sweep::Listing,
 };
 
-/// For so long after the start what another load balancer may need as well is not taken off. By then all were compared, but
-/// for those of Services that cannot be served.
+/// For so long after the start, rules that another load balancer may need, too, are not removed. Every Service is
+/// reconciled within that time, except invalid ones.
 const STARTUP_GRACE_PERIOD: Duration = Duration::from_mins(10);
-/// Pause until the next try.
+/// Delay before the next try.
 const PAUSE: Duration = Duration::from_secs(15);
-/// Listings may show a load balancer for so long after its deletion was last asked for. A deletion that fails is asked for
-/// again before that.
+/// How long after the last deletion request listings may show a load balancer. A failed deletion is requested again
+/// before that.
 const LISTING_LAG: Duration = Duration::from_mins(10);
 
-/// Names of load balancers that this process saw go lately.
+/// Names of load balancers that this process deleted recently.
 #[derive(Default)]
 pub(super) struct DeletedNames(Mutex<BTreeMap<Box<str>, Instant>>);
 
@@ -36,7 +36,7 @@ impl DeletedNames {
         names.insert(name.into(), Instant::now());
     }
 
-    /// There is one of this name again.
+    /// Removes a name, because a load balancer with it exists again.
     pub(super) fn remove(&self, name: &str) {
         self.0.lock().remove(name);
     }
@@ -47,8 +47,8 @@ impl DeletedNames {
 }
 
 impl SecurityGroupManager {
-    /// Returns the names of load balancers that are there, if there are health rules of which only that tells whether they
-    /// are still needed: pods let one in by a client rule under another's name.
+    /// Returns the names of existing load balancers, if needed to decide about health rules: pods may admit a load
+    /// balancer by a client rule with another one's name, so that only its health rules have its own.
     pub(super) async fn existing_names(&self, op: &Op, groups: &GroupsById) -> Result<BTreeSet<Box<str>>, CloudError> {
         let in_doubt = {
             let needs = self.needed_rules.lock();
@@ -63,8 +63,8 @@ impl SecurityGroupManager {
         Ok(names.filter(|name| !self.deleted.has(name)).cloned().collect())
     }
 
-    /// Makes sure that what is to be taken off is not what pods of another Service let their load balancer in by: what two
-    /// need alike is one rule under the name of one.
+    /// Fails while a rule to be revoked may admit another Service's load balancer to its pods: a rule that two load
+    /// balancers need exists only once, with the description of one of them.
     pub(super) async fn wait_for_unobserved(&self, op: &Op, lb_name: &str, revoked: &[Rule]) -> Result<(), CloudError> {
         let shared = revoked.iter().filter(|rule| rules::may_be_shared(rule));
         let ports: Vec<(i32, i32)> = shared.filter_map(|rule| rule.ports).collect();
@@ -81,7 +81,7 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Returns a load balancer of the cluster with addresses as targets at one of these ports of which nothing is known.
+    /// Returns a load balancer of the cluster with address targets on one of these ports whose needs are unknown.
     fn find_unobserved(&self, sweep: &Listing, lb_name: &str, ports: &[(i32, i32)]) -> Option<Box<str>> {
         let needs = self.needed_rules.lock();
         let has_port = |port: i32| ports.iter().any(|(from, to)| port == 1 || (*from..=*to).contains(&port));

@@ -1,4 +1,4 @@
-//! Where a load balancer is and who reaches it: name, scheme, subnets, addresses.
+//! Parses where a load balancer is and who reaches it: name, scheme, subnets, addresses.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What was read.
+/// The result of parsing.
 pub(in crate::lb) struct Addressing {
     pub(super) custom_name: Option<Box<str>>,
     pub(super) scheme: Scheme,
@@ -82,8 +82,7 @@ fn subnets(reads: &mut SpecReader<'_>) -> SubnetChoice {
     SubnetChoice::Named(named.into_iter().map(one).collect())
 }
 
-/// Returns the numbers to complain about when there are not as many addresses as named subnets. Subnets that are still to
-/// be found are counted later.
+/// Returns both counts if there are not as many addresses as named subnets. Discovered subnets are counted later.
 fn address_count_mismatch<T>(found: &[T], subnets: &SubnetChoice) -> Option<(usize, usize)> {
     match subnets {
         SubnetChoice::Named(named) if !found.is_empty() && found.len() != named.len() => {

@@ -1,5 +1,5 @@
-//! Attributes of load balancers, listeners and target groups: those that are looked after, with the values they shall
-//! have. Others are left alone.
+//! Parses attributes of load balancers, listeners and target groups: the managed ones, with their desired values.
+//! Others are not changed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,7 +22,7 @@ const PROTECTION: &str = "deletion_protection.enabled";
 const ROUTING_POLICY: &str = "dns_record.client_routing_policy";
 const ROUTING_POLICIES: [&str; 3] =
     ["any_availability_zone", "partial_availability_zone_affinity", "availability_zone_affinity"];
-/// Attributes of load balancers that are true or false.
+/// Boolean attributes of load balancers.
 const BOOLEAN_ATTRIBUTES: [&str; 5] =
     [CROSS_ZONE, LOGS, PROTECTION, "ipv6.deny_all_igw_traffic", "zonal_shift.config.enabled"];
 
@@ -30,7 +30,7 @@ const PRESERVE: &str = "preserve_client_ip.enabled";
 const PROXY: &str = "proxy_protocol_v2.enabled";
 pub(in crate::lb) const STICKY: &str = "stickiness.enabled";
 const STICKY_BY: &str = "stickiness.type";
-/// Attributes of target groups that are true or false.
+/// Boolean attributes of target groups.
 const BOOLEAN_TARGET_ATTRIBUTES: [&str; 5] = [
     PRESERVE,
     PROXY,
@@ -38,15 +38,15 @@ const BOOLEAN_TARGET_ATTRIBUTES: [&str; 5] = [
     "deregistration_delay.connection_termination.enabled",
     "target_health_state.unhealthy.connection_termination.enabled",
 ];
-/// Attributes of target groups that are seconds, and the most that AWS takes.
+/// Attributes of target groups in seconds, with AWS' maximum.
 const TARGET_SECONDS: [(&str, u32); 2] = [
     ("deregistration_delay.timeout_seconds", 3600),
     ("target_health_state.unhealthy.draining_interval_seconds", 360_000),
 ];
 const IDLE_TIMEOUT: &str = "tcp.idle_timeout.seconds";
 
-/// Reads the attributes of the load balancer, and whether they ask for deletion protection. Four are always among them, as
-/// upstream resets them: cross-zone balancing, and access logs with bucket and prefix while these are on.
+/// Parses the attributes of the load balancer, and whether they request deletion protection. Like upstream, four are
+/// always managed: cross-zone load balancing, and access logs with bucket and prefix while these are on.
 pub(super) fn of_load_balancer(reads: &mut SpecReader<'_>) -> (Attributes, bool) {
     let mut found = reads.annotations.get(&a::ATTRIBUTES).unwrap_or_default();
     check(reads, &mut found);
@@ -66,14 +66,14 @@ pub(super) fn of_load_balancer(reads: &mut SpecReader<'_>) -> (Attributes, bool)
             None => _ = found.entry(LOGS_PREFIX.into()).or_default(),
         }
     }
-    // AWS takes no empty bucket.
+    // AWS rejects an empty bucket.
     found.retain(|key, value| &**key != LOGS_BUCKET || !value.is_empty());
     let protected = found.get(PROTECTION).is_some_and(|on| &**on == "true");
     (found, protected)
 }
 
-/// Tells whether annotations ask for deletion protection, also those of a Service that cannot be served. In doubt they do:
-/// what is deleted does not come back.
+/// Tells whether annotations request deletion protection, even if the Service is invalid. An unreadable value counts as
+/// a request, because a deletion cannot be undone.
 pub fn asks_for_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
     let Some(text) = annotations.get(&*a::ATTRIBUTES.row.key()) else { return false };
     match a::map(text) {
@@ -82,7 +82,7 @@ pub fn asks_for_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
     }
 }
 
-/// Checks attributes of load balancers whose values are known, and spells switches as AWS does.
+/// Checks attributes of load balancers with known values, and normalizes booleans to AWS' spelling.
 fn check(reads: &mut SpecReader<'_>, found: &mut Pairs) {
     let row = &a::ATTRIBUTES.row;
     for (key, value) in found {
@@ -102,7 +102,7 @@ fn check(reads: &mut SpecReader<'_>, found: &mut Pairs) {
     }
 }
 
-/// What is asked of target groups: for all, for those of single ports, and by whom.
+/// Attributes requested for target groups: for all, for single ports, and by which field.
 pub(in crate::lb) struct TargetAttributes {
     general: Pairs,
     ports: Vec<(Box<str>, u16, Pairs)>,
@@ -110,14 +110,14 @@ pub(in crate::lb) struct TargetAttributes {
     stickiness: bool,
 }
 
-/// Whom `proxy-protocol` and `proxy-protocol-per-target-group` name.
+/// The ports named by `proxy-protocol` and `proxy-protocol-per-target-group`.
 enum ProxyProtocolPorts {
     All,
     Only(Vec<u16>),
 }
 
 impl TargetAttributes {
-    /// Reads what is asked.
+    /// Parses the attributes.
     pub(in crate::lb) fn read(reads: &mut SpecReader<'_>) -> Self {
         let general = reads.annotations.get(&a::TARGET_ATTRIBUTES).unwrap_or_default();
         let mut mistakes = Vec::new();
@@ -125,7 +125,7 @@ impl TargetAttributes {
         check_targets(&a::TARGET_ATTRIBUTES.row.key(), &general, &mut mistakes);
         for (port, pairs) in reads.annotations.each(&a::PORT_TARGET_ATTRIBUTES) {
             let key = format!("{}{port}", a::PORT_TARGET_ATTRIBUTES.row.key()).into_boxed_str();
-            // What is empty does not override.
+            // Empty values do not override general ones.
             let pairs: Pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect();
             check_targets(&key, &pairs, &mut mistakes);
             let known = |number: &u16| reads.service.ports.iter().any(|port| port.port.get() == *number);
@@ -142,7 +142,7 @@ impl TargetAttributes {
         Self { general, ports, proxy: proxy_protocol_ports(reads), stickiness }
     }
 
-    /// Returns the attributes of one target group, and whether clients' addresses reach its targets.
+    /// Returns the attributes of one target group, and whether its targets see the clients' addresses.
     pub(in crate::lb) fn of(
         &self,
         reads: &mut SpecReader<'_>,
@@ -150,6 +150,7 @@ impl TargetAttributes {
         listener: ElbProtocol,
         protocol: ElbProtocol,
     ) -> (Attributes, bool) {
+        // First, merge them by rising priority: session affinity, general ones, those of the port, proxy protocol.
         let mut found = Attributes::new();
         if self.stickiness {
             if [listener, protocol].contains(&ElbProtocol::Tls) {
@@ -172,6 +173,7 @@ impl TargetAttributes {
             }
             None => {}
         }
+        // Then reject combinations that AWS does not support.
         let udp = matches!(protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
         let is = |key: &str, wanted: &str| found.get(key).is_some_and(|value| &**value == wanted);
         if udp && is(PRESERVE, "false") {
@@ -188,7 +190,7 @@ impl TargetAttributes {
         (found, preserves)
     }
 
-    /// Tells whether a target group's attributes turn proxy protocol on.
+    /// Tells whether a target group's attributes enable proxy protocol.
     pub(in crate::lb) fn has_proxy_protocol(attributes: &Attributes) -> bool {
         attributes.get(PROXY).is_some_and(|value| &**value == "true")
     }
@@ -198,12 +200,12 @@ fn invalid(what: &str) -> String {
     format!("error validating target group attributes: {what}")
 }
 
-/// Checks attributes of target groups as far as AWS' rules for single values are known; AWS speaks of the others.
+/// Checks attributes of target groups, as far as AWS' rules for single values are known; AWS checks the others.
 fn check_targets(field: &str, found: &Pairs, mistakes: &mut Vec<FieldError>) {
     for (key, value) in found {
         let seconds = TARGET_SECONDS.iter().find(|(name, _)| *name == &**key);
         let fine = match &**key {
-            // All of AWS' have a dot.
+            // All of AWS' names have a dot.
             key if !key.contains('.') || key.chars().any(char::is_whitespace) => None,
             _ if value.is_empty() => Some(false),
             key if BOOLEAN_TARGET_ATTRIBUTES.contains(&key) => Some(matches!(&**value, "true" | "false")),
@@ -242,7 +244,8 @@ fn proxy_protocol_ports(reads: &mut SpecReader<'_>) -> Option<ProxyProtocolPorts
     }
 }
 
-/// Reads the attributes of listeners, by what follows the key: `TCP-80`. Used ones are taken out.
+/// Parses the attributes of listeners, by the end of the key, such as `TCP-80`. The caller takes out those of its
+/// listeners.
 pub(in crate::lb) fn of_listeners(reads: &mut SpecReader<'_>) -> Vec<(Box<str>, Attributes)> {
     let found = reads.annotations.each(&a::LISTENER_ATTRIBUTES);
     let found: Vec<(Box<str>, Attributes)> = found.into_iter().map(|(name, pairs)| (name.into(), pairs)).collect();

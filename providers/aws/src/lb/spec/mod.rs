@@ -1,7 +1,7 @@
-//! What a Service wants, read from its spec and annotations and the configuration alone.
+//! The desired state of a Service, parsed from its spec, its annotations and the configuration alone.
 //!
-//! Pure: no call, no clock. All mistakes are found at once; what is wrong is replaced by something harmless meanwhile, so
-//! that whatever else is wrong is found too.
+//! Pure: no call, no clock. All errors are reported at once: an invalid value is replaced by a harmless one, so that
+//! parsing continues and finds the others.
 
 mod addressing;
 mod attributes;
@@ -31,45 +31,45 @@ use crate::{
     config::{DefaultType, Settings},
 };
 
-/// Most characters of the key and of the value of a tag.
+/// Maximum lengths, in characters, of the key and of the value of a tag.
 const TAG_LENGTHS: (usize, usize) = (128, 256);
 
-/// What a Service says.
+/// The result of parsing a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedService {
-    /// Whose it is and what it wants.
+    /// Who serves it, and its desired state.
     pub spec: ServiceSpec,
-    /// Whether the status holds a host name shaped like a classic load balancer's. The verdict is as if it were not there:
-    /// network load balancers of some clouds that speak AWS' API have such names too.
+    /// Whether the status has a host name shaped like that of a classic load balancer. It does not affect `spec`:
+    /// Network Load Balancers of some clouds with an AWS-compatible API have such names too.
     pub status_looks_classic: bool,
-    /// Of a Service that is refused: what it wants, with something harmless in place of what is wrong. For the targets of a load
-    /// balancer that is there, and nothing else.
+    /// For an invalid Service: the desired state, with harmless values in place of the invalid ones. Only for the
+    /// targets of an existing load balancer.
     pub tolerant: Option<Box<DesiredLoadBalancer>>,
-    /// What its owner should know, although nothing is wrong.
+    /// Events for the owner of the Service, although nothing is wrong.
     pub notices: Vec<ServiceNotice>,
 }
 
-/// Whose a Service is.
+/// Who serves a Service, and its desired state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServiceSpec {
-    /// It wants a network load balancer of us.
+    /// We do: it requests a Network Load Balancer.
     Nlb(Box<DesiredLoadBalancer>),
-    /// Another controller's.
+    /// Another controller.
     ImplementedElsewhere,
-    /// Ours, but it cannot be served: every mistake. What it has stays.
+    /// We do, but it is invalid: every validation error. Existing objects stay.
     Invalid(Vec<FieldError>),
 }
 
-/// In whose manner a Service is served, which decides defaults.
+/// The controller whose defaults apply to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DefaultsSource {
-    /// Upstream's.
+    /// Upstream (cloud-provider-aws).
     CloudProviderAws,
-    /// The AWS load balancer controller's, from which the Service is claimed.
+    /// The AWS load balancer controller, from which the Service is claimed.
     LoadBalancerController,
 }
 
-/// Everything that reading takes, handed from part to part.
+/// The inputs and intermediate results of parsing, shared by all parsers.
 pub(super) struct SpecReader<'a> {
     pub(super) service: &'a ServiceView,
     pub(super) settings: &'a Settings,
@@ -82,13 +82,13 @@ pub(super) struct SpecReader<'a> {
 }
 
 impl SpecReader<'_> {
-    /// Notes a warning.
+    /// Adds a Warning notice.
     pub(super) fn warn(&mut self, reason: &'static str, note: impl Into<Box<str>>) {
         self.notices.push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
     }
 }
 
-/// Reads a Service.
+/// Parses a Service.
 pub fn parse(service: &ServiceView, settings: &Settings, cluster: &Cluster) -> ParsedService {
     let looks_classic = hosts(service).any(is_classic_hostname);
     match service_ownership(service, settings) {
@@ -147,7 +147,7 @@ fn parse_managed(
     ParsedService { spec: verdict, status_looks_classic: false, tolerant, notices: remarks }
 }
 
-/// Reads everything; `None` only together with a mistake.
+/// Parses everything; `None` only together with a validation error.
 fn desired(reads: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
     reject_unsupported(reads);
     let placement = addressing::read(reads);
@@ -180,7 +180,7 @@ fn desired(reads: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
     (!wanted.listeners.is_empty()).then_some(wanted)
 }
 
-/// Notes what a network load balancer cannot do at all.
+/// Adds errors for what a Network Load Balancer cannot do at all.
 fn reject_unsupported(reads: &mut SpecReader<'_>) {
     if reads.annotations.text(&annotations::EXTRA_SECURITY_GROUPS.row).is_some() {
         let row = &annotations::EXTRA_SECURITY_GROUPS.row;
@@ -196,7 +196,7 @@ fn reject_unsupported(reads: &mut SpecReader<'_>) {
     }
 }
 
-/// Reads tags. Those by which things are found again cannot be set.
+/// Parses the extra tags. Ownership tags cannot be set.
 fn extra_tags(reads: &mut SpecReader<'_>) -> Tags {
     let mut tags = reads.annotations.get(&annotations::TAGS).unwrap_or_default();
     let own = format!("{}{}", cluster::CLUSTER_TAG_PREFIX, reads.cluster.id());
@@ -219,13 +219,13 @@ fn extra_tags(reads: &mut SpecReader<'_>) -> Tags {
     tags
 }
 
-/// Reads which nodes are targets.
+/// Parses the label requirements for target nodes.
 fn node_labels(reads: &mut SpecReader<'_>) -> Vec<LabelRequirement> {
     let labels = node_requirements(&mut reads.annotations);
     if reads.target_type == TargetType::Ip { Vec::new() } else { labels }
 }
 
-/// Returns which nodes a Service chooses, also one that cannot be served; all where it does not say so properly.
+/// Returns the nodes that a Service selects, even if it is invalid; all nodes if the annotation is invalid.
 pub fn node_requirements_of(service: &ServiceView) -> Vec<LabelRequirement> {
     node_requirements(&mut AnnotationReader::new(service))
 }
@@ -245,12 +245,13 @@ enum ServiceOwnership {
     Refused(Vec<FieldError>),
 }
 
-/// Decides whose a Service is, by class, type annotation and configuration.
+/// Decides who serves a Service, by class, type annotation and configuration.
 fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwnership {
     let row = &annotations::TYPE.row;
     let refused = |messages: &[String]| {
         ServiceOwnership::Refused(messages.iter().map(|message| FieldError::new(row.key(), message.as_str())).collect())
     };
+    // A class decides alone.
     if let Some(class) = &service.class {
         let claimed = settings.classes.iter().any(|ours| **ours == **class);
         return if claimed {
@@ -259,6 +260,7 @@ fn service_ownership(service: &ServiceView, settings: &Settings) -> ServiceOwner
             ServiceOwnership::Elsewhere(None)
         };
     }
+    // Without a class, the type annotation decides, or the configured default type.
     let kind = service.annotations.get(&*row.key()).map_or("", |text| &**text);
     match (kind, settings.default_type) {
         ("nlb", _) | ("", DefaultType::Nlb) => ServiceOwnership::Ours(DefaultsSource::CloudProviderAws),
@@ -295,13 +297,13 @@ fn hosts(service: &ServiceView) -> impl Iterator<Item = &str> {
     service.status.ingress.iter().filter_map(|ingress| ingress.hostname.as_deref())
 }
 
-/// `name-number.region.elb.amazonaws.com`.
+/// Matches `name-number.region.elb.amazonaws.com`.
 fn is_classic_hostname(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     host.ends_with(".elb.amazonaws.com") || host.ends_with(".elb.amazonaws.com.cn")
 }
 
-/// `name-hash.elb.region.amazonaws.com`.
+/// Matches `name-hash.elb.region.amazonaws.com`.
 fn is_nlb_hostname(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     let front = host.strip_suffix(".cn").unwrap_or(&host).strip_suffix(".amazonaws.com");

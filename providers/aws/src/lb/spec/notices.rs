@@ -1,4 +1,4 @@
-//! What the owner of a Service should know although nothing is wrong.
+//! Notices for the owner of a Service, although nothing is wrong.
 
 use ccm_core::provider::{EventType, ServiceNotice, SourceRanges};
 
@@ -11,10 +11,10 @@ use crate::{
     },
 };
 
-/// Room for the list in a note, which may have 1 kB.
+/// Maximum length of the list in a note, which has at most 1 kB.
 const MAX_LIST_LENGTH: usize = 800;
 
-/// Says which annotations have no effect: one remark for all.
+/// Reports annotations without effect, in one notice.
 pub(super) fn ignored_annotations(reads: &mut SpecReader<'_>) {
     let mut list = String::new();
     for (key, why) in annotations::ignored_annotations(reads.service) {
@@ -31,7 +31,7 @@ pub(super) fn ignored_annotations(reads: &mut SpecReader<'_>) {
     }
 }
 
-/// Warns when clients that shall not connect can: by then AWS or the nodes see no address to go by.
+/// Warns if source ranges cannot be enforced, for instance because client addresses do not reach the nodes.
 pub(super) fn unenforced_source_ranges(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
     let Ok(sources) = SourceRanges::of(reads.service) else { return };
     if !sources.restricts(&[]) {
@@ -57,7 +57,7 @@ pub(super) fn unenforced_source_ranges(reads: &mut SpecReader<'_>, wanted: &Desi
     reads.warn("SourceRangesNotEnforced", format!("source ranges cannot be enforced: {why}"));
 }
 
-/// Warns when proxy protocol may wrap health checks for kube-proxy, which does not expect it.
+/// Warns if proxy protocol may add its header to health checks of kube-proxy, which does not expect it.
 pub(super) fn proxy_protocol_on_health_checks(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
     let wrapped = wanted.listeners.iter().find(|listener| {
         let group = &listener.target_group;

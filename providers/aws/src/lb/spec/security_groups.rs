@@ -1,4 +1,4 @@
-//! Who may connect: source ranges and security groups.
+//! Parses who may connect: source ranges and security groups.
 
 use ccm_core::{k8s::IpFamily, provider::SourceRanges};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Reads which networks may connect; `Unset` also when they are wrong, which is noted.
+/// Parses the networks that may connect. Invalid ones are reported as errors and count as unset.
 pub(super) fn source_ranges(reads: &mut SpecReader<'_>, ip_address_type: IpAddressType) -> Vec<IpNet> {
     let found = match SourceRanges::of(reads.service) {
         Ok(SourceRanges::Only(found)) => found,
@@ -30,11 +30,11 @@ pub(super) fn source_ranges(reads: &mut SpecReader<'_>, ip_address_type: IpAddre
             reads.annotations.add_error(field.clone(), message);
         }
     }
-    // No range at all is everybody, of each family that the balancer has.
+    // No range means everybody, in each address family of the load balancer.
     if found.is_empty() { any_source(ip_address_type) } else { found }
 }
 
-/// Returns the ranges that hold everybody.
+/// Returns the ranges that contain everybody.
 pub(super) fn any_source(ip_address_type: IpAddressType) -> Vec<IpNet> {
     let mut all = vec![IpNet::V4(Ipv4Net::default())];
     if ip_address_type == IpAddressType::Dualstack {
@@ -43,16 +43,16 @@ pub(super) fn any_source(ip_address_type: IpAddressType) -> Vec<IpNet> {
     all
 }
 
-/// Reads the security groups; also returns the ranges, which prefix lists replace if the Service names none.
+/// Parses the security groups. Also returns the source ranges, which prefix lists replace if the Service names none.
 pub(super) fn read(reads: &mut SpecReader<'_>, sources: Vec<IpNet>) -> (SecurityGroupSpec, Vec<IpNet>) {
     let groups = groups(reads);
     let mut prefix_lists = reads.annotations.get(&a::PREFIX_LISTS).unwrap_or_default();
     prefix_lists.sort_unstable();
     prefix_lists.dedup();
     match &groups {
-        // Whoever gives the groups decides who may connect.
+        // Given groups alone decide who may connect.
         SecurityGroupChoice::Given(_) => prefix_lists.clear(),
-        // Without a group nothing would keep the others out.
+        // Without a group nothing would keep other clients out.
         SecurityGroupChoice::Keep | SecurityGroupChoice::None if !prefix_lists.is_empty() => {
             let message = "prefix lists need a managed security group (NLBSecurityGroupMode=Managed)";
             reads.annotations.invalid_value(&a::PREFIX_LISTS.row, message);
@@ -61,7 +61,7 @@ pub(super) fn read(reads: &mut SpecReader<'_>, sources: Vec<IpNet>) -> (Security
     }
     let unset = matches!(SourceRanges::of(reads.service), Ok(SourceRanges::Unset));
     let sources = if unset && !prefix_lists.is_empty() { Vec::new() } else { sources };
-    // Upstream knows no prefix lists, and no network says what is in one.
+    // Upstream has no prefix lists, and no CIDR rule can express them.
     let as_upstream = reads.manner == DefaultsSource::CloudProviderAws && prefix_lists.is_empty();
     let (manage_backend_rules, by_shared) = backend_rules(reads, &groups);
     let security = SecurityGroupSpec {
@@ -104,8 +104,8 @@ fn groups(reads: &mut SpecReader<'_>) -> SecurityGroupChoice {
     }
 }
 
-/// Reads whether nodes' rules are looked after, and whether those are for the shared group beside given ones. Upstream looks
-/// after them whatever groups are given, the load balancer controller only when it is asked.
+/// Parses whether rules of the nodes' groups are managed, and whether they refer to the shared group next to given
+/// ones. Upstream manages them with any groups; the load balancer controller, with given ones, only on request.
 fn backend_rules(reads: &mut SpecReader<'_>, groups: &SecurityGroupChoice) -> (bool, bool) {
     let given = matches!(groups, SecurityGroupChoice::Given(_));
     let asked = reads.annotations.get(&a::MANAGE_BACKEND_RULES);

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Most groups of a page.
+/// Maximum number of security groups per page.
 const PAGE: i32 = 1000;
 
 pub(in crate::sdk) async fn describe(
@@ -48,7 +48,7 @@ pub(in crate::sdk) async fn describe(
     Ok(Page { items: items.collect::<Result<_, _>>()?, next: token(answer.next_token) })
 }
 
-/// The rules of a permission: one for each source.
+/// Converts a permission to rules, one for each source.
 fn rules(action: Action, from: types::IpPermission) -> Result<Vec<Rule>, AwsError> {
     let protocol = text(from.ip_protocol);
     let ports = from.from_port.zip(from.to_port);
@@ -74,7 +74,7 @@ fn rules(action: Action, from: types::IpPermission) -> Result<Vec<Rule>, AwsErro
     Ok(rules)
 }
 
-/// A rule for the wire.
+/// Converts a rule for a request.
 fn permission(rule: Rule) -> types::IpPermission {
     let description = (!rule.description.is_empty()).then(|| String::from(rule.description));
     let permission = types::IpPermission::builder()
@@ -133,7 +133,7 @@ pub(in crate::sdk) async fn revoke(ec2: &Client, call: RevokeSecurityGroupIngres
     let request =
         ec2.revoke_security_group_ingress().group_id(&*call.id).set_ip_permissions(structures(call.rules, permission));
     let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
-    // Outside the default VPC EC2 may answer with success, and name the rules that it did not find.
+    // Outside the default VPC, EC2 may answer with success and list the rules that it did not find.
     if answer.unknown_ip_permissions.is_some_and(|unknown| !unknown.is_empty()) {
         return Err(AwsError::response(ACTION, 200, "InvalidPermission.NotFound", "some rules are not there"));
     }

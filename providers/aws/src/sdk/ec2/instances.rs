@@ -17,12 +17,12 @@ use crate::{
     },
 };
 
-/// Most instances of a page.
+/// Maximum number of instances per page.
 const PAGE: u16 = 1000;
 
 pub(in crate::sdk) async fn describe(ec2: &Client, call: DescribeInstances) -> Result<Page<Instance>, AwsError> {
     const ACTION: Action = Action::DescribeInstances;
-    // A listing without a limit draws on a smaller budget of AWS; a request by ID may not have one.
+    // AWS has a lower rate limit for listings without a page size; a request by ID must not have one.
     let size = call.ids.is_empty().then(|| call.max_results.unwrap_or(PAGE).into());
     let request = ec2
         .describe_instances()
@@ -83,7 +83,7 @@ fn interface(from: types::InstanceNetworkInterface) -> Result<InstanceInterface,
         in_use: from.status == Some(types::NetworkInterfaceStatus::InUse),
         private_ips: private_ips.filter_map(|ip| maybe(ip.private_ip_address)).collect(),
         ipv6_addresses: ipv6_addresses.filter_map(|ip| maybe(ip.ipv6_address)).collect(),
-        // Rules for pods need them, and nothing else does.
+        // Only security group rules for pods use prefixes.
         prefixes: v4.chain(v6).filter_map(|prefix| prefix.parse().ok()).collect(),
         source_dest_check: from.source_dest_check,
         security_groups: from

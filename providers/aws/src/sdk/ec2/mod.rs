@@ -10,7 +10,7 @@ use aws_sdk_ec2::types;
 use super::convert::structures;
 use crate::api::Filter;
 
-/// Filters for the wire.
+/// Converts filters for a request.
 fn filters(of: Vec<Filter>) -> Option<Vec<types::Filter>> {
     structures(of, |filter| {
         let values = filter.values.into_iter().map(String::from).collect();

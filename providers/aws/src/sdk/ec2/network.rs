@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Most objects of a page, where AWS allows as many.
+/// Maximum number of objects per page, where AWS allows that many.
 const PAGE: i32 = 1000;
 
 pub(in crate::sdk) async fn describe_interfaces(
@@ -91,7 +91,7 @@ pub(in crate::sdk) async fn describe_subnets(ec2: &Client, call: DescribeSubnets
 fn subnet(from: types::Subnet) -> Result<Subnet, AwsError> {
     const ACTION: Action = Action::DescribeSubnets;
     let v6 = from.ipv6_cidr_block_association_set.unwrap_or_default().into_iter().filter(|association| {
-        // One that is on its way out or in must not be counted on; what is not said is taken as associated.
+        // CIDRs that are being associated or disassociated are not reliable; one without a state counts as associated.
         let state = association.ipv6_cidr_block_state.as_ref().and_then(|state| state.state.as_ref());
         !matches!(
             state,
@@ -137,7 +137,7 @@ fn vpc(from: types::Vpc) -> Result<Vpc, AwsError> {
     let v4 = v4.filter_map(|association| association.cidr_block.filter(|_| associated(association.cidr_block_state)));
     let v6 = from.ipv6_cidr_block_association_set.unwrap_or_default().into_iter();
     let v6 = v6.filter_map(|a| a.ipv6_cidr_block.filter(|_| associated(a.ipv6_cidr_block_state)));
-    // The first network stands beside the associations too.
+    // The primary CIDR is also among the associations.
     let mut cidrs: Vec<IpNet> = Vec::new();
     for cidr in from.cidr_block.into_iter().chain(v4).chain(v6).filter(|cidr| !cidr.is_empty()) {
         let cidr = parsed(ACTION, &cidr)?;

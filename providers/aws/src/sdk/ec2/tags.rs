@@ -13,13 +13,13 @@ use crate::{
     },
 };
 
-/// Tags of an answer.
+/// Converts tags of an answer.
 pub(super) fn read(tags: Option<Vec<types::Tag>>) -> Tags {
     let tags = tags.unwrap_or_default().into_iter();
     tags.map(|tag| (tag.key.unwrap_or_default().into(), tag.value.unwrap_or_default().into())).collect()
 }
 
-/// Tags for the wire.
+/// Converts tags for a request.
 pub(super) fn write(tags: Tags) -> Option<Vec<types::Tag>> {
     structures(tags, |(key, value)| types::Tag::builder().key(key).value(value).build())
 }

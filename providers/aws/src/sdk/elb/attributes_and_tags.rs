@@ -1,4 +1,4 @@
-//! Attributes and tags, which load balancers, target groups and listeners have alike.
+//! Attributes and tags of load balancers, target groups and listeners.
 
 use aws_sdk_elasticloadbalancingv2::{Client, types};
 
@@ -45,7 +45,7 @@ attributes! {
     modify_listener_attributes ModifyListenerAttributes, listener_arn, ListenerAttribute;
 }
 
-/// Tags for the wire.
+/// Converts tags for a request.
 pub(super) fn write(tags: Tags) -> Option<Vec<types::Tag>> {
     structures(tags, |(key, value)| types::Tag::builder().key(key).value(value).build())
 }

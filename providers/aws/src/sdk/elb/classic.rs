@@ -1,4 +1,4 @@
-//! Classic load balancers: what keeps those of upstream's making alive, and removes them.
+//! Classic load balancers: the requests to maintain and delete those that upstream created.
 
 use aws_sdk_elasticloadbalancing::{Client, types};
 

@@ -38,8 +38,8 @@ fn listener(action: Action, from: types::Listener) -> Result<Listener, AwsError>
     })
 }
 
-/// The one target group that the default actions forward to. AWS says it in up to two places; where several are weighed,
-/// only the list has them.
+/// Returns the target group to which the default actions forward, if there is exactly one. AWS returns it in up to two
+/// places; weighted target groups are only in the list.
 fn forwards_to(actions: Vec<types::Action>) -> Option<TargetGroupArn> {
     let mut groups: Vec<TargetGroupArn> = Vec::new();
     for action in actions {
@@ -52,7 +52,7 @@ fn forwards_to(actions: Vec<types::Action>) -> Option<TargetGroupArn> {
     only.filter(|_| groups.is_empty())
 }
 
-/// Sets what creating and changing a listener have in common.
+/// Sets what requests to create and change a listener have in common.
 macro_rules! with_spec {
     ($request:expr, $spec:expr) => {{
         let ListenerSpec { port, protocol, target_group, certificate, ssl_policy, alpn_policy } = $spec;
@@ -96,7 +96,7 @@ pub(in crate::sdk) async fn describe_certificates(
     call: DescribeListenerCertificates,
 ) -> Result<Page<Certificate>, AwsError> {
     const ACTION: Action = Action::DescribeListenerCertificates;
-    // The request has no token of ours: a listener has at most 25 certificates, which is one page.
+    // The request has no token: a listener has at most 25 certificates, which fit on one page.
     let request = elb.describe_listener_certificates().listener_arn(&*call.arn).page_size(super::PAGE);
     let answer = request.send().await.map_err(|error| error::of(ACTION, error))?;
     let items = answer.certificates.unwrap_or_default().into_iter().map(|from| {

@@ -6,15 +6,15 @@ pub(super) mod classic;
 pub(super) mod listeners;
 pub(super) mod targets;
 
-/// Most objects of a page.
+/// Maximum number of objects per page.
 const PAGE: i32 = 400;
 
-/// A switch that AWS spells `on` and `off`.
+/// Converts a boolean to AWS' `on` or `off`.
 fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// Reads a switch that AWS spells `on` and `off`.
+/// Parses AWS' `on` or `off`.
 fn is_on(text: &str) -> Option<bool> {
     match text {
         "on" => Some(true),

@@ -82,7 +82,7 @@ macro_rules! with_health_check {
     }};
 }
 
-/// A number for the wire. All that are sent are small; AWS refuses the largest as it would the true one.
+/// Converts a number for a request. All valid values are small; AWS rejects the maximum as it would a larger value.
 fn number(of: u32) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
 }

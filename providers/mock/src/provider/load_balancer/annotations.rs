@@ -10,32 +10,32 @@ use ccm_core::{
 use super::super::Settings;
 use crate::config::parse_duration;
 
-/// What all annotations of the mock begin with.
+/// Prefix of all annotations of the mock.
 pub const PREFIX: &str = "mock.cloud-provider.example/";
 
-/// What is behind the balancer: `nodes` (default), or `endpoints` where the configuration's `features.endpoints` is on.
+/// Kind of backends: `nodes` (default), or `endpoints` if the configuration's `features.endpoints` is on.
 pub const BACKENDS: &str = "mock.cloud-provider.example/backends";
 
-/// Which nodes are behind the balancer: comma-separated `label` or `label=value`, all of which a node must have. The
-/// labels are the framework's own or in the configuration's `nodeSelectorLabels`. Default: every node.
+/// Nodes to use as backends: comma-separated `label` or `label=value`, all of which must match. The labels must be the
+/// framework's own or listed in the configuration's `nodeSelectorLabels`. Default: all nodes.
 pub const NODE_SELECTOR: &str = "mock.cloud-provider.example/node-selector";
 
-/// Who reaches the balancer: `internet-facing` (default) or `internal`.
+/// Scheme of the load balancer: `internet-facing` (default) or `internal`.
 pub const SCHEME: &str = "mock.cloud-provider.example/scheme";
 
-/// `ipMode` of the addresses in the status: `VIP` (default), `Proxy`, or `unset`, so that the API server chooses.
+/// `ipMode` of the addresses in the status: `VIP` (default), `Proxy`, or `unset` to let the API server choose.
 pub const IP_MODE: &str = "mock.cloud-provider.example/ip-mode";
 
-/// How long the balancer takes to become active, as a Go duration (`5s`). Default: `loadBalancerActivation` of the
-/// cloud. Counts when the balancer is created and has no effect later.
+/// How long the load balancer takes to become active, as a Go duration (`5s`). Default: `loadBalancerActivation` of the
+/// cloud. Used when the load balancer is created; later changes have no effect.
 pub const ACTIVATION_DELAY: &str = "mock.cloud-provider.example/activation-delay";
 
-/// Written by the provider: identifier of the balancer in the cloud. What others write there has no effect.
+/// Identifier of the load balancer in the cloud, written by the provider. Values that others write have no effect.
 pub const LOAD_BALANCER_ID: &str = "mock.cloud-provider.example/load-balancer-id";
 
 const KNOWN: [&str; 6] = [BACKENDS, NODE_SELECTOR, SCHEME, IP_MODE, ACTIVATION_DELAY, LOAD_BALANCER_ID];
 
-/// What a Service says in annotations.
+/// The parsed annotations of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) backends: BackendKind,
@@ -46,9 +46,10 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads the annotations of a Service: what they say, and every mistake with key and value. What is wrong is replaced
-    /// by something harmless, so that whatever else is wrong can be found too.
+    /// Parses the annotations of a Service. Returns the options, and a validation error with key and value for each
+    /// invalid annotation. Invalid values are replaced by harmless ones, so that all errors are found.
     pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<FieldError>) {
+        // First, parse each annotation.
         let mut mistakes = Vec::new();
         let text = |key: &str| service.annotations.get(key).map(|text| text.trim());
         let mut wrong = |key: &str, why: &str| {
@@ -92,6 +93,7 @@ impl Options {
                 None
             }
         };
+        // Then combine the kind of backends with the node selector.
         let selector = text(NODE_SELECTOR).map(|text| requirements(text, settings));
         if endpoints && selector.is_some() {
             wrong(NODE_SELECTOR, "selects nodes, but the backends are endpoints");
@@ -109,7 +111,7 @@ impl Options {
     }
 }
 
-/// Parses `label`, `label=value`, … Sorted, so that the order in which they are written does not matter.
+/// Parses `label`, `label=value`, … The result is sorted, so that the order in the annotation does not matter.
 fn requirements(text: &str, settings: &Settings) -> Result<Vec<LabelRequirement>, String> {
     let one = |part: &str| {
         let (key, value) = match part.split_once('=') {
@@ -133,7 +135,7 @@ fn requirements(text: &str, settings: &Settings) -> Result<Vec<LabelRequirement>
     Ok(requirements)
 }
 
-/// Returns a remark for every annotation that begins as the mock's do and is none of them.
+/// Returns a notice for every unknown annotation with the mock's prefix.
 pub(super) fn unknown(service: &ServiceView) -> Vec<ServiceNotice> {
     let ours = service.annotations.keys().filter(|key| key.starts_with(PREFIX) && !KNOWN.contains(&&***key));
     let remark = |key: &std::sync::Arc<str>| ServiceNotice {

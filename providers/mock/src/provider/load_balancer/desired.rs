@@ -1,4 +1,4 @@
-//! What a Service asks for, in the cloud's words.
+//! Translates a Service to the desired state of its load balancer, in the types of the cloud's API.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,28 +12,29 @@ use crate::cloud::{
     EndpointMember, Family, Listener, LoadBalancerKey, LoadBalancerSettings, LoadBalancerSpec, Members, NodeMember,
 };
 
-/// Returns the name of a Service's balancer: upstream's default, `a` and the UID without dashes, at most 32 characters.
-/// The UID does not fit in whole, so that the owner is compared too.
+/// Returns the name of a Service's load balancer: upstream's default, `a` and the UID without dashes, cut to 32
+/// characters. The whole UID does not fit, so the cloud also compares the owner.
 pub(super) fn balancer_name(uid: &str) -> String {
     std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
 }
 
-/// Returns the settings of a Service's balancer.
+/// Returns the settings of a Service's load balancer.
 ///
 /// # Errors
-/// Every mistake of the Service.
+/// All validation errors of the Service.
 pub(super) fn settings(
     service: &ServiceView,
     options: &Options,
     sources: &SourceRanges,
 ) -> Result<LoadBalancerSettings, Vec<FieldError>> {
+    // First, validate the ports, the source ranges and the requested address.
     let mut mistakes = Vec::new();
     if service.ports.is_empty() {
         mistakes.push(FieldError::new("spec.ports", "is empty"));
     }
     let source_ranges = match sources {
         SourceRanges::Unset => Vec::new(),
-        // No source at all is not "everybody", which is what an empty list says to the cloud.
+        // "No source allowed" cannot be expressed: an empty list means "all clients" to the cloud.
         SourceRanges::Only(ranges) if ranges.is_empty() => {
             mistakes.push(FieldError::new("spec.loadBalancerSourceRanges", "admits no client"));
             Vec::new()
@@ -57,6 +58,7 @@ pub(super) fn settings(
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
+    // Then build the settings.
     let listener = |port: &ccm_core::k8s::ServicePort| Listener {
         protocol: port.protocol.into(),
         port: port.port.get(),
@@ -76,7 +78,7 @@ pub(super) fn settings(
     })
 }
 
-/// Names a Service's balancer.
+/// Makes the key of a Service's load balancer.
 pub(super) fn key(cluster: &str, uid: &str, namespace: &str, name: &str) -> LoadBalancerKey {
     LoadBalancerKey {
         cluster: cluster.to_owned(),
@@ -86,15 +88,15 @@ pub(super) fn key(cluster: &str, uid: &str, namespace: &str, name: &str) -> Load
     }
 }
 
-/// Returns the key of the balancer of a description.
+/// Returns the key of the load balancer that the framework requests.
 pub(super) fn key_of(want: &LbSpec) -> LoadBalancerKey {
     key(&want.cluster, &want.service.uid, &want.service.namespace, &want.service.name)
 }
 
-/// Puts a whole description in the cloud's words.
+/// Translates the framework's request for a load balancer to the cloud's specification.
 ///
-/// # Errors
-/// The mistakes of the Service as one error; the framework does not ask for a Service that has any.
+/// # Errors The validation errors of the Service as one error. The framework does not request load balancers for
+/// invalid Services.
 pub(super) fn spec(want: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpec, CloudError> {
     let service = &want.service;
     let invalid = |mistakes: Vec<FieldError>| {
@@ -113,7 +115,7 @@ pub(super) fn spec(want: &LbSpec, provider: &Settings) -> Result<LoadBalancerSpe
     Ok(LoadBalancerSpec { key: key_of(want), settings, members: members(want), activation: options.activation })
 }
 
-/// Returns the members of a description.
+/// Returns the members of the load balancer that the framework requests.
 pub(super) fn members(want: &LbSpec) -> Members {
     match &want.backends {
         Backends::Nodes(nodes) => Members::Nodes(

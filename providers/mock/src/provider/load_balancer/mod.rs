@@ -17,18 +17,18 @@ use self::{annotations::Options, plan::Action};
 use super::MockProvider;
 use crate::cloud::{DeleteResult, LoadBalancer, LoadBalancerKey, LoadBalancerSpec, LoadBalancerState};
 
-/// Requests that change a balancer.
+/// Names of the mutations of load balancers.
 pub(super) const CREATE: &str = "create_load_balancer";
 pub(super) const MODIFY: &str = "modify_load_balancer";
 pub(super) const UPDATE: &str = "update_load_balancer";
 pub(super) const DELETE: &str = "delete_load_balancer";
 
-/// Shortest and longest wait between two looks at a balancer that is being made or deleted.
+/// Minimum and maximum delay before a load balancer that is being created or deleted is checked again.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
 #[async_trait]
 impl LoadBalancers for MockProvider {
-    /// Everything that the cloud can do, less what the configuration turns off.
+    /// All features of the cloud, except those that the configuration turns off.
     fn supports(&self) -> LbSupport {
         let features = &self.settings.features;
         LbSupport {
@@ -51,8 +51,8 @@ impl LoadBalancers for MockProvider {
         self.settings.features.endpoints
     }
 
-    /// The digest is that of the settings as the cloud gets them, and of what the status says beside the addresses, so that
-    /// it changes when they do and else never.
+    /// The digest covers the settings that are sent to the cloud, and the `ipMode` of the status; it changes only when
+    /// one of these changes.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let (options, mut mistakes) = Options::parse(service, &self.settings);
         let sources = SourceRanges::of(service).unwrap_or_else(|wrong| {
@@ -71,7 +71,7 @@ impl LoadBalancers for MockProvider {
         }
     }
 
-    /// Those that the annotations choose, unless it is these that are wrong.
+    /// Returns the backends that the annotations choose, unless these annotations themselves are invalid.
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
         let (options, mistakes) = Options::parse(service, &self.settings);
         let chooses = [annotations::BACKENDS, annotations::NODE_SELECTOR];
@@ -83,9 +83,9 @@ impl LoadBalancers for MockProvider {
         annotations::unknown(service)
     }
 
-    /// Reads the balancer and sends what is missing: for one that is as it shall be, one read and no write. Nothing is
-    /// remembered between calls, so that both depths are the same, and a call that broke off anywhere is taken up by the
-    /// next. The status comes when the balancer carries traffic.
+    /// Reads the load balancer and sends the missing changes; one that is up to date costs one read and no write. No
+    /// state is kept between calls, so both read modes are the same, and the next call continues where an interrupted
+    /// call stopped. The status is returned once the load balancer is active.
     async fn ensure(&self, op: &Op, want: &LbSpec, _: ReadMode) -> LbOutcome {
         match self.ensure_balancer(op, want).await {
             Ok(balancer) => outcome(op, &balancer, Options::parse(&want.service, &self.settings).0.ip_mode),
@@ -93,7 +93,7 @@ impl LoadBalancers for MockProvider {
         }
     }
 
-    /// One write, no read; the status stays as it is.
+    /// Costs one write and no read; the status stays unchanged.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         match self.set_members(op, want).await {
             Ok(balancer) => LbOutcome { status: None, ..outcome(op, &balancer, None) },
@@ -101,7 +101,7 @@ impl LoadBalancers for MockProvider {
         }
     }
 
-    /// One read; a write only for a balancer that is there and not being deleted yet.
+    /// Costs one read, and one write if the load balancer exists and is not being deleted yet.
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let key = desired::key(op.cluster_name(), &lb.uid, &lb.namespace, &lb.name);
         self.delete_balancer(op, &key).await
@@ -126,7 +126,7 @@ impl MockProvider {
         for action in plan::plan(seen.as_ref(), &want) {
             seen = Some(self.apply_action(op, &want, &action).await?);
         }
-        // A plan for nothing creates, and every action answers a balancer.
+        // Cannot be `None`: without a load balancer the plan creates one, and every action returns it.
         seen.ok_or_else(|| CloudError::transient(format!("load balancer {} was not answered", want.key.name)))
     }
 
@@ -159,7 +159,7 @@ impl MockProvider {
             .await
     }
 
-    /// Deletes a balancer of this owner; one that is not there is deleted.
+    /// Deletes the load balancer of this owner; a load balancer that does not exist counts as deleted.
     pub(super) async fn delete_balancer(&self, op: &Op, key: &LoadBalancerKey) -> Result<Progress, CloudError> {
         let underway = Progress::Pending { after: poll_interval(op), why: "load balancer is being deleted".into() };
         match op.run(self.api.get_load_balancer(key)).await? {
@@ -191,7 +191,7 @@ fn outcome(op: &Op, balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOutcome
     }
 }
 
-/// Waits as long as it was waited so far, which doubles the time between looks, within bounds.
+/// Returns the delay before the next check: the time waited so far, within bounds, so that the delay doubles each time.
 fn poll_interval(op: &Op) -> Duration {
     op.pending_for().clamp(LOOK_AGAIN.0, LOOK_AGAIN.1)
 }

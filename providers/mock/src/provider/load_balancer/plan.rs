@@ -1,4 +1,4 @@
-//! What has to be done about a balancer. Pure.
+//! Plans the changes of a load balancer. Pure functions.
 
 use ccm_core::{k8s::ServiceView, provider::PlannedChange};
 
@@ -8,16 +8,16 @@ use crate::cloud::{LoadBalancer, LoadBalancerSettings, LoadBalancerSpec, LoadBal
 /// One request that changes the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Create it, complete with members.
+    /// Create it, with its members.
     Create,
-    /// Change its settings; why, in words.
+    /// Change its settings; with the reason.
     Modify(Box<LoadBalancerSettings>, String),
-    /// Replace its members; why, in words.
+    /// Replace its members; with the reason.
     SetMembers(Members, String),
 }
 
-/// Compares what there is with what there shall be. Nothing is to be done while a previous balancer is being deleted:
-/// its name is not free yet.
+/// Compares the observed with the desired state. The plan is empty while a previous load balancer is being deleted,
+/// because its name is not free yet.
 pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<Action> {
     let Some(seen) = seen else { return vec![Action::Create] };
     if seen.state == LoadBalancerState::Deleting {
@@ -35,8 +35,9 @@ pub(super) fn plan(seen: Option<&LoadBalancer>, want: &LoadBalancerSpec) -> Vec<
     actions
 }
 
-/// Says what would be done. That a Service names another balancer, or addresses that are not its balancer's any more, is a
-/// change too, although none of the cloud: the balancer was made anew behind our back, or by a process that died then.
+/// Describes what would be done. If the Service has the identifier or the addresses of another load balancer, this is
+/// listed as a change too, although the cloud does not change: somebody else created the load balancer again, or a
+/// process that stopped before it wrote the Service.
 pub(super) fn describe(
     seen: Option<&LoadBalancer>,
     want: &LoadBalancerSpec,
