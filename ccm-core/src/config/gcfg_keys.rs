@@ -214,7 +214,7 @@ impl<T> std::fmt::Debug for ConfigKey<T> {
 }
 
 /// Makes the struct of a section and its table, `KEYS`, from lines of: `upstream` or `ours`, field, type
-/// ([`ConfigType`](crate::config::gcfg_keys::ConfigType)), name, default as written, meaning in Markdown.
+/// ([`ConfigType`]), name, default as written, meaning in Markdown.
 #[macro_export]
 macro_rules! config_keys {
     ($(#[$doc:meta])* $raw:ident { $($from:ident $field:ident: $kind:ty = $name:literal $default:literal $meaning:literal)* }) => {

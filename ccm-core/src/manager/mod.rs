@@ -18,7 +18,7 @@ mod shadow;
 mod telemetry;
 #[cfg(test)]
 pub(crate) use telemetry::register_own;
-mod surface;
+mod observability;
 mod wiring;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -36,7 +36,9 @@ use self::{
     telemetry::Telemetry,
     wiring::{ControllerBuilder, RunMode},
 };
-pub use self::{orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK, read_only::read_only, surface::Observability};
+pub use self::{
+    observability::Observability, orphans::OrphanRequest, provider::CLOUD_PROVIDER_CHECK, read_only::read_only,
+};
 use crate::{
     config::{
         self, Config, Product,
@@ -243,10 +245,10 @@ impl Manager {
         clients: ClientFactory,
         host: impl Into<String>,
     ) -> Self {
-        let (surface, clock) = (Observability::new(&config), WallClock::system());
+        let (observability, clock) = (Observability::new(&config), WallClock::system());
         // In addition to the write gate: a client in shadow mode cannot write at all.
         let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
-        let Observability { registry, health, shadow_report } = surface;
+        let Observability { registry, health, shadow_report } = observability;
         Self {
             product,
             config,
@@ -281,9 +283,9 @@ impl Manager {
     /// Uses the metrics, health checks and shadow report of an HTTPS server that was started before the manager was
     /// made.
     #[must_use]
-    pub fn with_observability(self, surface: Observability) -> Self {
-        let Observability { registry, health, shadow_report: board } = surface;
-        Self { registry, health, shadow_report: board, ..self }
+    pub fn with_observability(self, observability: Observability) -> Self {
+        let Observability { registry, health, shadow_report } = observability;
+        Self { registry, health, shadow_report, ..self }
     }
 
     /// Returns the registry of the process.

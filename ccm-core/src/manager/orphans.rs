@@ -32,7 +32,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct OrphanRequest {
     /// ID of the cluster whose orphans are to be deleted, as
-    /// [`Inventory::cluster`](crate::provider::Inventory::cluster) returns it. `None`: orphans are only listed.
+    /// [`Inventory::cluster_id`](crate::provider::Inventory::cluster_id) returns it. `None`: orphans are only listed.
     pub delete: Option<String>,
     /// Minimum age of an orphan to be deleted. An orphan of unknown age has age zero.
     pub minimum_age: Duration,

@@ -258,7 +258,7 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// framework sets no deadline for it. Loops belong in [`controllers`](Self::controllers); any other task that it
     /// spawns must end when the context is cancelled.
     ///
-    /// It must check the write gate of its context ([`may_write`](crate::runtime::write_gate::WriteGate::may_write))
+    /// It must check the write gate of its context ([`may_write`](crate::write_gate::WriteGate::may_write))
     /// immediately before each change of the cloud or the cluster. In shadow mode it is called as well, while another
     /// process leads, and that gate never opens. Skip whatever a closed gate prevents instead of returning an error:
     /// [`ErrorKind::NotLeader`] ends the process.

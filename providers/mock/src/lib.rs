@@ -11,7 +11,6 @@ pub mod admin;
 pub mod cli;
 pub mod client;
 pub mod cloud;
-pub mod config;
 #[cfg(feature = "demo")]
 pub mod demo;
 pub mod manager;
@@ -22,5 +21,6 @@ mod reference_tests;
 pub use admin::{bind_admin, serve_admin};
 pub use client::{AdminClient, RemoteCloud};
 pub use cloud::MockCloud;
-pub use config::{CloudConfig, ConfigError, HostPort};
+pub use cloud::config;
+pub use cloud::config::{CloudConfig, ConfigError, HostPort};
 pub use provider::MockProvider;

@@ -103,7 +103,7 @@ pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Runs a command to its end.
 ///
 /// # Errors
-/// What a person must know to make it work.
+/// What the user must know to make it work.
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(args) => serve(args).await,
@@ -112,6 +112,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
+    // First, check the arguments and start the log.
     if !args.listen.ip().is_loopback() && !args.allow_non_loopback {
         bail!(
             "--listen {}: other machines could reach this address, and nothing is encrypted; \
@@ -130,7 +131,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         time: TimeSource::System,
         ..Settings::default()
     };
-    // Signals are caught before anybody is told that the cloud is there.
+    // Then open everything. Signals are caught before the cloud is announced.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
     #[cfg(feature = "nodes")]
@@ -148,6 +149,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     writeln!(stdout, "listening on http://{}", listener.local_addr()?)?;
     stdout.flush()?;
     drop(stdout);
+    // Finally, serve until a signal arrives.
     let cancel = CancellationToken::new();
     let server = cloud.serve(listener, cancel.clone());
     tokio::pin!(server);

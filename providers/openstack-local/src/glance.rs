@@ -1,4 +1,4 @@
-//! Images (Glance), as far as making servers with the command line needs them: one image that is always there.
+//! Images (Glance), as far as they are needed to create servers with the command line: one image that always exists.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     state::ApiError,
 };
 
-/// Identifier of the image.
+/// ID of the image.
 pub const IMAGE: &str = "5f1c2a5e-5d0b-4c2f-9d3a-000000000001";
 /// Its name.
 pub const NAME: &str = "cirros";
@@ -48,7 +48,7 @@ fn image() -> Value {
 
 async fn list(Auth(_): Auth, query: Query) -> Json<Value> {
     let is = |name: &str, value: &str| {
-        // Several alternatives are told as `in:a,b`.
+        // Several alternatives are written as `in:a,b`.
         query.get(name).is_none_or(|asked| match asked.strip_prefix("in:") {
             Some(several) => several.split(',').any(|one| one.trim_matches('"') == value),
             None => asked == value,

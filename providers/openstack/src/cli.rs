@@ -1,16 +1,11 @@
-//! Commands of `ccm-openstack` beside the cloud-controller-manager itself.
+//! Commands of `ccm-openstack` in addition to the cloud-controller-manager itself.
 
-use std::{ffi::OsString, io::Write, process::ExitCode, sync::Arc};
+use std::{ffi::OsString, io::Write, process::ExitCode};
 
-use ccm_core::error::BoxError;
 #[cfg(feature = "demo")]
 use clap::{Parser, Subcommand};
 
-use crate::{
-    client::{Https, Transport},
-    config::{Cloud, Environment},
-    manager,
-};
+use crate::{config::Environment, manager};
 
 /// The command that shows the controllers at work. Any other first argument belongs to the cloud-controller-manager.
 pub const DEMO: &str = "demo";
@@ -33,14 +28,14 @@ pub enum Command {
     Demo(crate::demo::DemoArgs),
 }
 
-/// Runs the binary: the demo if the first argument names it, otherwise the cloud-controller-manager, which has no commands and
-/// its own rules for flags.
+/// Runs the binary: the demo if the first argument names it, otherwise the cloud-controller-manager, which has no
+/// commands and its own rules for flags.
 pub async fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     if args.get(1).is_some_and(|first| first == DEMO) {
         return demo(args).await;
     }
-    Box::pin(manager::run(args.into_iter().skip(1), Environment::of_process(), connect)).await
+    Box::pin(manager::run(args.into_iter().skip(1), Environment::of_process(), manager::connect)).await
 }
 
 #[cfg(feature = "demo")]
@@ -65,12 +60,4 @@ async fn demo(_: Vec<OsString>) -> ExitCode {
 fn write_line(line: &str) {
     // Nothing can be done about a closed error stream.
     let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// Makes the transport over sockets.
-///
-/// # Errors
-/// Files of TLS that cannot be used, or agents that cannot be sent.
-pub fn connect(cloud: &Cloud, agents: &[String]) -> Result<Arc<dyn Transport>, BoxError> {
-    Ok(Arc::new(Https::new(cloud, agents)?))
 }

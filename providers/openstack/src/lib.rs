@@ -2,7 +2,7 @@
 
 #![deny(missing_docs)]
 
-// So that what tests inside and outside share can name the crate alike.
+// Lets code that tests inside and outside share refer to the crate by the same name.
 #[cfg(test)]
 extern crate self as ccm_openstack;
 

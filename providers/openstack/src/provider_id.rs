@@ -4,19 +4,19 @@ use std::fmt;
 
 use ccm_core::provider::{CloudError, ErrorKind};
 
-/// What a provider ID begins with.
+/// Prefix of a provider ID.
 pub const SCHEME: &str = "openstack://";
 
-/// A Nova server, as a Node names it.
+/// A Nova server, as a Node refers to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProviderId {
-    /// Region, where one is written.
+    /// Region, if there is one.
     pub region: Option<Box<str>>,
     /// ID of the server.
     pub server: Box<str>,
 }
 
-/// A provider ID of no known form.
+/// A provider ID that is not of a known form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ProviderID {0:?} didn't match expected format \"openstack://region/InstanceID\"")]
 pub struct InvalidProviderId(pub Box<str>);
@@ -28,10 +28,10 @@ impl From<InvalidProviderId> for CloudError {
 }
 
 impl ProviderId {
-    /// Reads a provider ID. Where there is no scheme at all it is assumed, as upstream does.
+    /// Parses a provider ID. If it has no scheme at all, ours is assumed, as in upstream.
     ///
     /// # Errors
-    /// Another scheme, no slash before the ID, or more than one.
+    /// It has another scheme, no slash before the ID, or more than one.
     pub fn parse(text: &str) -> Result<Self, InvalidProviderId> {
         let invalid = || InvalidProviderId(text.into());
         let path = match text.split_once("://") {
@@ -53,8 +53,8 @@ impl fmt::Display for ProviderId {
     }
 }
 
-/// Tells whether a Node with this provider ID is of another cloud. A form that is merely wrong is not: its owner should hear
-/// of it.
+/// Returns whether a Node with this provider ID belongs to another cloud. A malformed ID of ours does not count as
+/// foreign: it is reported to its owner.
 pub fn is_foreign(text: &str) -> bool {
     text.contains("://") && !text.starts_with(SCHEME)
 }

@@ -16,7 +16,7 @@ use crate::{cluster::SimulatedCluster, final_state};
 /// Something that users and operators do.
 pub type Script = for<'a> fn(&'a SimulatedCluster) -> BoxFuture<'a, Result<(), String>>;
 
-/// A story of a cluster. It is over when the cluster has what it asks for ([`judge::unsettled`]).
+/// A sequence of steps in a cluster. It is over when the cluster has converged (`final_state`).
 #[derive(Debug)]
 pub struct Scenario {
     /// Its name, as on the command line.

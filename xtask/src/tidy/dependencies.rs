@@ -72,7 +72,7 @@ impl Dependency {
 /// The sources of a package, without comments and literals: what each kind of dependency is for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sources {
-    program: String,
+    pub(super) program: String,
     tests: String,
     build: String,
 }
@@ -162,15 +162,15 @@ fn sources(texts: &BTreeMap<PathBuf, String>) -> Sources {
 }
 
 /// A file, cut into what is always compiled and what is compiled for tests.
-struct Split {
-    program: String,
+pub(super) struct Split {
+    pub(super) program: String,
     tests: String,
     /// Modules in files of their own that are compiled for tests, as paths without extension.
-    modules: Vec<PathBuf>,
+    pub(super) modules: Vec<PathBuf>,
 }
 
 impl Split {
-    fn of(path: &Path, text: &str) -> Self {
+    pub(super) fn of(path: &Path, text: &str) -> Self {
         let (raw, code): (Vec<char>, Vec<char>) =
             (text.chars().collect(), lexer::blank_literals(text).chars().collect());
         let mut split = Self { program: String::new(), tests: String::new(), modules: Vec::new() };

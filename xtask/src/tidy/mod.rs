@@ -5,6 +5,7 @@ mod features;
 mod layering;
 mod length;
 mod lexer;
+mod modules;
 mod names;
 mod text;
 
@@ -45,6 +46,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let paths: Vec<&Path> = list.split_terminator('\0').map(Path::new).collect();
     let (files, mut findings) = check_tree(&root, paths.iter().copied())?;
     findings.extend(dependencies::check(&root, &paths)?);
+    findings.extend(modules::check(&root, &paths)?);
     let mut findings: Vec<_> = findings.iter().map(ToString::to_string).collect();
     findings.extend(features::check()?);
     for finding in &findings {

@@ -17,7 +17,7 @@ pub struct ClientMiddleware {
     /// Rate limit of all requests, including watches.
     pub limit: RateLimit,
     /// Write gate. A write is rejected while it is closed, with a [`kube::Error::Service`] that holds a
-    /// [`NotLeader`](crate::runtime::write_gate::NotLeader).
+    /// [`NotLeader`](crate::write_gate::NotLeader).
     pub gate: WriteGate,
     /// Metrics of the requests.
     pub metrics: ApiMetrics,

@@ -3,7 +3,7 @@
 //! The controllers observe and plan as usual but apply nothing: each offers a [`DryRun`] instead of its loop. Their
 //! findings go to a [`ShadowReport`], which shows a difference once it has persisted for a while and removes it when it
 //! is resolved. Nothing can be written: the write gate is closed, every connection to the API server is
-//! [read only](read_only), and no call that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` explains
+//! [read only](crate::manager::read_only()), and no call that changes the cloud is made. `docs/decisions/0009-shadow-mode.md` explains
 //! the design.
 
 mod compare_schedule;

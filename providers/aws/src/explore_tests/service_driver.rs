@@ -19,7 +19,7 @@ use crate::{
     cluster::SERVICE_TAG,
     fake::{CLUSTER, FakeAws},
     lb::{
-        annotations::PREFIX,
+        spec::annotations::PREFIX,
         tests::fixture::{fresh, reference, service as template, slice},
     },
     provider::AwsProvider,

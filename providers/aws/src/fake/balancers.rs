@@ -9,15 +9,13 @@ use super::{
     error::{ApiResult, invalid, refuse},
     lists::page,
     state::{AccountState, InterfaceOwner, LoadBalancer, NetworkInterface},
-    tags::check_elb_tags,
+    tags::{MOST_NAMED, check_elb_tags},
 };
 use crate::api::{
     AllocationId, EniId, LoadBalancerArn, Page, SubnetId, VpcId,
     elb::{self, IpAddressType, LoadBalancerState, LoadBalancerZone, Scheme, SubnetMapping},
 };
 
-/// Maximum number of names or ARNs in one request.
-pub(super) const MOST_NAMED: usize = 20;
 /// Free IP addresses that each subnet needs.
 const FREE_IPS: u32 = 8;
 const UNKNOWN: &str = "LoadBalancerNotFound";

@@ -1,10 +1,10 @@
 //! Elastic Load Balancing: classic load balancers.
 
 use super::{
-    balancers::MOST_NAMED,
     error::{ApiResult, invalid, refuse},
     lists::page,
     state::{AccountState, Classic},
+    tags::MOST_NAMED,
 };
 use crate::api::{InstanceId, Page, Tags, elb};
 

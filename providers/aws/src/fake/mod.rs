@@ -39,13 +39,16 @@ pub use self::{
     faults::Crash,
     options::{FakeOptions, Quotas},
     snapshot::AccountSnapshot,
-    state::{ACCOUNT, REGION},
+    state::REGION,
 };
 use self::{error::ApiResult, faults::RequestOutcome, state::AccountState};
 use crate::{
     api::{Action, AwsError, Call, Reply, Request, RequestClass, Transport},
     client::Client,
 };
+
+/// ID of the account.
+pub const ACCOUNT: &str = "123456789012";
 
 /// The in-memory AWS. Clones share its state.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::{faults::Faults, options::FakeOptions};
+use super::{ACCOUNT, faults::Faults, options::FakeOptions};
 use crate::api::{
     AllocationId, EniId, InstanceId, ListenerArn, LoadBalancerArn, RouteTableId, SecurityGroupId, SubnetId, Tags,
     TargetGroupArn, VpcId,
@@ -17,8 +17,6 @@ use crate::api::{
     elb::{Attributes, ElbProtocol, HealthCheck, IpAddressType, LoadBalancerState, Scheme, SubnetMapping, TargetType},
 };
 
-/// ID of the account.
-pub const ACCOUNT: &str = "123456789012";
 /// Name of the region.
 pub const REGION: &str = "us-west-2";
 

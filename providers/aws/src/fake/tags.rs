@@ -1,12 +1,14 @@
 //! Tags of EC2 and Elastic Load Balancing.
 
 use super::{
-    balancers::MOST_NAMED,
     error::{ApiResult, invalid, refuse},
     network::check_ec2_tags,
     state::{AccountState, CreationTime},
 };
 use crate::api::{Tags, ec2, elb};
+
+/// Maximum number of names or ARNs in one request.
+pub(super) const MOST_NAMED: usize = 20;
 
 /// Maximum number of resources in one request to EC2.
 const MOST_RESOURCES: usize = 1000;

@@ -6,11 +6,12 @@ use tokio::time::Instant;
 
 use super::{
     attributes,
-    balancers::{MOST_NAMED, check_name},
+    balancers::check_name,
     error::{ApiRejection, ApiResult, invalid, refuse},
     instances::state_name,
     lists::page,
     state::{AccountState, Target, TargetGroup},
+    tags::MOST_NAMED,
     tags::check_elb_tags,
 };
 use crate::api::{

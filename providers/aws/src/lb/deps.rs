@@ -8,13 +8,17 @@ use std::{
 
 use ccm_core::provider::{CloudError, Op};
 
-use super::{interfaces::InterfaceCache, security_groups::SecurityGroupManager, sweep::ListingCache, vpc::VpcCache};
+use super::security_groups::SecurityGroupManager;
 use crate::{
     api::{
         InstanceId, SecurityGroupId, SubnetId,
         ec2::{InstanceState, Subnet},
     },
     instances::InstanceCache,
+    lb::{
+        observe::{listing::ListingCache, vpc::VpcCache},
+        targets::interfaces::InterfaceCache,
+    },
     scope::Scope,
 };
 

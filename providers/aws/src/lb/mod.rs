@@ -4,40 +4,22 @@
 //! the actions one by one. An interrupted sync leaves nothing to undo: names never change and objects are tagged when
 //! they are created, so the next sync finds them and continues.
 
-pub mod annotations;
 mod apply;
-mod backing;
-mod cached;
 pub mod classic;
-mod delete;
-mod denials;
 mod deps;
-pub mod effect;
-mod health;
-mod interfaces;
-mod inventory;
-mod listeners;
-mod members;
 pub mod model;
 pub mod names;
 mod observe;
-mod old;
 mod ownership;
 pub mod plan;
-pub mod pods;
 mod reconcile;
-mod register;
 pub mod security_groups;
-pub mod seen;
 pub mod spec;
 mod status;
-pub mod subnets;
-mod sweep;
 mod sync_state;
 mod targets;
 #[cfg(test)]
 mod test_fixtures;
-pub mod vpc;
 
 use std::sync::Arc;
 
@@ -52,9 +34,7 @@ use ccm_core::{
 
 use self::{
     classic::ClassicLoadBalancers,
-    delete::DeleteInput,
     model::{DesiredLoadBalancer, SecurityGroupChoice, ServiceKey},
-    old::ExistingClassic,
     reconcile::{LoadBalancerReconciler, ReconcileInput},
     spec::{ParsedService, ServiceSpec},
 };
@@ -62,6 +42,7 @@ use crate::{
     api::{SecurityGroupId, elb::TargetType},
     client,
     instances::InstanceCache,
+    lb::{apply::delete::DeleteInput, classic::existing::ExistingClassic},
     scope::Scope,
 };
 
@@ -251,7 +232,7 @@ impl NetworkLoadBalancers {
     /// these are left out.
     fn names(&self, owner: &ServiceKey, wanted: Option<&DesiredLoadBalancer>, service: &ServiceView) -> Vec<Box<str>> {
         let mut found = vec![names::load_balancer(&owner.uid)];
-        let chosen = format!("{}name", annotations::PREFIX);
+        let chosen = format!("{}name", spec::annotations::PREFIX);
         let chosen =
             service.annotations.get(&*chosen).map(|name| name.trim()).filter(|name| names::name_error(name).is_none());
         let claimed = service.class.is_some() || self.reconciler.scope.settings.claim_external;

@@ -78,6 +78,13 @@ pub struct DesiredLoadBalancer {
 }
 
 impl DesiredLoadBalancer {
+    /// Returns the port of a listener's targets; `None` for addresses behind a named port, because each may have another
+    /// port.
+    pub(crate) fn target_port(&self, listener: &DesiredListener) -> Option<u16> {
+        let port = listener.target_group.port.get();
+        (self.target_type == TargetType::Instance || port != 1).then_some(port)
+    }
+
     /// Returns the kind of backends that the framework must pass.
     pub fn backends(&self) -> BackendKind {
         match self.target_type {

@@ -12,14 +12,11 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{
-    model::{DesiredLoadBalancer, ListenerKey, Targets},
-    pods::RuleInputs,
-    seen::ObservedState,
-};
+use super::model::{DesiredLoadBalancer, ListenerKey, Targets};
 use crate::{
     api::{InstanceId, SecurityGroupId, TargetGroupArn, elb::LoadBalancer},
     client::ResponseCache,
+    lb::{observe::observed::ObservedState, targets::pods::RuleInputs},
 };
 
 /// The sync state of one Service.

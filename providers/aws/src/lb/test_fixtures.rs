@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use ccm_core::k8s::{IpFamily, Protocol};
 
-use super::{
-    model::{
-        DesiredListener, DesiredLoadBalancer, DesiredTargetGroup, NodeRuleSource, SecurityGroupChoice,
-        SecurityGroupSpec, ServiceKey, SubnetChoice,
-    },
-    vpc::VpcSnapshot,
+use super::model::{
+    DesiredListener, DesiredLoadBalancer, DesiredTargetGroup, NodeRuleSource, SecurityGroupChoice, SecurityGroupSpec,
+    ServiceKey, SubnetChoice,
 };
-use crate::api::{
-    ec2::{AvailabilityZone, Route, RouteTable, Subnet},
-    elb::{ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Scheme, TargetType},
+use crate::{
+    api::{
+        ec2::{AvailabilityZone, Route, RouteTable, Subnet},
+        elb::{ElbProtocol, HealthCheck, HealthPort, HealthProtocol, IpAddressType, Scheme, TargetType},
+    },
+    lb::plan::subnets::VpcSnapshot,
 };
 
 /// An internet-facing balancer for `default/web` with one TCP listener, open to everybody, without groups.

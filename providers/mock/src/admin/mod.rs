@@ -37,9 +37,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::body::{decode, decode_list};
-use crate::{
-    cloud::{Fault, FaultSpec, FieldError, InstanceSpec, LoadBalancerEdit, MockCloud, RouteBody},
-    config::HostPort,
+use crate::cloud::{
+    Fault, FaultSpec, FieldError, InstanceSpec, LoadBalancerEdit, MockCloud, RouteBody, config::HostPort,
 };
 
 /// Time limit for requests in flight after the server was cancelled.

@@ -9,7 +9,7 @@ use hyper_util::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::config::HostPort;
+use crate::cloud::config::HostPort;
 
 /// Timeout of connecting; short, because the servers are nearby.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,8 +9,8 @@ pub use self::http::HttpError;
 pub use remote::RemoteCloud;
 
 use self::http::Http;
-use crate::{
-    cloud::{Calls, FaultSpec, Instance, InstanceSpec, LoadBalancer, LoadBalancerEdit, PowerState, Route, RouteBody},
+use crate::cloud::{
+    Calls, FaultSpec, Instance, InstanceSpec, LoadBalancer, LoadBalancerEdit, PowerState, Route, RouteBody,
     config::HostPort,
 };
 

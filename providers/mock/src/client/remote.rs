@@ -10,9 +10,8 @@ use crate::{
     admin::rpc::{Info, ModifyBalancer, UpdateBalancer, Wire},
     cloud::{
         CloudApi, CloudInstanceQuery, DeleteResult, Instance, LoadBalancer, LoadBalancerKey, LoadBalancerSettings,
-        LoadBalancerSpec, Members, OwnedRoute, RouteBatch,
+        LoadBalancerSpec, Members, OwnedRoute, RouteBatch, config::HostPort,
     },
-    config::HostPort,
 };
 
 /// First and maximum delay between attempts of a provider that waits for its cloud, which may be starting or down. The

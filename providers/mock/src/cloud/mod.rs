@@ -5,6 +5,7 @@
 
 mod api;
 mod calls;
+pub mod config;
 mod faults;
 mod instances;
 mod load_balancer_types;
@@ -41,7 +42,7 @@ use self::{
     rate_limits::Limits,
     routes::RouteTable,
 };
-use crate::config::{CloudConfig, Latency};
+use crate::cloud::config::{CloudConfig, Latency};
 
 /// An invalid value, with its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

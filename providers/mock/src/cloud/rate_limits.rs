@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Capability;
-use crate::config::{RateLimit, RateLimits};
+use crate::cloud::config::{RateLimit, RateLimits};
 
 /// A token bucket: `burst` calls at once, then `per_second` calls per second.
 #[derive(Debug)]

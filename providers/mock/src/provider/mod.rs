@@ -19,9 +19,9 @@ use crate::{
     client::RemoteCloud,
     cloud::{
         CloudApi, MockCloud, ProviderId,
+        config::{CloudConfig, Features},
         provider_id::{SCHEME, scheme_of},
     },
-    config::{CloudConfig, Features},
 };
 
 pub use load_balancer::annotations;

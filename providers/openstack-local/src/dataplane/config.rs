@@ -1,6 +1,6 @@
-//! What is wanted of a balancer, as plain data: the input of [`DataPlane::apply`](super::DataPlane::apply).
+//! Desired state of a load balancer as plain data: the input of [`DataPlane::apply`](super::DataPlane::apply).
 //!
-//! Names and ranges are Octavia's; times are [`Duration`]s, and zero means "no limit", as haproxy has it.
+//! Names and ranges are Octavia's; times are [`Duration`]s, and zero means "no limit", as in haproxy.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ macro_rules! ids {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The identifier as text.
+            /// The ID as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -45,83 +45,86 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Names a balancer.
+    /// Identifies a load balancer.
     BalancerId
-    /// Names a listener within its balancer.
+    /// Identifies a listener within its load balancer.
     ListenerId
-    /// Names a pool.
+    /// Identifies a pool.
     PoolId
-    /// Names a member within its pool.
+    /// Identifies a member within its pool.
     MemberId
 }
 
-/// A balancer: an address and what listens on it.
+/// A load balancer: an address and the listeners on it.
 ///
-/// What is administratively down is left out by the caller, except members, which are seen as [`MemberState::Offline`](super::MemberState).
+/// The caller leaves out what is administratively down, except members, which are shown as
+/// [`MemberState::Offline`](super::MemberState).
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadBalancerConfig {
-    /// The balancer's name.
+    /// ID of the load balancer.
     pub id: BalancerId,
     /// The address on which every listener is bound; it must be local to this machine.
     pub vip: IpAddr,
-    /// The listeners, each with a name of its own; their order means nothing.
+    /// The listeners, with unique IDs, in any order.
     pub listeners: Vec<ListenerConfig>,
 }
 
-/// What a listener speaks with its clients.
+/// Protocol between a listener and its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ListenerProtocol {
     /// Bytes.
     Tcp,
     /// Datagrams.
     Udp,
-    /// Requests, of which each goes to a member of its own.
+    /// Requests, each of which goes to a member of its own.
     Http,
-    /// TLS that passes through untouched: the same as [`Tcp`](Self::Tcp).
+    /// TLS that passes through unchanged: the same as [`Tcp`](Self::Tcp).
     Https,
-    /// TLS that ends here; requests go on as with [`Http`](Self::Http). Needs [`ListenerConfig::tls`].
+    /// TLS that is terminated here; requests are handled as with [`Http`](Self::Http). Needs [`ListenerConfig::tls`].
     TerminatedHttps,
-    /// Refused: such a listener fails with [`ListenErrorKind::Unsupported`](super::ListenErrorKind).
+    /// Not supported: such a listener fails with [`ListenErrorKind::Unsupported`](super::ListenErrorKind).
     Sctp,
 }
 
 /// A listener: a port, and the pool behind it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListenerConfig {
-    /// The listener's name.
+    /// ID of the listener.
     pub id: ListenerId,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: ListenerProtocol,
-    /// Its port; 0 takes a free one, which [`ListenerState::Listening`](super::ListenerState) tells.
+    /// Its port; 0 takes a free one, which [`ListenerState::Listening`](super::ListenerState) shows.
     pub port: u16,
-    /// The most connections (UDP: flows) at a time; `None` for as many as come.
+    /// Maximum number of connections (UDP: flows) at a time; `None` for no limit.
     ///
-    /// As with haproxy's `maxconn`, further connections are not accepted until one ends: they wait in the kernel's queue.
-    /// Datagrams of further flows are dropped.
+    /// As with haproxy's `maxconn`, further connections are not accepted until one ends: they wait in the kernel's
+    /// queue. Datagrams of further flows are dropped.
     pub connection_limit: Option<u32>,
-    /// How long things may take.
+    /// Its timeouts.
     pub timeouts: Timeouts,
-    /// Who may connect; empty lets everybody. Others are reset as soon as they are accepted, and their datagrams dropped.
+    /// Networks from which clients may connect; empty admits everybody. Others are reset as soon as they are accepted,
+    /// and their datagrams dropped.
     pub allowed_cidrs: Vec<IpNet>,
-    /// What is added to requests; only HTTP listeners look at it.
+    /// Headers that are added to requests; used only by HTTP listeners.
     pub insert_headers: InsertHeaders,
     /// The certificate of a [`TerminatedHttps`](ListenerProtocol::TerminatedHttps) listener.
     pub tls: Option<TlsConfig>,
-    /// Where connections go. Without one TCP connections are closed, requests answered with 503 and datagrams dropped.
+    /// The pool that connections go to. Without one, TCP connections are closed, requests are answered with 503, and
+    /// datagrams are dropped.
     pub pool: Option<PoolConfig>,
 }
 
-/// How long things may take. Zero is no limit.
+/// Timeouts of a listener. Zero is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Silence of the client, nothing sent to it either. Also how long a UDP flow is remembered. 50 s.
+    /// How long nothing may be received from the client or sent to it. Also how long a UDP flow is remembered. 50 s.
     pub client_data: Duration,
     /// Opening a connection to one member. 5 s.
     pub member_connect: Duration,
-    /// Silence of the member, nothing sent to it either. 50 s.
+    /// How long nothing may be received from the member or sent to it. 50 s.
     pub member_data: Duration,
-    /// Waiting for data to inspect. Nothing here inspects data, so this has no effect, which is also what Octavia's own
-    /// driver gives a listener without rules. 0.
+    /// Waiting for data to inspect. Nothing here inspects data, so this has no effect; for a listener without rules,
+    /// Octavia's own driver gives it none either. 0.
     pub tcp_inspect: Duration,
 }
 
@@ -139,18 +142,18 @@ impl Default for Timeouts {
 /// Header fields that are added to requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InsertHeaders {
-    /// `X-Forwarded-For`: the client's address, after any that the request brought.
+    /// `X-Forwarded-For`: the client's address, after any that the request already has.
     pub x_forwarded_for: bool,
-    /// `X-Forwarded-Port`: the listener's port, in place of any that the request brought.
+    /// `X-Forwarded-Port`: the listener's port; replaces any that the request already has.
     pub x_forwarded_port: bool,
-    /// `X-Forwarded-Proto`: `http` or `https`, in place of any that the request brought.
+    /// `X-Forwarded-Proto`: `http` or `https`; replaces any that the request already has.
     pub x_forwarded_proto: bool,
 }
 
 /// A certificate and its key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The certificate and those between it and the root, PEM.
+    /// The certificate and the intermediates up to the root, PEM.
     pub certificate_chain: String,
     /// The private key, PEM.
     pub private_key: String,
@@ -162,7 +165,7 @@ impl fmt::Debug for TlsConfig {
     }
 }
 
-/// What a pool speaks with its members.
+/// Protocol between a pool and its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolProtocol {
     /// Bytes.
@@ -171,13 +174,13 @@ pub enum PoolProtocol {
     Udp,
     /// Requests.
     Http,
-    /// TLS that passes through untouched.
+    /// TLS that passes through unchanged.
     Https,
     /// The PROXY protocol's text header, then what came from the client.
     Proxy,
     /// The PROXY protocol's binary header, then what came from the client.
     ProxyV2,
-    /// Refused, as the listener is.
+    /// Not supported, as for the listener.
     Sctp,
 }
 
@@ -188,69 +191,69 @@ pub enum Algorithm {
     RoundRobin,
     /// The one with the fewest connections for its weight.
     LeastConnections,
-    /// By the client's address, the same one as long as it is there.
+    /// By the client's address: always the same member as long as it is available.
     SourceIp,
     /// By the client's address and port.
     SourceIpPort,
 }
 
-/// What keeps a client with its member.
+/// How a client stays with its member.
 ///
-/// Cookies count where requests are read, in HTTP listeners; elsewhere they change nothing. A member that is disabled or
-/// unwell loses its clients; one of weight 0 keeps them.
+/// Cookies are used only in HTTP listeners, which read requests; elsewhere they have no effect. A member that is
+/// disabled or unhealthy loses its clients; one of weight 0 keeps them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Persistence {
     /// The client's address. Any algorithm then chooses as [`Algorithm::SourceIp`] does.
     SourceIp,
-    /// A cookie `SRV` that answers give to clients who have none; members do not see it.
+    /// A cookie `SRV` that is set in answers to clients that have none; members do not see it.
     HttpCookie,
-    /// The cookie of this name, which members give to clients. The latest 10,000 are remembered, while the listener
-    /// listens, and of each the first 64 bytes.
+    /// The cookie of this name, which members set. The latest 10,000 are remembered as long as the listener listens,
+    /// and the first 64 bytes of each.
     AppCookie(Arc<str>),
 }
 
 /// A pool of members.
 ///
-/// Under two listeners it is two pools, each with its own connections, rotation and checks.
+/// Under two listeners it is two pools, each with its own connections, rotation and health checks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolConfig {
-    /// The pool's name.
+    /// ID of the pool.
     pub id: PoolId,
-    /// What it speaks with its members.
+    /// Protocol between it and its members.
     pub protocol: PoolProtocol,
     /// How a member is chosen.
     pub algorithm: Algorithm,
-    /// What keeps a client with its member.
+    /// How a client stays with its member.
     pub persistence: Option<Persistence>,
-    /// The members, each with a name of its own; their order is that of round robin.
+    /// The members, with unique IDs, in the order of round robin.
     pub members: Vec<MemberConfig>,
-    /// How members are checked; without it all are taken to be well.
+    /// How members are checked; without it all count as healthy.
     pub monitor: Option<MonitorConfig>,
 }
 
-/// A member: an address and a port that serve.
+/// A member: an address and a port that serve requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberConfig {
-    /// The member's name.
+    /// ID of the member.
     pub id: MemberId,
     /// Its address.
     pub address: IpAddr,
     /// Its port.
     pub port: u16,
-    /// Its share, 0 to 256. With 0 it gets no new connections and keeps those it has.
+    /// Its weight, 0 to 256. With 0 it gets no new connections and keeps those it has.
     pub weight: u16,
-    /// Used only while no other member is to be had.
+    /// True when it is used only while no other member is available.
     pub backup: bool,
-    /// Administratively up.
+    /// True when it is administratively up.
     pub enabled: bool,
-    /// Where it is checked, if not at `address`.
+    /// Address for health checks, if it is not `address`.
     pub monitor_address: Option<IpAddr>,
-    /// Where it is checked, if not at `port`.
+    /// Port for health checks, if it is not `port`.
     pub monitor_port: Option<u16>,
 }
 
 impl MemberConfig {
-    /// A member of weight 1 that is up and checked where it serves.
+    /// Creates a member of weight 1 that is up and is checked where it serves.
     pub fn new(id: impl Into<MemberId>, address: SocketAddr) -> Self {
         Self {
             id: id.into(),
@@ -264,17 +267,17 @@ impl MemberConfig {
         }
     }
 
-    /// Where it serves.
+    /// Returns where it serves.
     pub fn socket(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
     }
 
-    /// Where it is checked.
+    /// Returns where it is checked.
     pub fn monitor_socket(&self) -> SocketAddr {
         SocketAddr::new(self.monitor_address.unwrap_or(self.address), self.monitor_port.unwrap_or(self.port))
     }
 
-    /// Whether it is checked elsewhere than where it serves.
+    /// Returns whether it is checked elsewhere than where it serves.
     pub fn monitored_elsewhere(&self) -> bool {
         self.monitor_address.is_some() || self.monitor_port.is_some()
     }
@@ -283,19 +286,19 @@ impl MemberConfig {
 /// How members are checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MonitorConfig {
-    /// What a check is.
+    /// Type of the checks.
     pub kind: MonitorKind,
-    /// From one check to the next; a tenth is added or taken off at random.
+    /// Time between two checks; up to a tenth is added or subtracted at random.
     pub delay: Duration,
-    /// How long a check may take; zero is as long as `delay`.
+    /// Timeout of a check; zero means `delay`.
     pub timeout: Duration,
-    /// How many checks in a row bring a member back, 1 to 10.
+    /// Successful checks in a row until a member is used again, 1 to 10.
     pub max_retries: u8,
-    /// How many failed checks in a row take a member out, 1 to 10. Octavia's default is 3.
+    /// Failed checks in a row until a member is not used any more, 1 to 10. Octavia's default is 3.
     pub max_retries_down: u8,
 }
 
-/// What a check is.
+/// Type of a health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MonitorKind {
     /// A connection can be opened.
@@ -308,18 +311,18 @@ pub enum MonitorKind {
     TlsHello,
     /// A datagram is not answered with "port unreachable".
     UdpConnect,
-    /// An ICMP echo is answered. Where the system permits no such socket every check fails and says so.
+    /// An ICMP echo is answered. Where the system does not permit such sockets, every check fails with that reason.
     Ping,
 }
 
-/// A request that tells whether a member is well.
+/// A request that shows whether a member is healthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpCheck {
     /// The method, `GET`.
     pub method: http::Method,
     /// Path and query, `/`.
     pub path: String,
-    /// The status codes that mean "well".
+    /// The status codes of a healthy member.
     pub expected: ExpectedCodes,
     /// The `Host` field; `None` for the member's address.
     pub host: Option<String>,
@@ -336,7 +339,7 @@ impl Default for HttpCheck {
 pub struct ExpectedCodes(Vec<(u16, u16)>);
 
 impl ExpectedCodes {
-    /// Whether `code` is among them.
+    /// Returns whether `code` is among them.
     pub fn contains(&self, code: u16) -> bool {
         self.0.iter().any(|(first, last)| (*first..=*last).contains(&code))
     }
@@ -348,7 +351,7 @@ impl Default for ExpectedCodes {
     }
 }
 
-/// Status codes that cannot be read.
+/// Status codes that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected codes {0:?} are not like \"200\", \"200,202\" or \"200-204\"")]
 pub struct ExpectedCodesError(String);

@@ -27,15 +27,15 @@ use super::{
     report::Counters,
 };
 
-/// Between a panic and the next try: short enough to go unseen, long enough not to spin.
+/// Delay between a panic and the next try: short enough to go unnoticed, long enough not to spin.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A listener from the side of its connections.
+/// A listener, as its connections use it.
 #[derive(Debug)]
 pub(super) struct Frontend {
     id: ListenerId,
     settings: watch::Sender<Arc<Settings>>,
-    /// Connections that are open, and those that somebody is about to accept.
+    /// Open connections, and those that are about to be accepted.
     places: AtomicU64,
     active: AtomicU64,
     total: AtomicU64,
@@ -44,22 +44,22 @@ pub(super) struct Frontend {
     bytes_out: AtomicU64,
     errors: AtomicU64,
     panics: AtomicU64,
-    /// Rings when there may be room for another connection.
+    /// Notified when there may be room for another connection.
     room: Notify,
-    /// The listener is going: what waits for more to do is to end.
+    /// The listener is being closed: tasks that wait for more work have to end.
     pub(super) stop: CancellationToken,
     /// Ends every connection.
     pub(super) kill: CancellationToken,
-    /// Owns the tasks of the connections.
+    /// Tracks the tasks of the connections.
     pub(super) tasks: TaskTracker,
 }
 
-/// What was asked of a listener at one time. A connection keeps what it began with.
+/// Settings of a listener at one time. A connection keeps those that it began with.
 pub(super) struct Settings {
-    /// The pool in it is left out: `pool` is what counts.
+    /// Its pool is removed: `pool` is used instead.
     pub(super) config: ListenerConfig,
     pub(super) pool: Option<Arc<Pool>>,
-    /// Speaks TLS with clients.
+    /// Accepts TLS from clients.
     pub(super) tls: Option<TlsAcceptor>,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// Whether this client may connect.
+    /// Returns whether this client may connect.
     pub(super) fn admits(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.config.allowed_cidrs.is_empty() || self.config.allowed_cidrs.iter().any(|cidr| cidr.contains(&client))
@@ -78,7 +78,7 @@ impl Settings {
 }
 
 impl Frontend {
-    /// `tasks` owns what is spawned.
+    /// Creates it. `tasks` tracks what is spawned.
     pub(super) fn new(
         id: ListenerId,
         settings: Settings,
@@ -108,7 +108,7 @@ impl Frontend {
         self.settings.borrow().clone()
     }
 
-    /// The settings, and word of new ones.
+    /// Returns a receiver for the settings and their changes.
     pub(super) fn watch(&self) -> watch::Receiver<Arc<Settings>> {
         self.settings.subscribe()
     }
@@ -117,25 +117,26 @@ impl Frontend {
         self.settings.send_replace(Arc::new(settings));
     }
 
-    /// Takes a place for a connection; `None` while as many as there may be are taken.
+    /// Takes a permit for a connection; `None` while the limit is reached.
     pub(super) fn acquire(self: &Arc<Self>, settings: &Settings) -> Option<ConnectionPermit> {
         let limit = settings.config.connection_limit.map_or(u64::MAX, u64::from);
         let taken = self.places.fetch_update(Relaxed, Relaxed, |taken| (taken < limit).then_some(taken + 1));
         taken.is_ok().then(|| ConnectionPermit(self.clone()))
     }
 
-    /// Waits until it is worth while to ask for a [`place`](Self::place) again, if nothing is heard of new settings.
+    /// Waits until it makes sense to try [`acquire`](Self::acquire) again, unless the settings change before.
     pub(super) async fn wait_for_capacity(&self) {
         self.room.notified().await;
     }
 
-    /// Waits for `task`, which is one of this listener's. Should it panic, that is logged and counted, and the answer is `None`.
+    /// Waits for `task`, which is one of this listener's. If it panics, that is logged and counted, and the result is
+    /// `None`.
     pub(super) async fn guard<T>(&self, doing: &'static str, task: impl Future<Output = T>) -> Option<T> {
-        // What the task had in hand goes away with it; what is shared are counters and what is under locks.
+        // The task's own state is dropped with it; what is shared are counters and data under locks.
         AssertUnwindSafe(task).catch_unwind().await.map_err(|panic| self.panicked(doing, &*panic)).ok()
     }
 
-    /// Starts a task of this listener, and again after each panic, so that there is no port on which nobody answers.
+    /// Runs a task of this listener, and restarts it after each panic, so that its port is always served.
     pub(super) async fn keep<T: Future>(&self, doing: &'static str, start: impl Fn() -> T) {
         while self.guard(doing, start()).await.is_none() {
             sleep(PAUSE).await;
@@ -153,7 +154,7 @@ impl Frontend {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Counts a connection or request that no member took, or that was none.
+    /// Counts a connection or request that no member accepted, or that was invalid.
     pub(super) fn error(&self) {
         self.errors.fetch_add(1, Relaxed);
     }
@@ -181,18 +182,18 @@ impl Traffic for Frontend {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// A place for a connection, given back when dropped.
+/// A permit for a connection, returned when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit(Arc<Frontend>);
 
 impl ConnectionPermit {
-    /// Counts a connection until what is returned is dropped.
+    /// Counts a connection until the returned value is dropped.
     pub(super) fn open(self) -> OpenConnection {
         self.0.active.fetch_add(1, Relaxed);
         self.0.total.fetch_add(1, Relaxed);
@@ -217,7 +218,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// A client as its connection saw it.
+/// Both ends of a client's connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Endpoints {
     /// The client.

@@ -1,4 +1,4 @@
-//! A balancer that runs: its listeners, and what a change does to them.
+//! A running load balancer: its listeners, and how a change affects them.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -22,7 +22,7 @@ use super::{
     workers::Workers,
 };
 
-/// What every balancer of a data plane uses.
+/// What all load balancers of a data plane share.
 #[derive(Debug)]
 pub(super) struct Env {
     pub(super) options: Options,
@@ -31,17 +31,17 @@ pub(super) struct Env {
     /// Ends every task.
     pub(super) stop: CancellationToken,
     pub(super) announcer: ChangeNotifier,
-    /// Carry connections.
+    /// The threads that carry connections.
     pub(super) workers: Workers,
 }
 
-/// A balancer at one time. A change makes a new one, which shares the listeners that stay.
+/// A load balancer at one time. A change creates a new one, which shares the listeners that stay.
 #[derive(Debug, Clone)]
 pub(super) struct LoadBalancer {
     id: BalancerId,
     vip: std::net::IpAddr,
     listeners: Vec<Arc<Listener>>,
-    /// Ends every connection, those of listeners that are gone too.
+    /// Ends every connection, including those of removed listeners.
     kill: CancellationToken,
 }
 
@@ -64,9 +64,9 @@ struct ListenerAddress {
 struct Serving {
     local: SocketAddr,
     front: Arc<Frontend>,
-    /// Members that were removed and may have connections; who is taken out of it is not drained any more.
+    /// Removed members that may still have connections; dropping an entry ends its draining.
     leaving: Mutex<Vec<(Arc<Member>, DropGuard)>>,
-    /// Holds the tasks that own the socket.
+    /// Tracks the tasks that own the socket.
     socket: TaskTracker,
 }
 
@@ -75,7 +75,7 @@ impl LoadBalancer {
         &self.id
     }
 
-    /// Parts what listens into what may stay under `config` and what must go.
+    /// Divides the listeners into those that may stay under `config` and those that must be closed.
     pub(super) fn split_listeners(
         old: Option<&Self>,
         config: &LoadBalancerConfig,
@@ -91,7 +91,7 @@ impl LoadBalancer {
         (Self { id: config.id.clone(), vip: config.vip, listeners, kill }, gone)
     }
 
-    /// Updates the listeners that stayed and starts the others. Also returns those that stayed and had to go all the same.
+    /// Updates the listeners that stayed and starts the others. Also returns those that stayed but failed to update.
     pub(super) fn start_listeners(self, config: &LoadBalancerConfig, env: &Env) -> (Self, Vec<Arc<Listener>>) {
         let mut gone = Vec::new();
         let mut listeners = Vec::with_capacity(config.listeners.len());
@@ -124,7 +124,7 @@ impl LoadBalancer {
     }
 }
 
-/// Begins to close the sockets of listeners and lets their connections end in time.
+/// Begins to close the sockets of listeners, and lets their connections end within the drain time.
 pub(super) fn close(listeners: &[Arc<Listener>], env: &Env) {
     serving(listeners).for_each(|serving| serving.shut_down(env));
 }
@@ -190,7 +190,7 @@ impl Listener {
         })
     }
 
-    /// Changes a listener that listens. One that cannot be as wanted stops.
+    /// Changes a listener that listens. If the new settings cannot be used, it stops.
     fn update(&self, config: &ListenerConfig, env: &Env) -> Result<(), ListenError> {
         let serving = self.state.as_ref().map_err(Clone::clone)?;
         let old = serving.front.settings();
@@ -200,7 +200,7 @@ impl Listener {
         let new = settings(self.place, config, Some(&old), &known, &serving.front.kill)
             .inspect_err(|_| serving.shut_down(env))?;
         let stays = |member: &Arc<Member>| members(&new).any(|new| Arc::ptr_eq(new, member));
-        // Who has come back may stay.
+        // A member that was added again stays.
         leaving.retain(|(member, _)| !stays(member));
         let removed: Vec<_> = members(&old).filter(|member| !stays(member)).cloned().collect();
         let pool = new.pool.clone();
@@ -230,7 +230,7 @@ impl Listener {
 }
 
 impl Serving {
-    /// Begins to close the socket, ends the checks, and lets connections end in time.
+    /// Begins to close the socket, ends the checks, and lets connections end within the drain time.
     fn shut_down(&self, env: &Env) {
         self.front.stop.cancel();
         members(&self.front.settings()).for_each(|member| monitor::forget(member));
@@ -247,7 +247,7 @@ fn members(settings: &Settings) -> impl Iterator<Item = &Arc<Member>> {
     settings.pool.iter().flat_map(|pool| pool.members())
 }
 
-/// Sets `gone` when the time for draining is over, unless `stay` is set before.
+/// Cancels `gone` when the drain time is over, unless `stay` is cancelled before.
 fn drain(gone: CancellationToken, stay: CancellationToken, env: &Env) {
     let limit = env.options.drain;
     env.tasks.spawn(async move {
@@ -259,7 +259,7 @@ fn drain(gone: CancellationToken, stay: CancellationToken, env: &Env) {
     });
 }
 
-/// What connections are to know of `config`; the pool stays the same one when nothing about it changes.
+/// Returns the settings for connections. The pool stays the same object when nothing about it changes.
 fn settings(
     place: ListenerAddress,
     config: &ListenerConfig,
@@ -281,7 +281,7 @@ fn settings(
     Ok(Settings { config, pool, tls })
 }
 
-/// What speaks TLS with clients, where the protocol wants it; the same one while the certificate is the same.
+/// Returns the TLS acceptor, where the protocol needs one; the same object while the certificate is unchanged.
 fn tls(
     place: ListenerAddress,
     config: &ListenerConfig,

@@ -1,17 +1,18 @@
-//! Load balancers that carry traffic: what is wanted as plain data in, sockets out.
+//! Load balancers that carry traffic: the desired state goes in as plain data, and sockets are opened and closed.
 //!
-//! A [`DataPlane`] is given a [`LoadBalancerConfig`] per balancer, whole, each time something about it changes. It compares that
-//! with what runs and touches what differs: connections of other listeners, and those of a listener whose settings change,
-//! go on. Nothing else of this crate is known here.
+//! Whenever something about a load balancer changes, a [`DataPlane`] gets its complete [`LoadBalancerConfig`]. It
+//! compares that with what runs and changes only what differs: connections of other listeners, and those of a listener
+//! whose settings change, continue. This module depends on nothing else in the crate.
 //!
 //! What happens to connections:
-//! - A member that is removed, disabled, given weight 0 or found unwell gets no new ones and keeps those that it has; after
-//!   its removal they are closed when [`Options::drain`] is over, unless it has come back by then. UDP flows move to another member at once, except at weight 0.
-//! - A listener that is removed, or whose address or protocol changes, closes its socket before [`DataPlane::apply`] returns;
-//!   its connections have the same time to end.
-//! - [`DataPlane::remove`] and [`DataPlane::shutdown`] close everything at once: there the address itself goes away.
+//! - A member that is removed, disabled, set to weight 0 or found unhealthy gets no new connections and keeps those
+//!   that it has. After its removal they are closed when [`Options::drain`] has passed, unless it has been added again
+//!   by then. UDP flows move to another member at once, except at weight 0.
+//! - A listener that is removed, or whose address or protocol changes, closes its socket before [`DataPlane::apply`]
+//!   returns; its connections have the same time to end.
+//! - [`DataPlane::remove`] and [`DataPlane::shutdown`] close everything at once, because the address itself is removed.
 //!
-//! A connection that is open keeps the time limits with which it began.
+//! An open connection keeps the timeouts with which it began.
 
 pub mod config;
 mod frontend;
@@ -55,12 +56,14 @@ use self::{
     workers::Workers,
 };
 
-/// How a [`DataPlane`] works, whatever it is given.
+/// Settings of a [`DataPlane`], independent of its load balancers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// How long connections may go on after their member or listener was removed. 300 s, as with other load balancers.
+    /// How long connections may continue after their member or listener was removed. 300 s, as with other load
+    /// balancers.
     pub drain: Duration,
-    /// Threads that carry connections; they start when something is to listen. As many as the machine runs at a time.
+    /// Number of threads that carry connections; they start when the first listener does. As many as the machine has
+    /// cores available.
     pub workers: NonZeroUsize,
 }
 
@@ -73,14 +76,15 @@ impl Default for Options {
 
 /// Load balancers, and the tasks and sockets that they are made of.
 ///
-/// Must be used within a tokio runtime, on which members are checked; connections are carried by [threads](Options::workers)
-/// of its own. Dropping it ends everything at once; [`shutdown`](Self::shutdown) also waits for what runs elsewhere.
+/// Must be used within a tokio runtime, on which members are checked; connections are carried by its own
+/// [threads](Options::workers). Dropping it ends everything at once; [`shutdown`](Self::shutdown) also waits until
+/// everything has ended.
 #[derive(Debug)]
 pub struct DataPlane {
     env: Env,
-    /// One change at a time.
+    /// Held during a change: one at a time.
     changing: Mutex<()>,
-    /// Replaced balancer by balancer, so that reports never wait.
+    /// Replaced one load balancer at a time, so that reports never wait.
     balancers: RwLock<BTreeMap<BalancerId, Arc<LoadBalancer>>>,
     _stop: DropGuard,
 }
@@ -92,7 +96,7 @@ impl Default for DataPlane {
 }
 
 impl DataPlane {
-    /// One without balancers.
+    /// Creates a data plane without load balancers.
     pub fn new(options: Options) -> Self {
         let stop = CancellationToken::new();
         let workers = Workers::new(options.workers, stop.clone());
@@ -101,14 +105,15 @@ impl DataPlane {
         Self { env, changing: Mutex::default(), balancers: RwLock::default(), _stop: stop.drop_guard() }
     }
 
-    /// Makes a balancer be as `config` says, and tells how it does then.
+    /// Brings a load balancer to the state in `config`, and returns its report after that.
     ///
-    /// When this returns, every listener of the report listens or has [failed](ListenerState::Failed), and nothing listens
-    /// any more where it should not. A listener that fails stops no other one. Idempotent: the same again changes nothing
-    /// except that failed listeners are tried again.
+    /// When this returns, every listener of the report listens or has [failed](ListenerState::Failed), and nothing
+    /// listens any more where it should not. A failed listener does not stop any other. Idempotent: applying the same
+    /// again changes nothing, except that failed listeners are tried again.
     ///
     /// # Cancellation
-    /// When dropped before it is ready, what was to go has gone and what was to come may be missing; apply again.
+    /// If it is dropped before it is ready, listeners to be removed are closed, and new ones may be missing; apply
+    /// again.
     pub async fn apply(&self, config: &LoadBalancerConfig) -> LoadBalancerReport {
         let _one = self.changing.lock().await;
         let old = self.balancers.read().get(&config.id).cloned();
@@ -130,10 +135,10 @@ impl DataPlane {
         report
     }
 
-    /// Takes a balancer away, its sockets and connections with it. Returns whether there was one.
+    /// Removes a load balancer with its sockets and connections. Returns whether there was one.
     ///
     /// # Cancellation
-    /// When dropped before it is ready, everything is on its way to be closed.
+    /// If it is dropped before it is ready, everything is still being closed.
     pub async fn remove(&self, id: &BalancerId) -> bool {
         let _one = self.changing.lock().await;
         let Some(balancer) = self.balancers.write().remove(id) else { return false };
@@ -142,28 +147,30 @@ impl DataPlane {
         true
     }
 
-    /// The balancers there are.
+    /// Returns the existing load balancers.
     pub fn balancers(&self) -> Vec<BalancerId> {
         self.balancers.read().keys().cloned().collect()
     }
 
-    /// How a balancer does now; `None` when there is no such balancer. Never waits.
+    /// Returns the current report of a load balancer; `None` when it does not exist. Never waits.
     pub fn report(&self, id: &BalancerId) -> Option<LoadBalancerReport> {
         let balancer = self.balancers.read().get(id).cloned();
         balancer.map(|balancer| balancer.report())
     }
 
-    /// Changes whenever a report has become different in more than its counters: after a change, ask for the [reports](Self::report).
+    /// Returns a number that changes whenever a report differs in more than its counters; then read the
+    /// [reports](Self::report).
     ///
-    /// The number means nothing but that.
+    /// The number has no other meaning.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.env.announcer.0.subscribe()
     }
 
-    /// Closes everything and waits for every task to end. What is applied afterwards fails with [`ListenErrorKind::Stopped`].
+    /// Closes everything and waits for every task to end. After that, [`apply`](Self::apply) fails with
+    /// [`ListenErrorKind::Stopped`].
     ///
     /// # Cancellation
-    /// When dropped before it is ready, everything still ends, without anybody waiting.
+    /// If it is dropped before it is ready, everything still ends, but nobody waits for it.
     pub async fn shutdown(&self) {
         self.env.stop.cancel();
         let _one = self.changing.lock().await;
@@ -175,7 +182,7 @@ impl DataPlane {
     }
 }
 
-/// Tells whoever looks at reports that there is something new.
+/// Notifies readers of reports that something has changed.
 #[derive(Debug, Clone)]
 struct ChangeNotifier(Arc<watch::Sender<u64>>);
 

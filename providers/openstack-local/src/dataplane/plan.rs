@@ -1,33 +1,33 @@
-//! Which member gets a connection, and when a member counts as well: pure.
+//! Chooses the member for a connection, and decides when a member counts as healthy. Pure.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::config::{Algorithm, Persistence};
 
-/// What is known of a member when one is chosen.
+/// What the choice depends on, for one member.
 pub(super) trait Candidate {
-    /// Its share, 0 to 256.
+    /// Its weight, 0 to 256.
     fn weight(&self) -> u16;
-    /// Used only while no other is to be had.
+    /// True when it is used only while no other member is available.
     fn backup(&self) -> bool;
-    /// Administratively up, and not known to be unwell.
+    /// True when it is administratively up, and not known to be unhealthy.
     fn available(&self) -> bool;
     /// Its open connections.
     fn active(&self) -> u64;
-    /// Its fixed part in the choice by source, from [`hash`] of what names it.
+    /// Its constant part in the choice by source: the [`hash`] of what identifies it.
     fn seed(&self) -> u64;
 }
 
-/// Where the turn is.
+/// State of the rotation among members.
 #[derive(Debug, Default)]
 pub(super) struct Rotation {
-    /// By member: how much it is owed.
+    /// By member: its current weight in smooth weighted round robin.
     owed: Vec<i64>,
-    /// Where the search begins, so that equals take turns.
+    /// Where the search begins, so that equal members alternate.
     start: usize,
 }
 
-/// What of the client the choice depends on.
+/// Returns the hash of the client that the choice depends on, if it does.
 pub(super) fn key(algorithm: Algorithm, persistence: Option<&Persistence>, client: SocketAddr) -> Option<u64> {
     match (persistence, algorithm) {
         (Some(Persistence::SourceIp), _) | (_, Algorithm::SourceIp) => Some(hash(&address(client.ip()))),
@@ -41,9 +41,9 @@ pub(super) fn key(algorithm: Algorithm, persistence: Option<&Persistence>, clien
     }
 }
 
-/// Chooses a member, none of `tried`: its index. `key` is what [`key`] gave.
+/// Returns the index of a member that is not among `tried`. `key` is the result of [`key`].
 ///
-/// Backup members are looked at when no other is left; a member of weight 0 never is.
+/// Backup members are considered only when no other is left; a member of weight 0 never is.
 pub(super) fn choose<C: Candidate>(
     algorithm: Algorithm,
     key: Option<u64>,
@@ -64,7 +64,7 @@ pub(super) fn choose<C: Candidate>(
     }
 }
 
-/// Weighted rendezvous hashing: a member that comes or goes moves only the clients that it gets or had.
+/// Weighted rendezvous hashing: when a member is added or removed, only its own clients move.
 fn by_source<C: Candidate>(key: u64, members: &[C], usable: impl Fn(&usize) -> bool) -> Option<usize> {
     let score = |index: usize| {
         // 53 bits as a fraction above 0 and below 1; the score's distribution is what makes shares follow weights.
@@ -74,7 +74,7 @@ fn by_source<C: Candidate>(key: u64, members: &[C], usable: impl Fn(&usize) -> b
     (0..members.len()).filter(usable).max_by(|a, b| score(*a).total_cmp(&score(*b)))
 }
 
-/// Fewest connections for the weight, counting the one to come.
+/// The member with the fewest connections for its weight, counting the new one.
 fn fewest<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotation: &mut Rotation) -> Option<usize> {
     let count = members.len();
     let start = rotation.start;
@@ -86,7 +86,7 @@ fn fewest<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotation
         .min_by(|a, b| load(*a, *b).cmp(&load(*b, *a)))
 }
 
-/// Smooth weighted round robin: each is owed its weight, the most owed is taken and owes the sum.
+/// Smooth weighted round robin: each member gains its weight; the one with the most is chosen and loses the sum.
 fn in_turn<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotation: &mut Rotation) -> Option<usize> {
     rotation.owed.resize(members.len(), 0);
     let mut sum = 0;
@@ -104,13 +104,14 @@ fn in_turn<C: Candidate>(members: &[C], usable: impl Fn(&usize) -> bool, rotatio
     Some(best)
 }
 
-/// Which thread carries a connection: the one that accepted it, or the least busy one when that has clearly less to do.
+/// Returns the thread that carries a connection: the one that accepted it, or the least busy one if that has clearly
+/// less to do.
 pub(super) fn choose_worker(accepted: usize, its_load: usize, least: usize, least_load: usize) -> usize {
-    // One more and an eighth more are not worth the way.
+    // A difference of one connection and an eighth is not worth moving it.
     if its_load > least_load + 1 + least_load / 8 { least } else { accepted }
 }
 
-/// An address, IPv4 within IPv6 as the same as IPv4.
+/// Returns an address as bytes; IPv4 mapped to IPv6 equals IPv4.
 fn address(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -118,7 +119,7 @@ fn address(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// FNV-1a, mixed: the same in every version and on every machine, so that clients keep their members over restarts.
+/// FNV-1a, mixed: equal in every version and on every machine, so that clients keep their members across restarts.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     let fnv = bytes
         .iter()
@@ -126,23 +127,23 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     mix(fnv)
 }
 
-/// The finalizer of SplitMix64: every bit of the input moves every bit of the output.
+/// The finalizer of SplitMix64: every bit of the input affects every bit of the output.
 fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
 }
 
-/// What checks have found.
+/// Result of the health checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Health {
-    /// Nothing checks it.
+    /// It is not checked.
     Unmonitored,
-    /// The first check is under way.
+    /// The first check is in progress.
     Unchecked,
-    /// It is well.
+    /// It is healthy.
     Up,
-    /// It is not.
+    /// It is unhealthy.
     Down,
 }
 
@@ -150,20 +151,20 @@ pub(super) enum Health {
 #[derive(Debug)]
 pub(super) struct Streak {
     health: Health,
-    /// Checks in a row that speak against `health`.
+    /// Checks in a row that contradict `health`.
     against: u8,
     rise: u8,
     fall: u8,
 }
 
 impl Streak {
-    /// Begins with what is known: after a change of the monitor a member keeps its health.
+    /// Starts with what is known: after a change of the monitor a member keeps its health.
     pub(super) fn new(known: Health, rise: u8, fall: u8) -> Self {
         let health = if known == Health::Unmonitored { Health::Unchecked } else { known };
         Self { health, against: 0, rise, fall }
     }
 
-    /// Takes in a check. The first one decides alone, as in haproxy: whoever waits for a new balancer is told soon.
+    /// Records a check. The first one decides alone, as in haproxy, so that a new load balancer is usable soon.
     pub(super) fn record(&mut self, well: bool) -> Health {
         let agrees = match self.health {
             Health::Up => well,
@@ -185,7 +186,7 @@ impl Streak {
         self.health
     }
 
-    /// What the checks so far come to.
+    /// Returns the result of the checks so far.
     pub(super) fn health(&self) -> Health {
         self.health
     }

@@ -1,4 +1,4 @@
-//! Members while they serve: who is well, who is busy, who is next.
+//! Members in use: their health, their connections, and the choice of the next one.
 
 use std::{
     net::SocketAddr,
@@ -19,24 +19,24 @@ use super::{
     session_persistence::CookieStore,
 };
 
-/// A pool as it was asked for at one time. A change makes a new one, which shares the members that stay.
+/// A pool at one time. A change creates a new one, which shares the members that stay.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) config: PoolConfig,
     slots: Vec<Slot>,
     rotation: Mutex<Rotation>,
-    /// Whose cookies are whose, where members give them.
+    /// Member by cookie, where members set cookies.
     pub(super) cookies: CookieStore,
 }
 
-/// A member in a pool: what was asked for, and what lives on when that changes.
+/// A member in a pool: its configuration, and the part that outlives changes of it.
 #[derive(Debug)]
 struct Slot {
     config: MemberConfig,
     member: Arc<Member>,
 }
 
-/// What of a member outlives changes of the pool.
+/// The part of a member that outlives changes of the pool.
 #[derive(Debug)]
 pub(super) struct Member {
     pool: PoolId,
@@ -46,15 +46,15 @@ pub(super) struct Member {
     health: AtomicU8,
     last_error: Mutex<Option<String>>,
     active: AtomicU64,
-    /// What checks it, and how to end that.
+    /// The task that checks it, and how to end it.
     pub(super) check: Mutex<Option<super::monitor::Running>>,
-    /// Ends its connections: set when it has been removed for long enough, or its listener is gone.
+    /// Ends its connections: cancelled when the drain time after its removal is over, or its listener is closed.
     pub(super) gone: CancellationToken,
 }
 
 impl Pool {
-    /// Takes over those of `known` that are the same members, and what `before` remembers when it is the same pool; `gone` is
-    /// the parent of new members' tokens.
+    /// Creates a pool. It shares those of `known` that are the same members, and keeps the cookies of `before` if that
+    /// is the same pool; `gone` is the parent of new members' tokens.
     pub(super) fn new(
         config: PoolConfig,
         before: Option<&Self>,
@@ -76,22 +76,22 @@ impl Pool {
         self.slots.iter().map(|slot| &slot.member)
     }
 
-    /// The members with what was asked of them.
+    /// Returns the members with their configuration.
     pub(super) fn slots(&self) -> impl Iterator<Item = (&MemberConfig, &Arc<Member>)> {
         self.slots.iter().map(|slot| (&slot.config, &slot.member))
     }
 
-    /// Chooses a member that is none of `tried`, counts a connection to it, and adds it to `tried`.
+    /// Chooses a member that is not among `tried`, counts a connection to it, and adds it to `tried`.
     pub(super) fn choose(&self, client: SocketAddr, tried: &mut Vec<usize>) -> Option<MemberConnection> {
         let key = plan::key(self.config.algorithm, self.config.persistence.as_ref(), client);
-        // Counted under the lock: of two that come together the second sees the first's connection.
+        // Counted under the lock: of two clients that arrive together, the second sees the first's connection.
         let mut rotation = self.rotation.lock();
         let index = plan::choose(self.config.algorithm, key, &self.slots, tried, &mut rotation)?;
         tried.push(index);
         Some(MemberConnection::new(self.slots[index].member.clone()))
     }
 
-    /// Chooses the member with this name, as [`choose`](Self::choose) does, if it serves.
+    /// Chooses the member with this ID, as [`choose`](Self::choose) does, if it is available.
     pub(super) fn choose_by_name(&self, id: &str, tried: &mut Vec<usize>) -> Option<MemberConnection> {
         let index = self.slots.iter().position(|slot| slot.config.id.as_str() == id && slot.available())?;
         if tried.contains(&index) {
@@ -101,7 +101,7 @@ impl Pool {
         Some(MemberConnection::new(self.slots[index].member.clone()))
     }
 
-    /// Whether what a member has may stay there: it is still wanted, if only to drain.
+    /// Returns whether a member may keep its connections: it is still configured and enabled, even if it only drains.
     pub(super) fn keeps(&self, member: &Arc<Member>) -> bool {
         self.slots.iter().any(|slot| Arc::ptr_eq(&slot.member, member) && slot.config.enabled)
     }
@@ -176,7 +176,7 @@ impl Member {
         KINDS[usize::from(self.health.load(Relaxed)) % KINDS.len()]
     }
 
-    /// Notes what checks have found; what is new is announced.
+    /// Records the result of the checks and announces changes.
     pub(super) fn set_health(&self, health: Health, last_error: Option<String>, announcer: &ChangeNotifier) {
         let before = self.health.swap(health as u8, Relaxed);
         let mut error = self.last_error.lock();

@@ -1,4 +1,4 @@
-//! The PROXY protocol's headers, which tell a member who its client is.
+//! Headers of the PROXY protocol, which show a member the client's address.
 
 use std::io;
 
@@ -6,9 +6,9 @@ use ppp::{v1, v2};
 
 use super::{config::PoolProtocol, frontend::Endpoints};
 
-/// The header that members of such a pool expect before anything else; `None` when they expect none.
+/// Returns the header that members of such a pool expect first; `None` when they expect none.
 ///
-/// Without `ends` it is a check's: the connection speaks for nobody but itself.
+/// Without `ends` it is the header of a health check, which is no client's connection.
 ///
 /// # Errors
 /// Never for addresses; the encoder's type allows for them.

@@ -1,4 +1,4 @@
-//! Bytes from one socket to another and back.
+//! Relays bytes between two sockets in both directions.
 
 use std::{
     future::poll_fn,
@@ -15,7 +15,7 @@ use tokio::{
 
 use super::scratch;
 
-/// How long each side may be silent: nothing read from it and nothing written to it. Zero is for ever.
+/// How long each side may be idle: nothing read from it and nothing written to it. Zero is no limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IdleTimeouts {
     /// The client's side.
@@ -24,7 +24,7 @@ pub(super) struct IdleTimeouts {
     pub(super) member: Duration,
 }
 
-/// Is told of bytes as they go.
+/// Counts bytes as they are relayed.
 pub(super) trait Traffic {
     /// Bytes that came from the client.
     fn received(&self, bytes: u64);
@@ -32,12 +32,12 @@ pub(super) trait Traffic {
     fn sent(&self, bytes: u64);
 }
 
-/// Carries bytes both ways until both sides have ended, one has failed, or one has been silent for too long.
+/// Relays bytes in both directions until both sides have ended, one has failed, or one has been idle for too long.
 ///
-/// The end of one side is passed on, and the other way stays open. Each argument is a reading and a writing half.
+/// The end of one side is passed on, and the other direction stays open. Each argument is a reading and a writing half.
 ///
 /// # Errors
-/// Those of the sockets; `TimedOut` after silence.
+/// Those of the sockets; `TimedOut` when a side was idle for too long.
 pub(super) async fn relay<CR, CW, MR, MW>(
     client: (CR, CW),
     member: (MR, MW),
@@ -62,7 +62,7 @@ where
         if let Poll::Ready(result) = both(cx, &mut inward, &mut outward, Some(&mut watch), traffic) {
             return Poll::Ready(result);
         }
-        // The timer is not moved at each chunk; when it rings it is asked whether there was silence.
+        // The timer is not reset for each chunk; when it fires, the last activity is checked.
         while timer.as_mut().poll(cx).is_ready() {
             match watch.deadline() {
                 Some(deadline) if deadline > Instant::now() => timer.as_mut().reset(deadline),
@@ -74,7 +74,7 @@ where
     .await
 }
 
-/// When each side last moved.
+/// When each side was last active.
 struct Watch {
     silence: IdleTimeouts,
     client: Instant,
@@ -142,7 +142,7 @@ struct Moved {
     written: u64,
 }
 
-/// One of the two ways.
+/// One of the two directions.
 struct Direction<R, W> {
     from: R,
     to: W,
@@ -150,16 +150,16 @@ struct Direction<R, W> {
 }
 
 enum RelayState {
-    /// Nothing is held; `flush`: what was written is not known to be under way.
+    /// Nothing is buffered. `flush`: what was written may not have been flushed.
     Reading {
         flush: bool,
     },
-    /// The writer would not take all: the rest, of which the first `at` bytes are gone.
+    /// The writer did not accept everything: `rest` is what was left, and its first `at` bytes are written.
     Holding {
         rest: Box<[u8]>,
         at: usize,
     },
-    /// The reader has ended; the writer is to be told.
+    /// The reader has ended; the writer has to be shut down.
     Ending,
     Done,
 }
@@ -197,7 +197,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
                 }
                 RelayState::Ending => {
                     match ready!(Pin::new(&mut self.to).poll_shutdown(cx)) {
-                        // The other side has already gone, which its own way reports if it matters.
+                        // The other side is closed already; its own direction reports that if it matters.
                         Err(error) if error.kind() != io::ErrorKind::NotConnected => return Poll::Ready(Err(error)),
                         _ => self.state = RelayState::Done,
                     }
@@ -207,7 +207,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Direction<R, W> {
         }
     }
 
-    /// Writes as much as is taken now, and keeps the rest.
+    /// Writes as much as is accepted now, and keeps the rest.
     fn write(to: &mut W, cx: &mut Context<'_>, mut bytes: &[u8], moved: &mut Moved) -> io::Result<RelayState> {
         while !bytes.is_empty() {
             match Pin::new(&mut *to).poll_write(cx, bytes)? {

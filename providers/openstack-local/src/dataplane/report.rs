@@ -1,4 +1,4 @@
-//! What balancers tell of themselves.
+//! Reports of the state of load balancers.
 
 use std::{
     fmt, io,
@@ -7,19 +7,19 @@ use std::{
 
 use super::config::{BalancerId, ListenerId, MemberId, PoolId};
 
-/// How a balancer does, at one moment.
+/// State of a load balancer at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerReport {
-    /// The balancer.
+    /// ID of the load balancer.
     pub id: BalancerId,
     /// Its address.
     pub vip: IpAddr,
-    /// Its listeners, in the order in which they were asked for.
+    /// Its listeners, in the order of the configuration.
     pub listeners: Vec<ListenerReport>,
 }
 
 impl LoadBalancerReport {
-    /// What changes are announced of.
+    /// Returns the part whose changes are announced.
     pub(super) fn without_counters(mut self) -> Self {
         for listener in &mut self.listeners {
             listener.counters = Counters::default();
@@ -31,14 +31,14 @@ impl LoadBalancerReport {
     }
 }
 
-/// How a listener does.
+/// State of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerReport {
-    /// The listener.
+    /// ID of the listener.
     pub id: ListenerId,
     /// Whether it listens.
     pub state: ListenerState,
-    /// What it has done since it began to listen. Changes of the counters alone are not announced.
+    /// Its counters since it began to listen. Changes of the counters alone are not announced.
     pub counters: Counters,
     /// Its pool.
     pub pool: Option<PoolReport>,
@@ -47,9 +47,9 @@ pub struct ListenerReport {
 /// Whether a listener listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenerState {
-    /// It does, at this address.
+    /// It listens, at this address.
     Listening(SocketAddr),
-    /// It does not. [`DataPlane::apply`](super::DataPlane::apply) with the same configuration tries again.
+    /// It does not listen. [`DataPlane::apply`](super::DataPlane::apply) with the same configuration tries again.
     Failed(ListenError),
 }
 
@@ -59,7 +59,7 @@ pub enum ListenerState {
 pub struct ListenError {
     /// What went wrong, for programs.
     pub kind: ListenErrorKind,
-    /// Where it was to listen.
+    /// Where it should listen.
     pub address: SocketAddr,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: &'static str,
@@ -72,11 +72,11 @@ pub struct ListenError {
 pub enum ListenErrorKind {
     /// Something else listens there.
     PortInUse,
-    /// The balancer's address is not one of this machine.
+    /// The load balancer's address is not one of this machine.
     AddressNotLocal,
-    /// The system does not let this process listen there.
+    /// The system does not permit this process to listen there.
     NotPermitted,
-    /// The protocol, or its use with this pool, is not to be had here.
+    /// The protocol, or its combination with this pool, is not supported here.
     Unsupported,
     /// The certificate or its key is missing or cannot be used.
     Certificate,
@@ -100,42 +100,42 @@ impl ListenError {
     }
 }
 
-/// What a listener has done.
+/// Counters of a listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Connections (UDP: flows) that are open.
+    /// Open connections (UDP: flows).
     pub active_connections: u64,
-    /// Connections that were ever accepted and let in.
+    /// All connections that were accepted and admitted.
     pub total_connections: u64,
-    /// Connections that were reset (UDP: datagrams dropped) because the client may not connect.
+    /// Connections that were reset (UDP: datagrams that were dropped) because the client may not connect.
     pub refused_connections: u64,
     /// Bytes from clients.
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// Connections and requests that no member took, requests that were none, and what ended in a panic.
+    /// Connections and requests that no member accepted, invalid requests, and panics.
     pub request_errors: u64,
-    /// Tasks that ended in a panic: a mistake in the data plane, of which the log tells more. The listener goes on.
+    /// Tasks that ended in a panic: a bug in the data plane, with details in the log. The listener continues.
     pub panics: u64,
 }
 
-/// How a pool does.
+/// State of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolReport {
-    /// The pool.
+    /// ID of the pool.
     pub id: PoolId,
-    /// Its members, in the order in which they were asked for.
+    /// Its members, in the order of the configuration.
     pub members: Vec<MemberReport>,
 }
 
-/// How a member does.
+/// State of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberReport {
-    /// The member.
+    /// ID of the member.
     pub id: MemberId,
     /// Its state.
     pub state: MemberState,
-    /// Connections to it that are open. Changes of the number alone are not announced.
+    /// Open connections to it. Changes of the number alone are not announced.
     pub active_connections: u64,
     /// Why the last check failed; `None` when it did not.
     pub last_error: Option<String>,
@@ -146,18 +146,18 @@ pub struct MemberReport {
 pub enum MemberState {
     /// Its checks succeed.
     Online,
-    /// Its checks fail: nothing new goes there.
+    /// Its checks fail: it gets no new connections.
     Error,
-    /// Administratively down, or not checked yet. One that is not checked yet does get connections.
+    /// Administratively down, or not checked yet. A member that is not checked yet does get connections.
     Offline,
-    /// Nothing checks it.
+    /// It is not checked.
     NoMonitor,
     /// Its weight is 0: it keeps its connections and gets no new ones.
     Draining,
 }
 
 impl MemberState {
-    /// Octavia's word.
+    /// Returns Octavia's name for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Online => "ONLINE",

@@ -1,4 +1,4 @@
-//! Which cookie of an application belongs to which member.
+//! Member by application cookie.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -6,13 +6,13 @@ use parking_lot::Mutex;
 
 use super::config::MemberId;
 
-/// Cookies that are remembered, at least; twice as many at most. As many as Octavia's own driver has by default.
+/// Minimum number of cookies that are remembered; the maximum is twice as many. The default of Octavia's own driver.
 const SIZE: usize = 10_000;
 
 /// Longer values are cut, as that driver does.
 const LENGTH: usize = 64;
 
-/// Remembers cookies, and forgets those that were not seen for the longest time when there are too many.
+/// Remembers cookies. When there are too many, those that were not seen for the longest time are forgotten.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CookieStore(Arc<Mutex<Generations>>);
 

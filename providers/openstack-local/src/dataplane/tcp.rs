@@ -1,4 +1,4 @@
-//! TCP: accepting, finding a member, carrying.
+//! TCP: accepts connections, finds a member, carries bytes.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,35 +19,36 @@ use super::{
     workers::Worker,
 };
 
-/// Connections that the kernel has set up and nobody has accepted yet; the system's own limit is usually this.
+/// Connections that the kernel has set up and that are not accepted yet; this is usually also the system's limit.
 const BACKLOG: i32 = 4096;
 
-/// After an accept that failed for want of descriptors or memory: long enough for some to end, short enough to go unseen.
+/// Delay after an accept failed for lack of descriptors or memory: long enough for some to be freed, short enough to go
+/// unnoticed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// While one member after the other fails, the search ends after this many times the limit for one of them.
+/// While one member after another fails, the search ends after this many times the connect timeout.
 pub(super) const SEARCH_FACTOR: u32 = 4;
 
 /// Binds a listening socket.
 pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let kind = Type::STREAM.nonblocking();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-    // Connections of a listener that was here before may linger.
+    // Connections of a previous listener on this address may still be closing.
     socket.set_reuse_address(true)?;
-    // Small messages must not wait for acknowledgements. What is accepted has it from here, at no further cost.
+    // Small messages must not wait for acknowledgements. Accepted sockets inherit this at no further cost.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Accepts on every one of `workers` until told to stop; the socket closes when every task of `tasks` has ended.
+/// Accepts on each of `workers` until stopped; the socket closes when every task of `tasks` has ended.
 ///
-/// They share the socket and so its queue. (Sockets of their own would split the connections evenly, but then nothing would
-/// keep another process of the same user from listening there as well.)
+/// They share the socket and so its queue. (Separate sockets would split the connections evenly, but then another
+/// process of the same user could listen there as well.)
 ///
 /// # Errors
-/// There are too few descriptors.
+/// There are not enough descriptors.
 pub(super) fn listen<F, T>(
     listener: &std::net::TcpListener,
     front: &Arc<Frontend>,
@@ -77,7 +78,7 @@ struct Acceptor<F> {
     listener: TcpListener,
     local: SocketAddr,
     front: Arc<Frontend>,
-    /// Whose this is among `workers`.
+    /// Index of this thread in `workers`.
     index: usize,
     workers: Arc<[Worker]>,
     serve: F,
@@ -88,28 +89,28 @@ where
     F: Fn(TcpStream, Endpoints, Arc<Frontend>, Arc<Settings>) -> T + Copy + Send + Sync + 'static,
     T: Future<Output = ()> + Send + 'static,
 {
-    /// Accepts until told to stop, whatever happens.
+    /// Accepts until stopped, and restarts after a panic.
     async fn run(self) {
         self.front.stop.run_until_cancelled(self.front.keep("accept", || self.accept())).await;
     }
 
-    /// Accepts as many connections at a time as there may be.
+    /// Accepts connections up to the limit.
     async fn accept(&self) {
         let mut watch = self.front.watch();
         let mut failing = false;
         loop {
             let mut settings = watch.borrow_and_update().clone();
             let (place, accepted) = tokio::select! {
-                // There may be more places now, or fewer.
+                // The connection limit may have changed.
                 changed = watch.changed() => match changed {
                     Ok(()) => continue,
-                    // The listener is gone.
+                    // The listener was dropped.
                     Err(_) => return,
                 },
                 next = self.next(&settings) => next,
             };
             if watch.has_changed().is_ok_and(|changed| changed) {
-                // It came after the change, so it is admitted by what holds now.
+                // The connection arrived after the change, so the new settings apply.
                 settings = watch.borrow_and_update().clone();
             }
             match accepted {
@@ -129,7 +130,7 @@ where
         }
     }
 
-    /// The next connection, when there is a place for it.
+    /// Returns the next connection, when there is a permit for it.
     async fn next(&self, settings: &Settings) -> (ConnectionPermit, io::Result<(TcpStream, SocketAddr)>) {
         loop {
             match self.front.acquire(settings) {
@@ -142,7 +143,7 @@ where
     fn admit(&self, stream: TcpStream, ends: Endpoints, place: ConnectionPermit, settings: Arc<Settings>) {
         if !settings.admits(ends.client.ip()) {
             self.front.refuse();
-            // Reset rather than closed: nothing of the client's is read, and nothing lingers here.
+            // Reset rather than closed: nothing from the client is read, and the socket does not linger.
             let _ = stream.set_zero_linger();
             return;
         }
@@ -157,7 +158,7 @@ where
             });
             return;
         }
-        // A socket that cannot be taken along is a socket that is gone.
+        // If the socket cannot be moved to the other thread, it is lost.
         let Ok(stream) = stream.into_std() else { return };
         let serving = async move {
             let Ok(stream) = TcpStream::from_std(stream) else { return front.error() };
@@ -182,15 +183,15 @@ pub(super) async fn serve(mut client: TcpStream, ends: Endpoints, front: Arc<Fro
         front.error();
         return;
     };
-    // A connection that serves does not hold on to what was asked of the listener.
+    // A connection that serves does not keep the listener's settings alive.
     drop(settings);
     let silence = IdleTimeouts { client: timeouts.client_data, member: timeouts.member_data };
     let relaying = relay(client.split(), member.split(), silence, &*front);
-    // How a connection ends is between its two sides; there is nobody to tell.
+    // How a connection ends matters only to its two ends; nobody here needs the result.
     let _ = used.member.gone.run_until_cancelled(relaying).await;
 }
 
-/// Opens a connection to a member: the one chosen, or else the next. `None` when no member takes it.
+/// Opens a connection to a member: the chosen one, or else the next. `None` when no member accepts.
 pub(super) async fn connect(
     pool: Option<&Pool>,
     ends: Endpoints,
@@ -212,7 +213,7 @@ pub(super) async fn connect(
     None
 }
 
-/// Opens a connection to one member and sends the header that its pool wants.
+/// Opens a connection to one member and sends the header that its pool requires.
 pub(super) async fn open(
     member: SocketAddr,
     protocol: PoolProtocol,

@@ -12,10 +12,10 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::config::TlsConfig;
 
-/// Speaks TLS with clients.
+/// Creates the acceptor for TLS from clients.
 ///
 /// # Errors
-/// What is wrong with the certificate or its key, without either.
+/// What is wrong with the certificate or its key, without their content.
 pub(super) fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, String> {
     let chain = CertificateDer::pem_slice_iter(config.certificate_chain.as_bytes()).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| format!("the certificate chain is not PEM: {error}"))?;
@@ -32,7 +32,7 @@ pub(super) fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, String> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Speaks TLS with whoever answers: a check asks whether a member serves, not who it is.
+/// Creates a connector that accepts any certificate: a check tests whether a member serves, not who it is.
 ///
 /// # Errors
 /// Never with the protocol versions that are built in.
@@ -46,7 +46,7 @@ pub(super) fn unverified() -> Result<TlsConnector, Error> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Takes every certificate.
+/// Accepts every certificate.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -30,16 +30,16 @@ use super::{
     scratch,
 };
 
-/// Datagrams that are handled in one go before others get their turn.
+/// Maximum number of datagrams that are handled before other tasks run.
 const BATCH: usize = 64;
 
-/// What the kernel may hold for a listener until it is read, if it allows as much.
+/// Receive buffer of a listener in the kernel, if the system permits as much.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// How often flows are looked through for those that are over.
+/// How often expired flows are removed.
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// How long a flow is remembered when there is no limit: without an end of its own it would be there for ever.
+/// How long a flow is remembered when there is no limit: a flow has no end of its own.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// Binds a socket for clients' datagrams.
@@ -47,15 +47,15 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::DGRAM, None)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    // As much as the system permits; less only loses more when there is more than can be handled.
+    // As much as the system permits; with less, more datagrams are lost under overload.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
     UdpSocket::from_std(socket.into())
 }
 
-/// Carries datagrams until told to stop; the socket closes when every task of `tasks` has ended.
+/// Carries datagrams until stopped; the socket closes when every task of `tasks` has ended.
 pub(super) async fn serve(socket: UdpSocket, front: Arc<Frontend>, tasks: TaskTracker) {
     let (socket, begin) = (Arc::new(socket), Instant::now());
-    // A panic loses the flows, which begin anew with their next datagrams.
+    // A panic loses the flows, which begin again with their next datagrams.
     let serving = front.keep("receive datagrams", || {
         let (socket, tasks) = (socket.clone(), tasks.clone());
         Listener { socket, settings: front.settings(), front: front.clone(), tasks, begin }.run()
@@ -66,14 +66,14 @@ pub(super) async fn serve(socket: UdpSocket, front: Arc<Frontend>, tasks: TaskTr
 struct Listener {
     socket: Arc<UdpSocket>,
     front: Arc<Frontend>,
-    /// Those that `flows` were last compared with.
+    /// The settings with which `flows` were last compared.
     settings: Arc<Settings>,
-    /// Owns the tasks that hold the socket.
+    /// Tracks the tasks that hold the socket.
     tasks: TaskTracker,
     begin: Instant,
 }
 
-/// What a client's address has to do with a member.
+/// The connection between a client's address and a member.
 struct Flow {
     socket: Arc<UdpSocket>,
     used: MemberConnection,
@@ -82,11 +82,11 @@ struct Flow {
     _end: DropGuard,
 }
 
-/// What a flow's two ways tell each other.
+/// State that both directions of a flow share.
 struct Shared {
-    /// Milliseconds from the listener's begin to the last datagram.
+    /// Milliseconds from the listener's start to the last datagram.
     last: AtomicU64,
-    /// The member cannot be reached.
+    /// True when the member cannot be reached.
     failed: AtomicBool,
 }
 
@@ -110,7 +110,7 @@ impl Listener {
         }
     }
 
-    /// Hands on what has come.
+    /// Forwards the datagrams that have arrived.
     fn receive(&mut self, flows: &mut HashMap<SocketAddr, Flow>) {
         if !Arc::ptr_eq(&self.settings, &self.front.settings()) {
             self.expire_flows(flows);
@@ -120,7 +120,7 @@ impl Listener {
                 match self.socket.try_recv_from(buffer) {
                     Ok((length, client)) => self.datagram(flows, client, &buffer[..length]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                    // An answer to one of our own that could not be delivered.
+                    // The error of an earlier datagram of ours that could not be delivered.
                     Err(_) => {}
                 }
             }
@@ -138,8 +138,8 @@ impl Listener {
         };
         self.front.received(datagram.len() as u64);
         flow.shared.touch(self.begin);
-        // A full buffer loses the datagram, as any router on the way may; a member that is not there is noted. Not the
-        // runtime's `try_send`: that refuses until the runtime has heard that a new socket is writable.
+        // A full buffer loses the datagram, as any router on the path may; an unreachable member is recorded. Not the
+        // runtime's `try_send`, which refuses until the runtime knows that a new socket is writable.
         if let Err(error) = SockRef::from(&*flow.socket).send(datagram)
             && error.kind() != io::ErrorKind::WouldBlock
         {
@@ -148,7 +148,7 @@ impl Listener {
         }
     }
 
-    /// Begins a flow; `None` when the client may not, there are too many, or no member takes it.
+    /// Begins a flow; `None` when the client may not connect, there are too many flows, or no member accepts it.
     fn open(&self, client: SocketAddr) -> Option<Flow> {
         if !self.settings.admits(client.ip()) {
             self.front.refuse();
@@ -193,7 +193,7 @@ impl Listener {
         Flow { socket, used, shared, _open: open, _end: end.drop_guard() }
     }
 
-    /// Ends flows that are silent, and those that the settings of now would not let be.
+    /// Ends flows that are silent, and those that the current settings do not allow.
     fn expire_flows(&mut self, flows: &mut HashMap<SocketAddr, Flow>) {
         self.settings = self.front.settings();
         let limit = match self.settings.config.timeouts.client_data {
@@ -221,7 +221,7 @@ impl Shared {
     }
 }
 
-/// A socket that speaks with one member only.
+/// Opens a socket that communicates with one member only.
 fn connect(member: SocketAddr) -> io::Result<UdpSocket> {
     let any = if member.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
     let socket = std::net::UdpSocket::bind(SocketAddr::new(any, 0))?;
@@ -230,7 +230,7 @@ fn connect(member: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket)
 }
 
-/// The way from a member to a client.
+/// The direction from a member to a client.
 struct Answers {
     from: Arc<UdpSocket>,
     to: Arc<UdpSocket>,
@@ -248,7 +248,7 @@ impl Answers {
         self.shared.failed.store(true, Relaxed);
     }
 
-    /// Hands on what has come.
+    /// Forwards the datagrams that have arrived.
     fn hand_on(&self) -> io::Result<()> {
         scratch::with(|buffer| {
             for _ in 0..BATCH {

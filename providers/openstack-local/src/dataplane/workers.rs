@@ -1,8 +1,7 @@
 //! The threads that carry connections.
 //!
-//! Each has a runtime of its own, and whatever a connection needs happens on one thread: nobody is woken for work that
-//! somebody else then does. On a runtime whose threads take tasks from each other a short connection costs almost twice as
-//! much.
+//! Each has a runtime of its own, and everything for one connection happens on one thread, so that no thread is woken
+//! for work that another one then does. On a work-stealing runtime a short connection costs almost twice as much.
 
 use std::{
     io, mem,
@@ -26,11 +25,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan;
 
-/// Each thread wakes this often for nothing: a runtime that has a timer as near as this is not woken by a new one that is
-/// farther away, as those of connections are. Without it every connection's first timer costs a system call.
+/// Each thread wakes this often without work: a runtime that already has a timer this near is not woken by a new timer
+/// that is farther away, as those of connections are. Without it every connection's first timer costs a system call.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Threads, which start when they are first needed.
+/// The threads, which start when they are first needed.
 #[derive(Debug)]
 pub(super) struct Workers {
     count: NonZeroUsize,
@@ -46,11 +45,11 @@ struct Thread {
     handle: thread::JoinHandle<()>,
 }
 
-/// What is to be known of a thread to give it work.
+/// A thread, as needed to give it work.
 #[derive(Debug, Clone)]
 pub(super) struct Worker {
     pub(super) runtime: Handle,
-    /// Connections of all listeners that it carries.
+    /// Number of connections of all listeners that it carries.
     busy: Arc<AtomicUsize>,
 }
 
@@ -65,14 +64,15 @@ impl Drop for ConnectionCount {
 }
 
 impl Worker {
-    /// Counts a connection that it is to carry.
+    /// Counts a connection that this thread is to carry.
     pub(super) fn count_connection(&self) -> ConnectionCount {
         self.busy.fetch_add(1, Relaxed);
         ConnectionCount(self.busy.clone())
     }
 
-    /// Who is to carry a connection that the one at `index` has accepted. Handing it over costs a few system calls, so that
-    /// is done only where many would be with one: a thread that was woken first takes all that have come.
+    /// Returns which thread carries a connection that the one at `index` has accepted. Moving it costs a few system
+    /// calls, so that is done only when one thread would have many more: a thread that is woken first accepts
+    /// everything that has arrived.
     pub(super) fn choose(index: usize, workers: &[Self]) -> usize {
         let busy = |index: usize| workers[index].busy.load(Relaxed);
         let least = (0..workers.len()).min_by_key(|index| busy(*index)).unwrap_or(index);
@@ -81,15 +81,15 @@ impl Worker {
 }
 
 impl Workers {
-    /// As many as `count`; none while nothing listens.
+    /// Creates up to `count` threads; none while nothing listens.
     pub(super) fn new(count: NonZeroUsize, stop: CancellationToken) -> Self {
         Self { count, stop, running: Mutex::default(), turn: AtomicUsize::new(0) }
     }
 
-    /// All threads.
+    /// Returns all threads.
     ///
     /// # Errors
-    /// The system gives no further thread.
+    /// The system creates no further thread.
     pub(super) fn all(&self) -> io::Result<Arc<[Worker]>> {
         let mut running = self.running.lock();
         while running.len() < self.count.get() {
@@ -99,17 +99,17 @@ impl Workers {
         Ok(running.iter().map(|thread| thread.worker.clone()).collect())
     }
 
-    /// The runtime of one thread, each time the next one's.
+    /// Returns the runtime of one thread, of the next one at each call.
     ///
     /// # Errors
-    /// The system gives no further thread.
+    /// The system creates no further thread.
     pub(super) fn next(&self) -> io::Result<Handle> {
         let all = self.all()?;
         let turn = self.turn.fetch_add(1, Relaxed) % all.len();
         Ok(all[turn].runtime.clone())
     }
 
-    /// Waits until the threads have ended, which they do when told to stop.
+    /// Waits until the threads have ended, after they were stopped.
     pub(super) async fn ended(&self) {
         let running = mem::take(&mut *self.running.lock());
         // It fails only when this runtime ends, and then nobody waits.
@@ -120,7 +120,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.stop.cancel();
-        // What they do between two waits is short.
+        // What a thread does between two waits is short.
         join(mem::take(self.running.get_mut()));
     }
 }
@@ -152,7 +152,7 @@ impl Thread {
     }
 }
 
-/// Lasts until told to stop.
+/// Runs until stopped.
 async fn beat(stop: &CancellationToken) {
     let mut beats = interval(BEAT);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! New tokens: who asks, and for what.
+//! Issues tokens: authenticates a user, and decides what the token grants.
 
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ use crate::{
     state::{ApiError, CloudState},
 };
 
-/// Most tokens that ended to remove with a new one.
+/// Maximum number of expired tokens that are removed with each new one.
 const PURGED: usize = 100;
 
-/// Who says to ask, with what proves it once it is checked.
+/// The user that a request claims to be, and what has to be verified.
 #[derive(Debug)]
 pub(super) struct AuthClaim {
     user: Arc<User>,
     methods: Vec<String>,
     credential: Option<Arc<ApplicationCredential>>,
-    /// The token that proves it.
+    /// The token that authenticates the request.
     parent: Option<Arc<Token>>,
     secrets: Vec<(Hashed, Secret)>,
 }
 
 impl AuthClaim {
-    /// Checks the secrets. It takes some milliseconds, so not under a lock.
+    /// Verifies the secrets. This takes some milliseconds, so not under a lock.
     pub(super) fn prove(self) -> Result<Authenticated, ApiError> {
         match self.secrets.iter().all(|(hash, secret)| hash.verify(secret)) {
             true => Ok(Authenticated(self)),
@@ -43,12 +43,13 @@ impl AuthClaim {
     }
 }
 
-/// Who asks.
+/// An authenticated user.
 #[derive(Debug)]
 pub(super) struct Authenticated(AuthClaim);
 
-/// Looks up who says to ask.
+/// Looks up the user that a request claims to be.
 pub(super) fn claim(state: &CloudState, identity: &Identity, now: Timestamp) -> Result<AuthClaim, ApiError> {
+    // First, find the user and secret of each method.
     let mut claims = Vec::new();
     for method in &identity.methods {
         claims.push(match method.as_str() {
@@ -78,6 +79,7 @@ pub(super) fn claim(state: &CloudState, identity: &Identity, now: Timestamp) -> 
             }
         });
     }
+    // Then check that all methods are of the same user.
     let mut claims = claims.into_iter();
     let (user, credential, parent, secret) = claims.next().ok_or_else(|| missing("methods", "identity"))?;
     let methods = identity.methods.clone();
@@ -93,7 +95,7 @@ pub(super) fn claim(state: &CloudState, identity: &Identity, now: Timestamp) -> 
     Ok(all)
 }
 
-/// Makes a token. Returns its text, and the token.
+/// Creates a token. Returns its text, and the token.
 pub(super) fn issue(
     state: &mut CloudState,
     proved: Authenticated,
@@ -101,6 +103,7 @@ pub(super) fn issue(
     now: Timestamp,
     lifetime: jiff::SignedDuration,
 ) -> Result<(String, Arc<Token>), ApiError> {
+    // First, decide what the token grants.
     let Authenticated(claim) = proved;
     let grant = grant(state, &claim, scope, now)?;
     let end = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
@@ -113,6 +116,7 @@ pub(super) fn issue(
             methods.push(method.clone());
         }
     }
+    // Then create it, with the earliest expiry.
     let text = token::text();
     let token = Token {
         digest: digest(&text),
@@ -125,6 +129,7 @@ pub(super) fn issue(
         application_credential_id: claim.credential.map(|credential| credential.id.clone()),
         trust_id: grant.trust_id,
     };
+    // Finally, store it, and remove some expired ones.
     let tokens = &mut state.keystone.tokens;
     let ended = tokens.iter().filter(|token| token.expires_at <= now).map(|token| token.digest.clone());
     let ended: Vec<String> = ended.take(PURGED).collect();
@@ -133,12 +138,12 @@ pub(super) fn issue(
     }
     let digest = token.digest.clone();
     tokens.put(token);
-    // It was put in this moment.
+    // It was stored just now.
     let token = tokens.get(&digest).cloned().ok_or_else(unauthorized)?;
     Ok((text, token))
 }
 
-/// What a new token is good for.
+/// What a new token grants.
 struct Grant {
     user_id: String,
     scope: TokenScope,
@@ -175,7 +180,7 @@ fn grant(state: &mut CloudState, claim: &AuthClaim, scope: Option<&Scope>, now: 
         Some(Scope::Domain(domain)) => Some(Target::Domain(find_domain(state, domain)?)),
         Some(Scope::System(system)) if system.all => Some(Target::System),
         Some(Scope::System(_)) => return Err(missing("all", "system")),
-        // Unlike an asked one, a default project that is of no use is left out.
+        // Unlike a requested project, a default project that cannot be used is ignored.
         None => {
             claim.user.default_project_id.clone().map(Target::Project).filter(|target| may(state, &user_id, target))
         }
@@ -203,7 +208,7 @@ fn use_trust(state: &mut CloudState, claim: &AuthClaim, id: &str, now: Timestamp
     let target = Target::Project(trust.project_id.clone());
     let mut roles = roles_of(state, &trust.trustor_user_id, &target);
     roles.retain(|role| trust.role_ids.contains(&role.id));
-    // Whoever passed more on than they still have passes nothing on.
+    // If the trustor has lost a role of the trust, the trust grants nothing.
     if roles.len() < trust.role_ids.len() || !user_is_enabled(state, &trust.trustor_user_id) {
         return Err(ApiError::forbidden("", "The trustor no longer has the roles of the trust."));
     }

@@ -1,4 +1,4 @@
-//! Which services there are, and where.
+//! The catalog: the services and their URLs.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) fn routes() -> Router<Arc<Cloud>> {
         .route("/v3/regions/{id}", routing::get(show_region))
 }
 
-/// Makes the catalog for a client that reaches the cloud at `origin`.
+/// Returns the catalog for a client that reaches the cloud at `origin`.
 pub(super) fn catalog(state: &CloudState, origin: &Origin, settings: &Settings) -> Vec<CatalogService> {
     let services = state.keystone.services.iter();
     let services = services.filter(|service| service.enabled && !settings.without.contains(&service.kind));
@@ -56,7 +56,7 @@ pub(super) fn catalog(state: &CloudState, origin: &Origin, settings: &Settings) 
     catalog
 }
 
-/// Writes the address of an endpoint.
+/// Returns the URL of an endpoint.
 pub(super) fn url(endpoint: &Endpoint, kind: &str, origin: &Origin, form: CatalogForm) -> String {
     let version = match (form, kind) {
         (CatalogForm::Unversioned, _) => "",

@@ -1,4 +1,4 @@
-//! Application credentials and trusts: parts of a user's rights, for a program or for another user.
+//! Application credentials and trusts: some of a user's roles, for a program or for another user.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) fn routes() -> Router<Arc<Cloud>> {
 
 type JsonResult = Result<Json<Value>, ApiError>;
 
-/// Reads a time: with a zone, or without one in UTC.
+/// Parses a time: with a zone, or without one in UTC.
 fn time(text: &str, field: &str) -> Result<Timestamp, ApiError> {
     let zoned = text.parse::<Timestamp>().ok();
     let plain = || Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp());
@@ -49,7 +49,7 @@ fn time(text: &str, field: &str) -> Result<Timestamp, ApiError> {
     zoned.or_else(plain).ok_or_else(refuse)
 }
 
-/// Reads the end of something that is to be made now.
+/// Parses the expiry of something that is created now.
 fn end(text: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>, ApiError> {
     let Some(text) = text else { return Ok(None) };
     let end = time(text, "expires_at")?;
@@ -57,7 +57,7 @@ fn end(text: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>, ApiError
     if end > now { Ok(Some(end)) } else { Err(past()) }
 }
 
-/// Finds the roles to pass on, among those of the caller's token; all when none are named.
+/// Finds the roles to delegate, among those of the user's token; all when none are named.
 fn roles(state: &CloudState, caller: &RequestUser, asked: Option<&[RoleRef]>) -> Result<Vec<String>, ApiError> {
     let have = token::roles(state, &caller.token);
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
@@ -131,7 +131,7 @@ async fn create(
     >,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     const ACTION: &str = "create_application_credential";
-    // Nobody, not even an administrator, makes one for somebody else, and it is for the token's project.
+    // Nobody, not even an administrator, creates one for somebody else, and it is for the token's project.
     policy::allow(*caller.cx.user == *user && !caller.cx.project.is_empty(), ACTION)?;
     policy::name(&body.name, "name")?;
     let expires_at = end(body.expires_at.as_deref(), caller.cx.now)?;

@@ -1,4 +1,4 @@
-//! What is needed of a key manager (Barbican): certificates that load balancers refer to.
+//! A minimal key manager (Barbican): certificates that load balancers refer to.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ pub fn routes() -> Router<Arc<Cloud>> {
         .route("/v1/secrets/{id}/payload", routing::get(payload))
 }
 
-/// Finds a container by the last part of a reference to it, for whom may see it.
+/// Finds a container by the last part of a reference to it, if the user may see it.
 pub fn find_container<'s>(state: &'s CloudState, cx: &Cx, reference: &str) -> Option<&'s Arc<KeyContainer>> {
     state.keystone.key_containers.get(last(reference)).filter(|container| cx.sees(&container.project_id))
 }
 
-/// Finds a secret by the last part of a reference to it, for whom may see it.
+/// Finds a secret by the last part of a reference to it, if the user may see it.
 pub fn find_secret<'s>(state: &'s CloudState, cx: &Cx, reference: &str) -> Option<&'s Arc<KeySecret>> {
     state.keystone.key_secrets.get(last(reference)).filter(|secret| cx.sees(&secret.project_id))
 }

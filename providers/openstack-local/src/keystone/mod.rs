@@ -1,4 +1,4 @@
-//! Identity (Keystone v3), and what a key manager (Barbican) needs to show certificates.
+//! Identity (Keystone v3), and the parts of a key manager (Barbican) that provide certificates.
 
 mod auth;
 mod catalog;
@@ -46,7 +46,7 @@ tables! {
         application_credentials: ApplicationCredential,
         /// Trusts.
         trusts: Trust,
-        /// Tokens that have not ended.
+        /// Tokens.
         tokens: Token,
         /// Containers of the key manager.
         key_containers: KeyContainer,

@@ -202,7 +202,7 @@ async fn delete(
         policy::found(state.keystone.projects.get(&id), "project", &id)?;
         let tables = &mut state.keystone;
         tables.projects.remove(&id);
-        // Tokens are looked at when they are used.
+        // Tokens are checked when they are used.
         let target = Target::Project(id.clone());
         tables.assignments.remove_where(|assignment: &Assignment| assignment.target == target);
         tables.application_credentials.remove_where(|credential| credential.project_id == id);

@@ -39,7 +39,7 @@ impl FromRequestParts<Arc<Cloud>> for RequestUser {
     }
 }
 
-/// The token that a request is about.
+/// The token that a request is about (`X-Subject-Token`).
 struct Subject(String);
 
 impl<S: Sync> FromRequestParts<S> for Subject {
@@ -136,7 +136,7 @@ async fn revoke(
         .await
 }
 
-/// Finds the token that a request is about: the caller's own, or any for an administrator.
+/// Finds the token that a request is about: the user's own, or any for an administrator.
 fn subject_token<'s>(
     state: &'s CloudState,
     caller: &RequestUser,

@@ -42,13 +42,13 @@ pub struct Domain {
     pub id: String,
     /// Name, unique.
     pub name: String,
-    /// For people.
+    /// Description.
     pub description: String,
-    /// Whether its users may have tokens.
+    /// True when its users may have tokens.
     pub enabled: bool,
 }
 
-/// A project, which owns what the other services make.
+/// A project, which owns the objects of the other services.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Project {
     /// ID.
@@ -57,9 +57,9 @@ pub struct Project {
     pub name: String,
     /// Domain.
     pub domain_id: String,
-    /// For people.
+    /// Description.
     pub description: String,
-    /// Whether tokens may be scoped to it.
+    /// True when tokens may be scoped to it.
     pub enabled: bool,
     /// Tags.
     pub tags: Vec<String>,
@@ -74,13 +74,13 @@ pub struct User {
     pub name: String,
     /// Domain.
     pub domain_id: String,
-    /// For people.
+    /// Description.
     pub description: String,
-    /// Whether the user may have tokens.
+    /// True when the user may have tokens.
     pub enabled: bool,
-    /// Project of tokens that ask for no scope.
+    /// Project of tokens without a requested scope.
     pub default_project_id: Option<String>,
-    /// The password; none: no way in by password.
+    /// The password; `None` when the user cannot log in with one.
     pub password: Option<Hashed>,
 }
 
@@ -93,7 +93,7 @@ pub struct Role {
     pub name: String,
 }
 
-/// What roles are for.
+/// What a role applies to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -108,18 +108,18 @@ pub enum Target {
 /// A role of a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
-    /// All parts together.
+    /// The combination of all parts.
     key: String,
     /// ID of the user.
     pub user_id: String,
     /// ID of the role.
     pub role_id: String,
-    /// Where.
+    /// What the role applies to.
     pub target: Target,
 }
 
 impl Assignment {
-    /// Makes one.
+    /// Creates one.
     pub fn new(user_id: &str, role_id: &str, target: Target) -> Self {
         Self {
             key: Self::key_of(user_id, role_id, &target),
@@ -129,7 +129,7 @@ impl Assignment {
         }
     }
 
-    /// Makes the key.
+    /// Returns the key.
     pub fn key_of(user_id: &str, role_id: &str, target: &Target) -> String {
         match target {
             Target::Project(id) => format!("{user_id} {role_id} project {id}"),
@@ -148,13 +148,13 @@ pub struct Service {
     pub kind: String,
     /// Name, such as `nova`.
     pub name: String,
-    /// For people.
+    /// Description.
     pub description: String,
-    /// Whether the catalog has it.
+    /// True when it is in the catalog.
     pub enabled: bool,
 }
 
-/// Where a service is reached.
+/// URL of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// ID.
@@ -165,93 +165,93 @@ pub struct Endpoint {
     pub interface: String,
     /// Region.
     pub region_id: String,
-    /// Where, without a version, such as `/compute`: below the address by which the client reaches the cloud.
+    /// Path without a version, such as `/compute`, below the URL by which the client reaches the cloud.
     pub path: String,
 }
 
 /// A region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
-    /// ID, which is its name, too.
+    /// ID, which is also its name.
     pub id: String,
-    /// For people.
+    /// Description.
     pub description: String,
 }
 
-/// An application credential: a way in for a program, with some of its user's roles in one project.
+/// An application credential: authenticates a program, with some of its user's roles in one project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplicationCredential {
     /// ID.
     pub id: String,
     /// Name, unique for the user.
     pub name: String,
-    /// For people.
+    /// Description.
     pub description: Option<String>,
     /// User.
     pub user_id: String,
     /// Project of its tokens.
     pub project_id: String,
-    /// Roles of its tokens, as far as the user still has them.
+    /// Roles of its tokens, if the user still has them.
     pub role_ids: Vec<String>,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// Whether its tokens may make credentials and trusts.
+    /// True when its tokens may create application credentials and trusts.
     pub unrestricted: bool,
     /// The secret.
     pub secret: Hashed,
 }
 
-/// A trust: a user passes some of their roles in one project on to another user.
+/// A trust: a user delegates some of their roles in one project to another user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trust {
     /// ID.
     pub id: String,
-    /// Who trusts.
+    /// The user who delegates.
     pub trustor_user_id: String,
-    /// Who is trusted.
+    /// The user to whom the roles are delegated.
     pub trustee_user_id: String,
     /// Project of its tokens.
     pub project_id: String,
-    /// Roles passed on, as far as the trustor still has them.
+    /// Delegated roles, if the trustor still has them.
     pub role_ids: Vec<String>,
-    /// Whether its tokens are the trustor's in all but name.
+    /// True when its tokens are issued as the trustor's.
     pub impersonation: bool,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// How many more tokens may be made; without end when absent.
+    /// How many more tokens may be created; unlimited when absent.
     pub remaining_uses: Option<u32>,
 }
 
-/// What a token is good for.
+/// Scope of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenScope {
-    /// Nothing but to learn what it could be scoped to.
+    /// No scope: such a token can only be used to find out possible scopes.
     Unscoped,
     /// A project, a domain or the whole cloud.
     Target(Target),
 }
 
-/// A token. Roles and catalog are looked up when it is used: they may change while it lives.
+/// A token. Roles and catalog are looked up when it is used, because they may change during its lifetime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
-    /// Digest of the text: what is written down is of no use to who reads it.
+    /// Digest of the text, so that a stored token cannot be used by somebody who reads the disk.
     pub digest: String,
-    /// Whose it is; the trustor for a trust with impersonation.
+    /// Its user; the trustor for a trust with impersonation.
     pub user_id: String,
-    /// What it is good for.
+    /// Its scope.
     pub scope: TokenScope,
-    /// How it was proved who asked.
+    /// How the user was authenticated.
     pub methods: Vec<String>,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// Its own ID for audit, then that of the first token it came from.
+    /// Its own audit ID, then that of the first token it was derived from.
     pub audit_ids: Vec<String>,
-    /// The application credential that it was made with.
+    /// The application credential that it was issued for.
     pub application_credential_id: Option<String>,
-    /// The trust that it was made with.
+    /// The trust that it was issued for.
     pub trust_id: Option<String>,
 }
 
@@ -264,9 +264,9 @@ pub struct KeyContainer {
     pub name: String,
     /// Project.
     pub project_id: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// IDs of secrets by what they are: `certificate`, `private_key`, `intermediates`.
+    /// IDs of secrets by role: `certificate`, `private_key`, `intermediates`.
     pub secrets: BTreeMap<String, String>,
 }
 
@@ -279,7 +279,7 @@ pub struct KeySecret {
     pub name: String,
     /// Project.
     pub project_id: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// `certificate`, `private` or `opaque`.
     pub kind: String,

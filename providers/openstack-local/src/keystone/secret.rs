@@ -1,4 +1,4 @@
-//! Secrets: made at random, kept as salted hashes.
+//! Secrets: generated at random, stored as salted hashes.
 
 use std::num::NonZeroU32;
 
@@ -8,10 +8,11 @@ use ring::pbkdf2;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Rounds of hashing what somebody chose: a few milliseconds. The cloud is a local one, and its users wait for each token.
+/// Rounds for hashing a secret that a user chose: they take a few milliseconds. The cloud is a local one, and its users
+/// wait for each token.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(10_000).expect("ten thousand is not zero");
 
-/// A secret as it is kept.
+/// A secret as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hashed {
     rounds: NonZeroU32,
@@ -20,12 +21,12 @@ pub struct Hashed {
 }
 
 impl Hashed {
-    /// Hashes a secret that somebody chose, with a salt of its own.
+    /// Hashes a secret that a user chose, with a salt of its own.
     pub fn new(secret: &Secret) -> Self {
         Self::with(ROUNDS, secret)
     }
 
-    /// Hashes a secret that was made at random: too long to guess, so that one round is enough.
+    /// Hashes a secret that was generated at random: it is too long to guess, so that one round is enough.
     pub(crate) fn of_random(secret: &Secret) -> Self {
         Self::with(NonZeroU32::MIN, secret)
     }
@@ -38,7 +39,7 @@ impl Hashed {
         Self { rounds, salt, hash: URL_SAFE_NO_PAD.encode(hash) }
     }
 
-    /// Tells whether this was the secret.
+    /// Returns whether this was the secret.
     pub fn verify(&self, secret: &Secret) -> bool {
         let Ok(hash) = URL_SAFE_NO_PAD.decode(&self.hash) else { return false };
         let (salt, secret) = (self.salt.as_bytes(), secret.expose().as_bytes());
@@ -46,18 +47,18 @@ impl Hashed {
     }
 }
 
-/// Makes random text of this many bytes' strength.
+/// Returns random text with this many bytes of randomness.
 pub(super) fn random(bytes: usize) -> String {
     let bytes: Vec<u8> = (0..bytes).map(|_| rand::random()).collect();
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Makes a random secret.
+/// Returns a random secret.
 pub(crate) fn random_secret() -> Secret {
     random(32).into()
 }
 
-/// Returns what a token is looked up by. Tokens are random, so that a plain digest cannot be turned back.
+/// Returns the lookup key of a token. Tokens are random, so a plain digest cannot be reversed.
 pub(super) fn digest(token: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(token.as_bytes()))
 }

@@ -1,4 +1,4 @@
-//! What a new cloud begins with.
+//! The initial state of a new cloud.
 
 use openstack_api::Secret;
 
@@ -9,7 +9,7 @@ use crate::state::CloudState;
 pub(crate) const DOMAIN: &str = "default";
 /// The administrator, and their project.
 pub(crate) const ADMIN: &str = "admin";
-/// A user with no special rights, and their project.
+/// A user with no special permissions, and their project.
 pub(crate) const MEMBER: &str = "demo";
 
 /// Services: kind, name, path.
@@ -27,7 +27,7 @@ const SERVICES: [(&str, &str, &str); 6] = [
 pub(crate) struct Passwords {
     pub(crate) admin: Secret,
     pub(crate) member: Secret,
-    /// Whether they were made at random.
+    /// True when they were generated at random.
     pub(crate) random: bool,
 }
 
@@ -37,17 +37,17 @@ impl Passwords {
     }
 }
 
-/// Makes an identifier as Keystone does.
+/// Returns a new ID like Keystone's.
 pub(super) fn new_id() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-/// Tells whether the cloud is new.
+/// Returns whether the cloud is new.
 pub(crate) fn is_new(state: &CloudState) -> bool {
     state.keystone.domains.get(DOMAIN).is_none()
 }
 
-/// Gives the users of a new cloud these passwords again.
+/// Sets the passwords of the users that a new cloud has.
 pub(crate) fn set_passwords(state: &mut CloudState, passwords: &Passwords) {
     for (name, password) in [(ADMIN, &passwords.admin), (MEMBER, &passwords.member)] {
         let users = state.keystone.users.iter();
@@ -61,6 +61,7 @@ pub(crate) fn set_passwords(state: &mut CloudState, passwords: &Passwords) {
 
 /// Fills a new cloud: a domain, two projects with a user each, and the catalog.
 pub(crate) fn seed(state: &mut CloudState, region: &str, passwords: &Passwords) {
+    // First, the domain, and the projects with their users and roles.
     crate::nova::flavors::seed(state);
     let tables = &mut state.keystone;
     let description = String::new;
@@ -87,7 +88,7 @@ pub(crate) fn seed(state: &mut CloudState, region: &str, passwords: &Passwords) 
             default_project_id: None,
             password: Some(passwords.hash(password)),
         });
-        // The administrator has the lesser roles, too, as Keystone's own first start gives them.
+        // The administrator has the lesser roles, too, as after Keystone's own bootstrap.
         let given = if name == ADMIN { &roles[..] } else { &roles[1..] };
         for role in given {
             tables.assignments.put(Assignment::new(&user_id, &role.id, Target::Project(project_id.clone())));
@@ -100,6 +101,7 @@ pub(crate) fn seed(state: &mut CloudState, region: &str, passwords: &Passwords) 
     for role in roles {
         tables.roles.put(role);
     }
+    // Then the catalog.
     tables.regions.put(Region { id: region.to_owned(), description: description() });
     for (kind, name, path) in SERVICES {
         let service_id = new_id();

@@ -1,4 +1,4 @@
-//! What a token says, and whether it is still good.
+//! Contents of tokens, and whether they are valid.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,19 +14,19 @@ use crate::{
     state::{CloudState, Cx},
 };
 
-/// Name of the role that sees and changes everything.
+/// Name of the role that may see and change everything.
 pub(super) const ADMIN: &str = "admin";
 
-/// Who asks.
+/// The user of a request.
 #[derive(Clone, Debug)]
 pub struct RequestUser {
-    /// For the handlers.
+    /// Context for the handlers.
     pub cx: Cx,
     /// The token.
     pub token: Arc<Token>,
 }
 
-/// Looks a token up. Returns `None` when it is not, or no longer, good.
+/// Looks a token up. Returns `None` when it does not exist or is not valid any more.
 pub fn authorize(state: &CloudState, text: &str, now: Timestamp) -> Option<RequestUser> {
     let token = find(state, text, now)?.clone();
     let project = match &token.scope {
@@ -38,12 +38,12 @@ pub fn authorize(state: &CloudState, text: &str, now: Timestamp) -> Option<Reque
     Some(RequestUser { cx, token })
 }
 
-/// Finds a token that is good.
+/// Finds a valid token.
 pub(super) fn find<'s>(state: &'s CloudState, text: &str, now: Timestamp) -> Option<&'s Arc<Token>> {
     state.keystone.tokens.get(&digest(text)).filter(|token| is_good(state, token, now))
 }
 
-/// Makes text for a new token.
+/// Returns the text for a new token.
 pub(super) fn text() -> String {
     random(48)
 }
@@ -70,13 +70,13 @@ fn is_good(state: &CloudState, token: &Token, now: Timestamp) -> bool {
     scope && credential && trust
 }
 
-/// Tells whether a user may have tokens.
+/// Returns whether a user may have tokens.
 pub(super) fn user_is_enabled(state: &CloudState, id: &str) -> bool {
     let user = state.keystone.users.get(id).filter(|user| user.enabled);
     user.is_some_and(|user| state.keystone.domains.get(&user.domain_id).is_some_and(|domain| domain.enabled))
 }
 
-/// Tells whether tokens may be scoped to a target.
+/// Returns whether tokens may be scoped to a target.
 pub(super) fn target_is_enabled(state: &CloudState, target: &Target) -> bool {
     let domain = |id: &str| state.keystone.domains.get(id).is_some_and(|domain| domain.enabled);
     match target {
@@ -89,7 +89,7 @@ pub(super) fn target_is_enabled(state: &CloudState, target: &Target) -> bool {
     }
 }
 
-/// Returns the roles of a user.
+/// Returns the roles of a user on a target.
 pub(super) fn roles_of<'s>(state: &'s CloudState, user: &str, target: &Target) -> Vec<&'s Arc<Role>> {
     let assignments = state.keystone.assignments.iter();
     let ids: BTreeSet<&str> = assignments
@@ -99,7 +99,7 @@ pub(super) fn roles_of<'s>(state: &'s CloudState, user: &str, target: &Target) -
     ids.into_iter().filter_map(|id| state.keystone.roles.get(id)).collect()
 }
 
-/// Returns the roles that a token has now.
+/// Returns the current roles of a token.
 pub(super) fn roles<'s>(state: &'s CloudState, token: &Token) -> Vec<&'s Arc<Role>> {
     let TokenScope::Target(target) = &token.scope else { return Vec::new() };
     let tables = &state.keystone;
@@ -115,8 +115,9 @@ pub(super) fn roles<'s>(state: &'s CloudState, token: &Token) -> Vec<&'s Arc<Rol
     roles
 }
 
-/// Writes what a token says.
+/// Returns the description of a token, with the catalog if `with` is given.
 pub(super) fn describe(state: &CloudState, token: &Token, with: Option<(&Origin, &Settings)>) -> api::Token {
+    // First, the user and the times.
     let tables = &state.keystone;
     let domain = |id: &str| {
         let name = tables.domains.get(id).map(|domain| domain.name.clone());
@@ -137,6 +138,7 @@ pub(super) fn describe(state: &CloudState, token: &Token, with: Option<(&Origin,
         issued_at: time(token.issued_at),
         ..api::Token::default()
     };
+    // Then the scope, with roles and catalog.
     if let TokenScope::Target(target) = &token.scope {
         match target {
             Target::Project(id) => {
@@ -154,6 +156,7 @@ pub(super) fn describe(state: &CloudState, token: &Token, with: Option<(&Origin,
         described.roles = Some(roles.map(|role| api::Named { id: role.id.clone(), name: role.name.clone() }).collect());
         described.catalog = with.map(|(origin, settings)| catalog::catalog(state, origin, settings));
     }
+    // Finally, the delegation.
     let credential = token.application_credential_id.as_ref();
     described.application_credential = credential.and_then(|id| tables.application_credentials.get(id)).map(|found| {
         let (id, name) = (found.id.clone(), found.name.clone());
@@ -168,7 +171,7 @@ pub(super) fn describe(state: &CloudState, token: &Token, with: Option<(&Origin,
     described
 }
 
-/// Writes a time as Keystone does.
+/// Returns a time in Keystone's format.
 pub(super) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }

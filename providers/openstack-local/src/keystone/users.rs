@@ -1,4 +1,4 @@
-//! Users, roles, and who has which.
+//! Users, roles, and role assignments.
 
 use std::sync::Arc;
 
@@ -176,7 +176,7 @@ async fn update(
     cloud.store.change(update).await
 }
 
-/// With another password, nothing that the old one made is good any more.
+/// Removes all tokens of a user, because they were issued for the old password.
 fn end_tokens(state: &mut CloudState, user: &str) {
     state.keystone.tokens.remove_where(|token| token.user_id == user);
 }
@@ -206,7 +206,7 @@ async fn change_password(
     }
     let new = Hashed::new(&body.password);
     let change = |state: &mut CloudState| {
-        // Somebody may have changed it meanwhile.
+        // The password may have been changed meanwhile.
         let current = state.keystone.users.get(&id).filter(|user| user.password == found.password);
         policy::found(current, "user", &id)?;
         state.keystone.users.update(&id, |user| user.password = Some(new));
@@ -274,7 +274,7 @@ async fn assignments(From(cloud): From<Arc<Cloud>>, caller: RequestUser, query: 
     cloud.store.read(list).await.map(Json)
 }
 
-/// Shows an assignment: with IDs, and with names when asked.
+/// Returns an assignment with IDs, and with names if requested.
 fn shown_assignment(state: &CloudState, assignment: &Assignment, names: bool) -> Value {
     let tables = &state.keystone;
     let domain = |id: &str| json!({"id": id, "name": tables.domains.get(id).map(|domain| &domain.name)});
@@ -308,7 +308,7 @@ fn shown_assignment(state: &CloudState, assignment: &Assignment, names: bool) ->
 
 type RolePath = Path<(String, String, String)>;
 
-/// Finds the parts of an assignment, and makes it.
+/// Checks the parts of an assignment, and returns it.
 fn assignment(state: &CloudState, (project, user, role): &(String, String, String)) -> Result<Assignment, ApiError> {
     policy::found(state.keystone.projects.get(project), "project", project)?;
     policy::found(state.keystone.users.get(user), "user", user)?;

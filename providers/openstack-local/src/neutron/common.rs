@@ -1,16 +1,16 @@
-//! What every resource needs.
+//! Functions that all resources use.
 
 use jiff::Timestamp;
 use openstack_api::neutron::Standard;
 
 use crate::state::{ApiError, Cx};
 
-/// Writes a time as the service does.
+/// Returns a time in the service's format.
 pub(super) fn stamp(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Makes the common part of a new row.
+/// Returns the common part of a new row.
 pub(super) fn standard(cx: &Cx, project: String, description: Option<String>, tags: Option<Vec<String>>) -> Standard {
     let now = stamp(cx.now);
     let mut tags = tags.unwrap_or_default();
@@ -27,16 +27,16 @@ pub(super) fn standard(cx: &Cx, project: String, description: Option<String>, ta
     }
 }
 
-/// Notes a change.
+/// Records a change.
 pub(super) fn touch(cx: &Cx, standard: &mut Standard) {
     standard.revision_number += 1;
     standard.updated_at = stamp(cx.now);
 }
 
-/// Returns the project of a new row: the caller's, or the one that an administrator names.
+/// Returns the project of a new row: the user's, or the one that an administrator names.
 ///
 /// # Errors
-/// Somebody else names a project that is not his.
+/// The user names a project of somebody else.
 pub(super) fn owner(cx: &Cx, asked: Option<String>) -> Result<String, ApiError> {
     match asked {
         Some(project) if !cx.sees(&project) => Err(ApiError::forbidden(
@@ -48,10 +48,10 @@ pub(super) fn owner(cx: &Cx, asked: Option<String>) -> Result<String, ApiError> 
     }
 }
 
-/// Refuses what only administrators may do.
+/// Rejects what only administrators may do.
 ///
 /// # Errors
-/// The caller is none.
+/// The user is not an administrator.
 pub(super) fn admin_only(cx: &Cx, rule: &str, asked: bool) -> Result<(), ApiError> {
     if asked && !cx.admin {
         let message = format!("(rule:{rule}) is disallowed by policy");
@@ -60,22 +60,22 @@ pub(super) fn admin_only(cx: &Cx, rule: &str, asked: bool) -> Result<(), ApiErro
     Ok(())
 }
 
-/// A value that the API does not take.
+/// The error for an invalid value.
 pub(super) fn invalid(field: &str, reason: impl std::fmt::Display) -> ApiError {
     ApiError::bad_request("HTTPBadRequest", format!("Invalid input for {field}. Reason: {reason}."))
 }
 
-/// A request that makes no sense with what there is.
+/// The error for a request that contradicts the state.
 pub(super) fn invalid_input(message: impl std::fmt::Display) -> ApiError {
     ApiError::bad_request("InvalidInput", format!("Invalid input for operation: {message}."))
 }
 
-/// A request that makes no sense for a resource.
+/// The error for an invalid request to a resource.
 pub(super) fn bad_request(resource: &str, message: impl std::fmt::Display) -> ApiError {
     ApiError::bad_request("BadRequest", format!("Bad {resource} request: {message}."))
 }
 
-/// Returns the service itself, on behalf of the caller: it may do everything.
+/// Returns the context of the service itself, on behalf of the user: it may do everything.
 pub(super) fn service(cx: &Cx) -> Cx {
     Cx { admin: true, ..cx.clone() }
 }

@@ -1,4 +1,4 @@
-//! What the routes of all resources have in common: list, show, create (one or several), update, delete, tags.
+//! What the routes of all resources share: list, show, create (one or several), update, delete, tags.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use crate::{
     state::{ApiError, CloudState, Cx},
 };
 
-/// A resource behind routes.
+/// A resource with routes.
 pub(super) trait Crud: Send + Sync + 'static {
-    /// As shown.
+    /// The resource as shown.
     type Row: Serialize + Send;
-    /// As asked for.
+    /// The create request.
     type Create: Serialize + DeserializeOwned + Send;
-    /// As changed.
+    /// The update request.
     type Update: Serialize + DeserializeOwned + Send;
-    /// The kind.
+    /// The kind of resource.
     const RESOURCE: Resource;
     /// Name of the collection in paths.
     const PATH: &'static str;
@@ -37,31 +37,31 @@ pub(super) trait Crud: Send + Sync + 'static {
     const ONE: &'static str;
     /// Key of several in bodies.
     const MANY: &'static str;
-    /// Attributes to filter and sort by, beside those that every resource has.
+    /// Attributes to filter and sort by, besides those that every resource has.
     const ATTRIBUTES: &'static [&'static str];
 
-    /// Returns those that the caller sees.
+    /// Returns those that the user may see.
     fn list(state: &CloudState, cx: &Cx) -> Vec<Self::Row>;
     /// Returns one.
     fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Self::Row, ApiError>;
-    /// Makes one.
+    /// Creates one.
     fn create(state: &mut CloudState, cx: &Cx, request: Self::Create) -> Result<Self::Row, ApiError>;
     /// Changes one.
     fn update(state: &mut CloudState, cx: &Cx, id: &str, request: Self::Update) -> Result<Self::Row, ApiError>;
-    /// Removes one.
+    /// Deletes one.
     fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>;
 
-    /// Makes several, all or none.
+    /// Creates several, all or none.
     fn create_all(state: &mut CloudState, cx: &Cx, requests: Vec<Self::Create>) -> Result<Vec<Self::Row>, ApiError> {
         requests.into_iter().map(|request| Self::create(state, cx, request)).collect()
     }
 
-    /// Tells whether [`prepare`](Self::prepare) has something to do.
+    /// Returns whether [`prepare`](Self::prepare) has something to do.
     fn is_prepared(_state: &CloudState, _cx: &Cx) -> bool {
         true
     }
 
-    /// Makes what a list must show although nobody made it.
+    /// Creates what a list must show although no request created it.
     fn prepare(_state: &mut CloudState, _cx: &Cx) {}
 }
 
@@ -100,7 +100,7 @@ fn rows_page<C: Crud>(query: &Query, settings: &Settings, rows: &[C::Row]) -> Re
     page(query, &Rules::neutron(C::MANY, &attributes, settings), rows)
 }
 
-/// Writes a row as JSON.
+/// Returns a row as JSON.
 fn value(row: &impl Serialize) -> Result<Value, ApiError> {
     serde_json::to_value(row).map_err(|error| {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", format!("A row cannot be shown: {error}"))
@@ -169,7 +169,7 @@ async fn delete<C: Crud>(
     deleted.await.map(|()| StatusCode::NO_CONTENT)
 }
 
-/// Reads the revision that a change is meant for.
+/// Parses the revision that a change is meant for.
 pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let value = headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default());
     value.map(parse_if_match).transpose()
@@ -179,11 +179,11 @@ pub(super) fn missing(key: &str) -> ApiError {
     ApiError::bad_request("HTTPBadRequest", format!("Unable to find '{key}' in request body"))
 }
 
-/// Reads what is asked, and refuses attributes that there are not.
+/// Parses a request, and rejects unknown attributes.
 pub(super) fn read<T: Serialize + DeserializeOwned>(asked: Value) -> Result<T, ApiError> {
     let invalid = |error: serde_json::Error| ApiError::bad_request("HTTPBadRequest", format!("Invalid input: {error}"));
     let given: Vec<String> = match &asked {
-        // `tenant_id` is read as `project_id`; what is null may be absent from what was read.
+        // `tenant_id` is parsed as `project_id`; an attribute that is null may be absent from the result.
         Value::Object(given) => {
             let given = given.iter().filter(|(key, value)| !value.is_null() && *key != "tenant_id");
             given.map(|(key, _)| key.clone()).collect()

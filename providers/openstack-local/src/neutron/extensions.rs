@@ -1,4 +1,4 @@
-//! What the service offers beyond its core.
+//! API extensions of the service.
 
 use std::collections::BTreeSet;
 

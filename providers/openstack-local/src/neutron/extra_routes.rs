@@ -1,4 +1,4 @@
-//! Routes of a router beside those to its subnets.
+//! Routes of a router in addition to those to its subnets.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,8 @@ use crate::state::{ApiError, CloudState, Cx};
 /// Sets all routes.
 ///
 /// # Errors
-/// There is no such router; a route twice; too many; a next hop that is on no subnet of the router or its own address.
+/// The router does not exist; a route is given twice; there are too many; a next hop is on no subnet of the router, or
+/// is the router's own address.
 pub fn replace(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) -> Result<Router, ApiError> {
     let router = routers::get(state, cx, id)?;
     for (at, route) in routes.iter().enumerate() {
@@ -36,7 +37,7 @@ pub fn replace(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) ->
     routers::get(state, cx, id).cloned()
 }
 
-/// Adds routes, all or none; one that is there already is no mistake.
+/// Adds routes, all or none; an existing one is no error.
 ///
 /// # Errors
 /// As for [`replace`].
@@ -50,10 +51,10 @@ pub fn add(state: &mut CloudState, cx: &Cx, id: &str, routes: Vec<Route>) -> Res
     replace(state, cx, id, all)
 }
 
-/// Removes routes; one that is not there is no mistake.
+/// Removes routes; a missing one is no error.
 ///
 /// # Errors
-/// There is no such router.
+/// The router does not exist.
 pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, routes: &[Route]) -> Result<Router, ApiError> {
     let mut all = routers::get(state, cx, id)?.routes.clone();
     all.retain(|route| !routes.contains(route));

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// Returns the floating IPs that the caller sees.
+/// Returns the floating IPs that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<FloatingIp> {
     let rows = state.neutron.floating_ips.iter().filter(|ip| cx.sees(&ip.standard.project_id));
     rows.map(|row| show_row(state, row)).collect()
@@ -23,7 +23,7 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<FloatingIp> {
 /// Returns one as the API shows it.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<FloatingIp, ApiError> {
     get(state, cx, id).map(|row| show_row(state, row))
 }
@@ -47,10 +47,10 @@ fn show_row(state: &CloudState, row: &FloatingIp) -> FloatingIp {
     FloatingIp { port_details, ..row.clone() }
 }
 
-/// Makes one.
+/// Creates one.
 ///
 /// # Errors
-/// The network is not external; no address is left, or the one asked for is in use or needs an administrator; the port
+/// The network is not external; no address is left, or the requested one is in use or needs an administrator; the port
 /// cannot be reached; the quota is used up.
 pub fn create(state: &mut CloudState, cx: &Cx, request: FloatingIpCreate) -> Result<FloatingIp, ApiError> {
     admin_only(cx, "create_floatingip:floating_ip_address", request.floating_ip_address.is_some())?;
@@ -79,7 +79,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: FloatingIpCreate) -> Res
     show(state, cx, &id)
 }
 
-/// Takes an address on the external network, held by a port that belongs to no project.
+/// Allocates an address on the external network, held by a port that belongs to no project.
 fn allocate(
     state: &mut CloudState,
     cx: &Cx,
@@ -107,7 +107,7 @@ fn allocate(
     })
 }
 
-/// Leads a floating IP to a port.
+/// Attaches a floating IP to a port.
 fn attach(state: &mut CloudState, cx: &Cx, id: &str, port: &str, fixed: Option<IpAddr>) -> Result<(), ApiError> {
     let port = ports::get(state, cx, port)?.clone();
     let floating = get(state, cx, id)?.clone();
@@ -144,7 +144,7 @@ fn attach(state: &mut CloudState, cx: &Cx, id: &str, port: &str, fixed: Option<I
     Ok(())
 }
 
-/// Returns the address of a port that is meant.
+/// Returns the requested address of a port, or its only one.
 fn fixed_address(port: &Port, asked: Option<IpAddr>) -> Result<IpAddr, ApiError> {
     let id = &port.id;
     if let Some(asked) = asked {
@@ -172,7 +172,7 @@ fn fixed_address(port: &Port, asked: Option<IpAddr>) -> Result<IpAddr, ApiError>
     Ok(first)
 }
 
-/// Returns the router that joins the subnet of an address with the external network.
+/// Returns the router between the subnet of an address and the external network.
 fn router_between(state: &CloudState, port: &Port, fixed: IpAddr, network: &str) -> Result<String, ApiError> {
     let subnet = port.fixed_ips.iter().find(|ip| ip.ip_address == fixed).map(|ip| &*ip.subnet_id).unwrap_or_default();
     let mut interfaces = state.neutron.ports.iter().filter(|interface| {
@@ -194,7 +194,7 @@ fn router_between(state: &CloudState, port: &Port, fixed: IpAddr, network: &str)
     })
 }
 
-/// Leads a floating IP nowhere.
+/// Detaches a floating IP.
 fn detach(state: &mut CloudState, cx: &Cx, id: &str) {
     state.neutron.floating_ips.update(id, |row| {
         if row.port_id.is_some() {
@@ -205,10 +205,10 @@ fn detach(state: &mut CloudState, cx: &Cx, id: &str) {
     });
 }
 
-/// Changes one. A body without anything detaches, as null for the port does.
+/// Changes one. An empty body detaches it, as null for the port does.
 ///
 /// # Errors
-/// There is none, or the port cannot be reached.
+/// It does not exist, or the port cannot be reached.
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: FloatingIpUpdate) -> Result<FloatingIp, ApiError> {
     let row = get(state, cx, id)?.clone();
     let empty = request == FloatingIpUpdate::default();
@@ -234,7 +234,7 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: FloatingIpUpda
     show(state, cx, id)
 }
 
-/// Detaches what led to addresses that a port has no more.
+/// Detaches floating IPs from addresses that a port does not have any more.
 pub(super) fn follow_port(state: &mut CloudState, cx: &Cx, port: &str) {
     let fixed = state.neutron.ports.get(port).map(|port| port.fixed_ips.clone()).unwrap_or_default();
     let gone = |ip: &FloatingIp| {
@@ -246,10 +246,10 @@ pub(super) fn follow_port(state: &mut CloudState, cx: &Cx, port: &str) {
     }
 }
 
-/// Removes one, and gives its address back.
+/// Deletes one, and releases its address.
 ///
 /// # Errors
-/// There is none.
+/// It does not exist.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     get(state, cx, id)?;
     let port = ports::of_device(state, id).into_iter().find(|port| port.device_owner == FLOATING_IP);
@@ -260,7 +260,7 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Returns the floating IPs that lead to addresses of ports: port, address of the port, address outside.
+/// Returns the floating IPs that are attached to ports: port, address of the port, floating address.
 pub fn of_ports(state: &CloudState) -> Vec<(&str, IpAddr, IpAddr)> {
     let rows = state.neutron.floating_ips.iter();
     rows.filter_map(|ip| Some((ip.port_id.as_deref()?, ip.fixed_ip_address?, ip.floating_ip_address?))).collect()

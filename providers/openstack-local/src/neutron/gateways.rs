@@ -1,4 +1,4 @@
-//! The way of a router to an external network.
+//! Gateways of routers to external networks.
 
 use openstack_api::neutron::{ExternalFixedIp, FixedIpRequest, GatewayInfo, GatewayRequest, PortCreate};
 
@@ -11,11 +11,11 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx};
 
-/// Sets or removes (`None`, or a request without network) the way outside.
+/// Sets or removes (`None`, or a request without network) the gateway.
 ///
 /// # Errors
-/// There is no such router or network, the network is not external, its subnets overlap those inside, no address is
-/// left, or floating IPs need the way that there is.
+/// The router or the network does not exist, the network is not external, its subnets overlap internal ones, no address
+/// is left, or floating IPs need the current gateway.
 pub fn set(state: &mut CloudState, cx: &Cx, id: &str, request: Option<GatewayRequest>) -> Result<(), ApiError> {
     let router = routers::get(state, cx, id)?.clone();
     let Some((network, request)) = request.and_then(|request| Some((request.network_id.clone()?, request))) else {
@@ -53,7 +53,7 @@ pub fn set(state: &mut CloudState, cx: &Cx, id: &str, request: Option<GatewayReq
     Ok(())
 }
 
-/// Makes the port of a router on an external network. It belongs to no project.
+/// Creates the port of a router on an external network. It belongs to no project.
 fn make_port(
     state: &mut CloudState,
     cx: &Cx,
@@ -98,7 +98,7 @@ fn drop_port(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> 
     }
 }
 
-/// Refuses an external network whose subnets overlap those inside.
+/// Rejects an external network whose subnets overlap internal ones.
 fn check_overlap(state: &CloudState, router: &str, network: &str) -> Result<(), ApiError> {
     let outside = state.neutron.subnets.iter().filter(|subnet| subnet.network_id == network);
     let outside: Vec<_> = outside.collect();

@@ -1,4 +1,4 @@
-//! Addresses: pure arithmetic.
+//! Address arithmetic. Pure.
 
 use std::{
     collections::BTreeSet,
@@ -8,7 +8,7 @@ use std::{
 use ipnet::IpNet;
 use openstack_api::neutron::AllocationPool;
 
-/// Returns the number behind an address.
+/// Returns an address as a number.
 pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_bits().into(),
@@ -16,7 +16,7 @@ pub fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Returns the address of a number, of the same version as `like`; `None` outside.
+/// Returns the address of a number, of the same IP version as `like`; `None` if it is out of range.
 pub fn address(number: u128, like: IpAddr) -> Option<IpAddr> {
     match like {
         IpAddr::V4(_) => u32::try_from(number).ok().map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits))),
@@ -56,7 +56,7 @@ fn step(from: IpAddr, by: i8) -> IpAddr {
     number(from).checked_add_signed(by.into()).and_then(|number| address(number, from)).unwrap_or(from)
 }
 
-/// Returns all addresses of hosts less the gateway.
+/// Returns all host addresses except the gateway.
 pub fn default_pools(range: IpNet, gateway: Option<IpAddr>) -> Vec<AllocationPool> {
     let (start, end) = hosts(range);
     match gateway.filter(|gateway| number(start) <= number(*gateway) && number(*gateway) <= number(end)) {
@@ -74,9 +74,9 @@ pub fn default_pools(range: IpNet, gateway: Option<IpAddr>) -> Vec<AllocationPoo
     }
 }
 
-/// Returns the address that a host makes up for itself from its hardware address (SLAAC, modified EUI-64).
+/// Returns the address that a host configures from its hardware address (SLAAC, modified EUI-64).
 ///
-/// `None` when `mac` is no hardware address or the range no IPv6 one.
+/// `None` when `mac` is not a hardware address or the range is not IPv6.
 pub fn slaac(range: IpNet, mac: &str) -> Option<IpAddr> {
     let IpNet::V6(range) = range else { return None };
     let bytes = mac_bytes(mac)?;
@@ -84,7 +84,7 @@ pub fn slaac(range: IpNet, mac: &str) -> Option<IpAddr> {
     Some(IpAddr::V6(Ipv6Addr::from_bits(range.network().to_bits() | u128::from(suffix))))
 }
 
-/// Reads a hardware address.
+/// Parses a hardware address.
 pub fn mac_bytes(mac: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut parts = mac.split(':');

@@ -1,7 +1,7 @@
 //! Networks (Neutron).
 //!
-//! Rows are what the API shows, less what follows from other rows (the subnets of a network, the rules of a group, what a
-//! floating IP tells about its port), which is filled in when a row is shown.
+//! Rows contain what the API shows, except what follows from other rows (the subnets of a network, the rules of a
+//! group, the port details of a floating IP), which is added when a row is shown.
 
 mod common;
 mod crud;
@@ -36,11 +36,11 @@ pub use self::{
 };
 use crate::state::tables;
 
-/// What a device is that owns an interface of a router.
+/// `device_owner` of the interfaces of routers.
 pub const ROUTER_INTERFACE: &str = "network:router_interface";
-/// What a device is that owns a router's port outside.
+/// `device_owner` of the external ports of routers.
 pub const ROUTER_GATEWAY: &str = "network:router_gateway";
-/// What a device is that owns the address of a floating IP.
+/// `device_owner` of the ports with the addresses of floating IPs.
 pub const FLOATING_IP: &str = "network:floatingip";
 
 tables! {
@@ -50,7 +50,7 @@ tables! {
         networks: api::Network,
         /// Subnets.
         subnets: api::Subnet,
-        /// Ports, those of routers and floating IPs among them.
+        /// Ports, including those of routers and floating IPs.
         ports: api::Port,
         /// Routers.
         routers: api::Router,
@@ -62,7 +62,7 @@ tables! {
         security_group_rules: api::SecurityGroupRule,
         /// Trunks.
         trunks: api::Trunk,
-        /// Quotas that somebody changed.
+        /// Quotas that were changed.
         quotas: QuotaRow,
         /// Limits that an operator set: one row.
         limits: Limits,

@@ -10,10 +10,10 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// Bytes of a frame inside.
+/// MTU in bytes.
 const MTU: u32 = 1500;
 
-/// Returns the networks that the caller sees: his own, shared ones and external ones.
+/// Returns the networks that the user may see: their own, shared ones and external ones.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Network> {
     let mut subnets = std::collections::BTreeMap::<&str, Vec<String>>::new();
     for subnet in state.neutron.subnets.iter() {
@@ -23,10 +23,10 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Network> {
     seen.map(|network| show_with(cx, network, subnets.remove(&*network.id).unwrap_or_default())).collect()
 }
 
-/// Returns one as its row is.
+/// Returns the row of one.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Network, ApiError> {
     let row = state.neutron.networks.get(id).filter(|network| visible(cx, network));
     row.map(|row| &**row).ok_or_else(|| Resource::Network.not_found(id))
@@ -35,7 +35,7 @@ pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Network, 
 /// Returns one as the API shows it.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Network, ApiError> {
     let row = get(state, cx, id)?;
     let subnets = state.neutron.subnets.iter().filter(|subnet| subnet.network_id == id);
@@ -50,15 +50,15 @@ fn show_with(cx: &Cx, row: &Network, subnets: Vec<String>) -> Network {
     network
 }
 
-/// Tells whether the caller sees a network.
+/// Returns whether the user may see a network.
 pub(super) fn visible(cx: &Cx, network: &Network) -> bool {
     cx.sees(&network.standard.project_id) || network.shared || network.external
 }
 
-/// Makes one.
+/// Creates one.
 ///
 /// # Errors
-/// What only administrators may ask for; the quota is used up.
+/// The request needs an administrator, or the quota is used up.
 pub fn create(state: &mut CloudState, cx: &Cx, request: NetworkCreate) -> Result<Network, ApiError> {
     admin_only(cx, "create_network:shared", request.shared == Some(true))?;
     admin_only(cx, "create_network:router:external", request.external == Some(true))?;
@@ -91,7 +91,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: NetworkCreate) -> Result
 /// Changes one.
 ///
 /// # Errors
-/// There is none, it belongs to somebody else, or the change is for administrators.
+/// It does not exist, it belongs to somebody else, or the change needs an administrator.
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: NetworkUpdate) -> Result<Network, ApiError> {
     Resource::Network.writable(state, cx, id)?;
     admin_only(cx, "update_network:shared", request.shared.is_some())?;
@@ -126,10 +126,10 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: NetworkUpdate)
     show(state, cx, id)
 }
 
-/// Removes one with its subnets.
+/// Deletes one with its subnets.
 ///
 /// # Errors
-/// There is none, it belongs to somebody else, or it still has ports.
+/// It does not exist, it belongs to somebody else, or it still has ports.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     Resource::Network.writable(state, cx, id)?;
     if state.neutron.ports.iter().any(|port| port.network_id == id) {

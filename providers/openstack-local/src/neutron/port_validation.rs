@@ -1,4 +1,4 @@
-//! Which security groups and address pairs a port may have, and which addresses it gets.
+//! Checks of a port's security groups and address pairs, and allocation of its addresses.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx};
 
-/// Most addresses of a port.
+/// Maximum number of addresses of a port.
 const MAX_FIXED_IPS: usize = 5;
 
-/// Returns the groups, each once.
+/// Returns the groups without duplicates.
 ///
 /// # Errors
-/// There is none that the project may use.
+/// A group does not exist, or the project may not use it.
 pub(super) fn groups(state: &CloudState, cx: &Cx, asked: Vec<String>) -> Result<Vec<String>, ApiError> {
     let groups: BTreeSet<String> = asked.into_iter().collect();
     for group in &groups {
@@ -30,10 +30,10 @@ pub(super) fn groups(state: &CloudState, cx: &Cx, asked: Vec<String>) -> Result<
     Ok(groups.into_iter().collect())
 }
 
-/// Returns the pairs with their hardware addresses.
+/// Returns the pairs, completed with hardware addresses.
 ///
 /// # Errors
-/// Too many, one twice, or one that is no address.
+/// There are too many, a duplicate, or an invalid address.
 pub(super) fn address_pairs(
     state: &CloudState,
     asked: Vec<AddressPair>,
@@ -75,10 +75,10 @@ pub(super) fn address_pairs(
     Ok(pairs)
 }
 
-/// Refuses groups or pairs on a port that does not enforce them.
+/// Rejects groups or pairs on a port without port security.
 ///
 /// # Errors
-/// It has some.
+/// The port has some.
 pub(super) fn check_port_security(port: &Port) -> Result<(), ApiError> {
     if port.port_security_enabled != Some(false) {
         return Ok(());
@@ -98,19 +98,19 @@ pub(super) fn check_port_security(port: &Port) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// For whom addresses are looked for.
+/// The port that addresses are allocated for.
 pub(super) struct AddressRequest<'a> {
     /// Network.
     pub network: &'a str,
     /// Hardware address.
     pub mac: &'a str,
-    /// What the device is.
+    /// Device owner of the port.
     pub device_owner: &'a str,
-    /// What it has by now.
+    /// Addresses that it has now.
     pub held: &'a [FixedIp],
 }
 
-/// Returns the addresses of a port: those asked for, or one of each IP version.
+/// Returns the addresses of a port: the requested ones, or one of each IP version.
 ///
 /// # Errors
 /// An address or a subnet that is not on the network, an address in use, or no address left.
@@ -131,7 +131,7 @@ pub(super) fn fixed_ips(
         return Err(invalid_input("Exceeded maximum amount of fixed ips per port"));
     }
     let mut fixed: Vec<FixedIp> = Vec::with_capacity(asked.len());
-    // Addresses that somebody names come first, so that none of them is given to another request.
+    // Requested addresses come first, so that none of them is given to another request.
     let (named, open): (Vec<_>, Vec<_>) = asked.into_iter().partition(|request| request.ip_address.is_some());
     for request in named.into_iter().chain(open) {
         let subnet = subnet_of(&subnets, wanted.network, &request)?;
@@ -148,7 +148,7 @@ pub(super) fn fixed_ips(
     Ok(fixed)
 }
 
-/// Returns the subnet that a request means.
+/// Returns the subnet for a request.
 fn subnet_of<'s>(subnets: &[&'s Subnet], network: &str, request: &FixedIpRequest) -> Result<&'s Subnet, ApiError> {
     let holds = |subnet: &Subnet, address: IpAddr| {
         let range: IpNet = range(subnet);
@@ -180,7 +180,7 @@ fn subnet_of<'s>(subnets: &[&'s Subnet], network: &str, request: &FixedIpRequest
     }
 }
 
-/// Returns one address of each IP version that the network has, and one of each subnet whose hosts make up their own.
+/// Returns one address of each IP version that the network has, and one of each subnet with automatic addresses.
 fn automatic(state: &CloudState, wanted: &AddressRequest<'_>, subnets: &[&Subnet]) -> Result<Vec<FixedIp>, ApiError> {
     let fits = |subnet: &&&Subnet| {
         subnet.service_types.is_empty()
@@ -207,7 +207,7 @@ fn automatic(state: &CloudState, wanted: &AddressRequest<'_>, subnets: &[&Subnet
     Ok(fixed)
 }
 
-/// Returns an address of a subnet that is not in use.
+/// Returns a free address of a subnet.
 fn pick(subnet: &Subnet, mac: &str, used: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     if subnet_plan::is_auto(subnet.ipv6_address_mode.as_deref()) {
         return ipam::slaac(range(subnet), mac).filter(|address| !used.contains(address));

@@ -11,10 +11,10 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// First half of every hardware address that is made up here.
+/// First half of every generated hardware address.
 const MAC_PREFIX: [u8; 3] = [0xfa, 0x16, 0x3e];
 
-/// Returns the ports that the caller sees.
+/// Returns the ports that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Port> {
     let ports = state.neutron.ports.iter().filter(|port| cx.sees(&port.standard.project_id));
     ports.map(|port| show_row(state, cx, port)).collect()
@@ -23,15 +23,15 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Port> {
 /// Returns one as the API shows it.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Port, ApiError> {
     get(state, cx, id).map(|row| show_row(state, cx, row))
 }
 
-/// Returns one as its row is.
+/// Returns the row of one.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Port, ApiError> {
     let row = state.neutron.ports.get(id).filter(|port| cx.sees(&port.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::Port.not_found(id))
@@ -67,14 +67,15 @@ fn show_row(state: &CloudState, cx: &Cx, row: &Port) -> Port {
     port
 }
 
-/// Makes one.
+/// Creates one.
 ///
-/// Ports of servers and of the network service itself are `ACTIVE` at once, others `DOWN` until something is bound.
+/// Ports of servers and of the network service itself are `ACTIVE` at once, others are `DOWN` until something is bound.
 ///
 /// # Errors
-/// There is no such network, group or address; an address or a hardware address is in use; no address is left; address
-/// pairs are too many; the quota is used up.
+/// The network, a group or an address does not exist; an address or a hardware address is in use; no address is left;
+/// there are too many address pairs; the quota is used up.
 pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Port, ApiError> {
+    // First, check permissions and quota.
     admin_only(cx, "create_port:binding:host_id", request.host_id.is_some())?;
     let project = owner(cx, request.project_id)?;
     let network = networks::get(state, cx, &request.network_id)?;
@@ -83,6 +84,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Po
     let trusted = device_owner.starts_with("network:");
     let enforced = request.port_security_enabled.unwrap_or(by_default && !trusted);
     quotas::check(state, &project, Quotable::Port, 1)?;
+    // Then allocate the addresses, and check groups and pairs.
     let mac_address = mac_address(state, &request.network_id, request.mac_address)?;
     let wanted = port_validation::AddressRequest {
         network: &request.network_id,
@@ -105,6 +107,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Po
         None => Vec::new(),
     };
     let pairs = port_validation::address_pairs(state, request.allowed_address_pairs.unwrap_or_default(), &mac_address)?;
+    // Finally, create the row.
     let mut row = Port {
         id: new_id(),
         name: request.name.unwrap_or_default(),
@@ -128,7 +131,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: PortCreate) -> Result<Po
     Ok(show_row(state, cx, &row))
 }
 
-/// Sets what follows from who uses a port.
+/// Sets the fields that follow from the owner of a port.
 fn settle(port: &mut Port) {
     let host = port.host_id.as_deref().unwrap_or_default();
     let bound =
@@ -142,7 +145,7 @@ fn settle(port: &mut Port) {
     .into();
 }
 
-/// Returns a hardware address that the network does not have yet.
+/// Returns the requested hardware address, or a new one that the network does not have yet.
 fn mac_address(state: &CloudState, network: &str, asked: Option<String>) -> Result<String, ApiError> {
     let in_use =
         |mac: &str| state.neutron.ports.iter().any(|port| port.network_id == network && port.mac_address == mac);
@@ -172,7 +175,7 @@ fn mac_address(state: &CloudState, network: &str, asked: Option<String>) -> Resu
 /// Changes one.
 ///
 /// # Errors
-/// There is none, it belongs to somebody else, or as for [`create`].
+/// It does not exist, it belongs to somebody else, or as for [`create`].
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: PortUpdate) -> Result<Port, ApiError> {
     admin_only(cx, "update_port:binding:host_id", request.host_id.is_some())?;
     admin_only(cx, "update_port:mac_address", request.mac_address.is_some())?;
@@ -181,6 +184,7 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: PortUpdate) ->
     if let Some(mac) = request.mac_address.filter(|mac| *mac != row.mac_address) {
         row.mac_address = mac_address(state, &row.network_id, Some(mac))?;
     }
+    // First, set the simple fields.
     row.name = request.name.unwrap_or(row.name);
     row.admin_state_up = request.admin_state_up.unwrap_or(row.admin_state_up);
     row.device_id = request.device_id.map_or(row.device_id, Option::unwrap_or_default);
@@ -189,6 +193,7 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: PortUpdate) ->
     row.vnic_type = request.vnic_type.or(row.vnic_type);
     row.port_security_enabled = request.port_security_enabled.or(row.port_security_enabled);
     row.standard.description = request.description.unwrap_or(row.standard.description);
+    // Then allocate addresses, and check groups and pairs.
     if let Some(asked) = request.fixed_ips {
         let wanted = port_validation::AddressRequest {
             network: &row.network_id,
@@ -214,10 +219,10 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: PortUpdate) ->
     Ok(show_row(state, cx, &row))
 }
 
-/// Removes one for whoever owns its device. Floating IPs stay, detached.
+/// Deletes one on behalf of the owner of its device. Floating IPs stay, detached.
 ///
 /// # Errors
-/// There is none, or a trunk needs it.
+/// It does not exist, or a trunk needs it.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     get(state, cx, id)?;
     for trunk in state.neutron.trunks.iter() {
@@ -236,7 +241,7 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Removes one because a caller of the API says so.
+/// Deletes one on request of a user of the API.
 ///
 /// # Errors
 /// As for [`delete`]; it belongs to a router or a floating IP.

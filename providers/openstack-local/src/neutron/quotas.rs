@@ -1,11 +1,11 @@
-//! How many of each a project may have.
+//! Quotas of projects.
 
 use openstack_api::neutron::{Quota, QuotaDetail, QuotaDetails, QuotaUpdate, Standard};
 
 use super::{QuotaRow, common::admin_only};
 use crate::state::{ApiError, CloudState, Cx};
 
-/// A kind that is counted.
+/// A kind of resource with a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quotable {
     Network,
@@ -23,10 +23,10 @@ pub fn get(state: &CloudState, project: &str) -> Quota {
     state.neutron.quotas.get(project).map_or_else(Quota::default, |row| row.quota)
 }
 
-/// Refuses to show quotas of somebody else.
+/// Rejects requests for quotas of other projects.
 ///
 /// # Errors
-/// The caller may not see them.
+/// The user may not see them.
 pub fn visible(cx: &Cx, project: &str) -> Result<(), ApiError> {
     if cx.sees(project) {
         return Ok(());
@@ -58,7 +58,7 @@ pub fn details(state: &CloudState, project: &str) -> QuotaDetails {
 /// Changes the quotas of a project.
 ///
 /// # Errors
-/// The caller is no administrator.
+/// The user is not an administrator.
 pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
     admin_only(cx, "update_quota", true)?;
     let mut quota = get(state, project);
@@ -67,10 +67,10 @@ pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpda
     Ok(quota)
 }
 
-/// Refuses quotas below what is in use.
+/// Rejects quotas below what is in use.
 ///
 /// # Errors
-/// The first kind of which there is more.
+/// The first kind whose use exceeds the quota.
 pub(super) fn check_use(state: &CloudState, project: &str) -> Result<(), ApiError> {
     let details = details(state, project);
     for (name, detail) in [
@@ -93,10 +93,10 @@ pub(super) fn check_use(state: &CloudState, project: &str) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Puts the quotas of a project back to what every project has.
+/// Resets the quotas of a project to the defaults.
 ///
 /// # Errors
-/// The caller is no administrator, or they were never changed.
+/// The user is not an administrator, or the quotas were never changed.
 pub fn reset(state: &mut CloudState, cx: &Cx, project: &str) -> Result<(), ApiError> {
     admin_only(cx, "delete_quota", true)?;
     state.neutron.quotas.remove(project).map(drop).ok_or_else(|| {
@@ -104,7 +104,7 @@ pub fn reset(state: &mut CloudState, cx: &Cx, project: &str) -> Result<(), ApiEr
     })
 }
 
-/// Refuses `more` of a kind beyond the quota of a project.
+/// Rejects `more` resources of a kind if they would exceed the quota of a project.
 pub(super) fn check(state: &CloudState, project: &str, kind: Quotable, more: usize) -> Result<(), ApiError> {
     let quota = get(state, project);
     let (limit, name) = match kind {

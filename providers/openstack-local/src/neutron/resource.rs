@@ -1,13 +1,13 @@
-//! What all resources have in common: revisions and tags.
+//! What all resources share: revisions and tags.
 
 use openstack_api::neutron::Standard;
 
 use super::common::{bad_request, invalid, touch};
 use crate::state::{ApiError, CloudState, Cx};
 
-/// Longest tag.
+/// Maximum length of a tag.
 const MAX_TAG: usize = 255;
-/// Most tags of a resource.
+/// Maximum number of tags of a resource.
 const MAX_TAGS: usize = 50;
 
 /// A kind of resource.
@@ -87,7 +87,7 @@ impl Resource {
         })
     }
 
-    /// The refusal for one that is not there.
+    /// Returns the error for a resource that does not exist.
     pub fn not_found(self, id: &str) -> ApiError {
         let (kind, message) = match self {
             Self::Network => ("NetworkNotFound", format!("Network {id} could not be found.")),
@@ -104,10 +104,10 @@ impl Resource {
         ApiError::not_found(kind, message)
     }
 
-    /// Returns the common part of one that the caller may see.
+    /// Returns the common part of one that the user may see.
     ///
     /// # Errors
-    /// There is none.
+    /// It does not exist.
     pub fn standard<'s>(self, state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Standard, ApiError> {
         let neutron = &state.neutron;
         let standard = match self {
@@ -123,10 +123,10 @@ impl Resource {
         standard.filter(|standard| cx.sees(&standard.project_id)).ok_or_else(|| self.not_found(id))
     }
 
-    /// Returns the common part of one that the caller may change.
+    /// Returns the common part of one that the user may change.
     ///
     /// # Errors
-    /// There is none, or it belongs to somebody else.
+    /// It does not exist, or it belongs to somebody else.
     pub fn writable<'s>(self, state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Standard, ApiError> {
         let standard = self.standard(state, cx, id)?;
         if cx.sees(&standard.project_id) {
@@ -135,10 +135,10 @@ impl Resource {
         Err(ApiError::forbidden("PolicyNotAuthorized", format!("rule:update {id} is disallowed by policy")))
     }
 
-    /// Refuses a change that was meant for another revision (`If-Match`).
+    /// Rejects a change that was meant for another revision (`If-Match`).
     ///
     /// # Errors
-    /// 412 when the revision is another; there is no such resource.
+    /// 412 when the revision differs; the resource does not exist.
     pub fn check_revision(self, state: &CloudState, cx: &Cx, id: &str, expected: Option<u64>) -> Result<(), ApiError> {
         let Some(expected) = expected else { return Ok(()) };
         let standard = self.standard(state, cx, id)?;
@@ -152,7 +152,7 @@ impl Resource {
         ))
     }
 
-    /// Notes a change of one.
+    /// Records a change of one.
     pub(super) fn touch(self, state: &mut CloudState, cx: &Cx, id: &str) {
         on_table!(state, self, table => table.update(id, |row| touch(cx, &mut row.standard)));
     }
@@ -160,7 +160,7 @@ impl Resource {
     /// Changes the tags of one, and returns them.
     ///
     /// # Errors
-    /// There is none, it belongs to somebody else, or a tag is too long.
+    /// It does not exist, it belongs to somebody else, or a tag is too long.
     pub fn change_tags(
         self,
         state: &mut CloudState,
@@ -188,10 +188,10 @@ impl Resource {
         Ok(tags)
     }
 
-    /// Removes one tag.
+    /// Deletes one tag.
     ///
     /// # Errors
-    /// There is no such resource or no such tag.
+    /// The resource does not exist, or does not have the tag.
     pub fn remove_tag(self, state: &mut CloudState, cx: &Cx, id: &str, tag: &str) -> Result<(), ApiError> {
         if !self.writable(state, cx, id)?.tags.iter().any(|t| t == tag) {
             return Err(ApiError::not_found("TagNotFound", format!("Tag {tag} could not be found.")));
@@ -200,10 +200,10 @@ impl Resource {
     }
 }
 
-/// Reads the value of `If-Match`.
+/// Parses the value of `If-Match`.
 ///
 /// # Errors
-/// It is no `revision_number=<number>`.
+/// It is not `revision_number=<number>`.
 pub fn parse_if_match(value: &str) -> Result<u64, ApiError> {
     value
         .trim()

@@ -7,11 +7,11 @@ use openstack_api::neutron::{
 use super::{ROUTER_INTERFACE, Resource, common::bad_request, ports, routers, subnet_plan::overlap, subnets};
 use crate::state::{ApiError, CloudState, Cx};
 
-/// Attaches a router to a subnet, where it takes the gateway's address, or to a port.
+/// Attaches a router to a subnet, where it gets the gateway's address, or to a port.
 ///
 /// # Errors
-/// There is no such router, subnet or port; both or neither are named; the subnet has no gateway; the router is there
-/// already or on one that overlaps; the port is in use.
+/// The router, the subnet or the port does not exist; both or neither are named; the subnet has no gateway; the router
+/// has an interface on it already, or on one that overlaps; the port is in use.
 pub fn add(state: &mut CloudState, cx: &Cx, id: &str, request: &InterfaceRequest) -> Result<RouterInterface, ApiError> {
     routers::get(state, cx, id)?;
     let port = match (&request.subnet_id, &request.port_id) {
@@ -73,7 +73,7 @@ fn add_port(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<Por
     ports::update(state, cx, port, update)
 }
 
-/// Refuses a subnet that the router is on, or that overlaps one.
+/// Rejects a subnet on which the router has an interface already, or that overlaps one.
 fn check_subnet(state: &CloudState, id: &str, subnet: &Subnet) -> Result<(), ApiError> {
     for fixed in ports::of_device(state, id).into_iter().flat_map(|port| &port.fixed_ips) {
         if fixed.subnet_id == subnet.id {
@@ -100,13 +100,14 @@ pub(super) fn overlaps(subnet: &Subnet, other: &Subnet) -> ApiError {
 /// Detaches a router from a subnet or a port.
 ///
 /// # Errors
-/// There is no such router or interface, or floating IPs or routes need it.
+/// The router or the interface does not exist, or floating IPs or routes need it.
 pub fn remove(
     state: &mut CloudState,
     cx: &Cx,
     id: &str,
     request: &InterfaceRequest,
 ) -> Result<RouterInterface, ApiError> {
+    // First, find the interface.
     routers::get(state, cx, id)?;
     let interfaces = ports::of_device(state, id).into_iter().filter(|port| port.device_owner == ROUTER_INTERFACE);
     let mut interfaces: Vec<Port> = interfaces.cloned().collect();
@@ -140,10 +141,11 @@ pub fn remove(
         }
         (None, Some(_)) => {}
     }
-    // Never empty: both filters above have refused that.
+    // Never empty, because both filters above have rejected that.
     let Some(port) = interfaces.into_iter().next() else {
         return Err(Resource::Port.not_found(request.port_id.as_deref().unwrap_or_default()));
     };
+    // Then check that nothing needs it, and delete it.
     for fixed in &port.fixed_ips {
         check_unused(state, id, &fixed.subnet_id)?;
     }
@@ -153,7 +155,7 @@ pub fn remove(
     Ok(answer)
 }
 
-/// Refuses to leave a subnet that floating IPs or routes need.
+/// Rejects removal from a subnet that floating IPs or routes need.
 fn check_unused(state: &CloudState, id: &str, subnet: &str) -> Result<(), ApiError> {
     let needed = state.neutron.floating_ips.iter().any(|floating| {
         floating.router_id.as_deref() == Some(id)

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// Returns the routers that the caller sees.
+/// Returns the routers that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Router> {
     let rows = state.neutron.routers.iter().filter(|router| cx.sees(&router.standard.project_id));
     rows.map(|router| Router::clone(router)).collect()
@@ -19,16 +19,16 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Router> {
 /// Returns one.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Router, ApiError> {
     let row = state.neutron.routers.get(id).filter(|router| cx.sees(&router.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::Router.not_found(id))
 }
 
-/// Makes one.
+/// Creates one.
 ///
 /// # Errors
-/// The network outside cannot be used; the quota is used up.
+/// The external network cannot be used; the quota is used up.
 pub fn create(state: &mut CloudState, cx: &Cx, request: RouterCreate) -> Result<Router, ApiError> {
     admin_only(cx, "create_router:ha", request.ha == Some(true))?;
     admin_only(cx, "create_router:distributed", request.distributed == Some(true))?;
@@ -56,7 +56,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: RouterCreate) -> Result<
 /// Changes one.
 ///
 /// # Errors
-/// There is none; its gateway or a route is not possible; floating IPs need the gateway that it has.
+/// It does not exist; the new gateway or a route is not possible; floating IPs need the current gateway.
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: RouterUpdate) -> Result<Router, ApiError> {
     get(state, cx, id)?;
     admin_only(cx, "update_router:ha", request.ha.is_some())?;
@@ -83,10 +83,10 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: RouterUpdate) 
     get(state, cx, id).cloned()
 }
 
-/// Removes one with its gateway.
+/// Deletes one with its gateway.
 ///
 /// # Errors
-/// There is none, or it still has interfaces.
+/// It does not exist, or it still has interfaces.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     get(state, cx, id)?;
     if ports::of_device(state, id).iter().any(|port| port.device_owner != ROUTER_GATEWAY) {

@@ -1,4 +1,4 @@
-//! Routes of the network service.
+//! HTTP routes of the network service.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub fn routes() -> Router<Arc<Cloud>> {
         .route("/", routing::get(versions))
 }
 
-/// Puts the functions of a module behind [`Crud`].
+/// Implements [`Crud`] with the functions of a module.
 macro_rules! crud {
     ($name:ident: $row:ident, $create:ident, $update:ident, $module:ident, $show:path, $delete:path,
      $path:literal, $one:literal, $many:literal, $attributes:expr $(, { $($more:item)* })?) => {
@@ -194,7 +194,7 @@ impl Crud for SecurityGroupRules {
     }
 }
 
-/// Refuses what belongs to an extension that the cloud does without.
+/// Rejects requests to an extension that the cloud does not offer.
 fn offered(cloud: &Cloud, alias: &str) -> Result<(), ApiError> {
     match cloud.settings().hidden_extensions.contains(alias) {
         true => Err(ApiError::not_found("HTTPNotFound", "The resource could not be found.")),
@@ -310,7 +310,7 @@ async fn set_quota(
     Input(mut body): Input<Value>,
 ) -> Result<Json<QuotaEnvelope>, ApiError> {
     let mut asked = body.get_mut("quota").map(Value::take).ok_or_else(|| crud::missing("quota"))?;
-    // Whether limits below what is in use are refused; the newer clients always say which.
+    // True when limits below the current use are rejected; newer clients always send this.
     let mut word = |name: &str| asked.as_object_mut().and_then(|asked| asked.remove(name)).unwrap_or_default();
     let (check, _force) = (word("check_limit") == json!(true), word("force"));
     let update: QuotaUpdate = crud::read(asked)?;

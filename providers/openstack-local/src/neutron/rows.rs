@@ -1,11 +1,11 @@
-//! What is kept.
+//! Rows that are stored.
 
 use openstack_api::neutron as api;
 use serde::{Deserialize, Serialize};
 
 use crate::state::{CloudState, Row};
 
-/// Names the tables of rows with an `id`.
+/// Defines the tables of rows with an `id`.
 macro_rules! rows {
     ($($row:ty = $table:literal,)*) => {
         $(impl Row for $row {
@@ -46,13 +46,13 @@ impl Row for QuotaRow {
     }
 }
 
-/// What an operator sets for all projects: one row.
+/// Limits that an operator sets for all projects: one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Most routes of a router (`max_routes`). Default 30.
+    /// Maximum number of routes of a router (`max_routes`). Default 30.
     pub routes: usize,
-    /// Most address pairs of a port (`max_allowed_address_pair`). Default 10.
+    /// Maximum number of address pairs of a port (`max_allowed_address_pair`). Default 10.
     pub address_pairs: usize,
 }
 
@@ -71,7 +71,7 @@ impl Row for Limits {
 }
 
 impl Limits {
-    /// Returns the limits in force.
+    /// Returns the current limits.
     pub fn of(state: &CloudState) -> Self {
         state.neutron.limits.get("limits").map_or_else(Self::default, |row| **row)
     }

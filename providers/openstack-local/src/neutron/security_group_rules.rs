@@ -13,7 +13,7 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx};
 
-/// Protocols by name, beside `any`.
+/// Protocols by name, besides `any`.
 const PROTOCOLS: [&str; 24] = [
     "ah",
     "dccp",
@@ -47,7 +47,7 @@ const ICMP: [&str; 2] = ["icmp", "1"];
 /// ICMP for IPv6, by number and name.
 const ICMP_V6: [&str; 3] = ["icmpv6", "ipv6-icmp", "58"];
 
-/// Returns the rules that the caller sees.
+/// Returns the rules that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroupRule> {
     let rows = state.neutron.security_group_rules.iter().filter(|rule| cx.sees(&rule.standard.project_id));
     rows.map(|rule| SecurityGroupRule::clone(rule)).collect()
@@ -56,16 +56,16 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroupRule> {
 /// Returns one.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s SecurityGroupRule, ApiError> {
     let row = state.neutron.security_group_rules.get(id).filter(|rule| cx.sees(&rule.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::SecurityGroupRule.not_found(id))
 }
 
-/// Makes rules, all or none.
+/// Creates rules, all or none.
 ///
 /// # Errors
-/// There is no such group; rules of two groups; values that contradict each other; a rule that is there already; the
+/// The group does not exist; the rules are of two groups; values contradict each other; a rule exists already; the
 /// quota is used up.
 pub fn create(
     state: &mut CloudState,
@@ -73,6 +73,7 @@ pub fn create(
     requests: Vec<SecurityGroupRuleCreate>,
 ) -> Result<Vec<SecurityGroupRule>, ApiError> {
     let mut made: Vec<SecurityGroupRule> = Vec::with_capacity(requests.len());
+    // First, check that all are of one group, and the quota.
     let Some(group) = requests.first().map(|request| request.security_group_id.clone()) else { return Ok(made) };
     if requests.iter().any(|request| request.security_group_id != group) {
         return Err(ApiError::bad_request(
@@ -85,6 +86,7 @@ pub fn create(
         (row.standard.project_id.clone(), row.name == "default")
     };
     quotas::check(state, &project, Quotable::SecurityGroupRule, requests.len())?;
+    // Then check each rule.
     for request in requests {
         let project = match request.project_id.clone() {
             None => project.clone(),
@@ -106,6 +108,7 @@ pub fn create(
         }
         made.push(rule);
     }
+    // Finally, store them.
     for rule in &made {
         state.neutron.security_group_rules.put(rule.clone());
     }
@@ -113,7 +116,7 @@ pub fn create(
     Ok(made)
 }
 
-/// Tells whether two rules let the same through.
+/// Returns whether two rules admit the same traffic.
 fn same(one: &SecurityGroupRule, other: &SecurityGroupRule) -> bool {
     let key = |rule: &SecurityGroupRule| {
         let protocol = rule.protocol.as_deref().map(canonical);
@@ -130,7 +133,7 @@ fn same(one: &SecurityGroupRule, other: &SecurityGroupRule) -> bool {
     key(one) == key(other)
 }
 
-/// Returns one spelling of a protocol that has several.
+/// Returns one canonical name of a protocol that has several.
 fn canonical(protocol: &str) -> String {
     match protocol {
         "6" => "tcp",
@@ -143,7 +146,7 @@ fn canonical(protocol: &str) -> String {
     .to_owned()
 }
 
-/// Checks a request, and fills in a rule.
+/// Checks a request, and completes a rule.
 fn checked(
     state: &CloudState,
     cx: &Cx,
@@ -178,7 +181,7 @@ fn checked(
     Ok(rule)
 }
 
-/// Reads the range at the other end.
+/// Parses the remote CIDR.
 fn remote(prefix: &str, ethertype: EtherType) -> Result<String, ApiError> {
     let range = prefix.parse::<IpNet>().or_else(|_| prefix.parse::<IpAddr>().map(IpNet::from));
     let range = range.map_err(|_| invalid("remote_ip_prefix", format!("'{prefix}' is not a valid CIDR")))?;
@@ -192,7 +195,7 @@ fn remote(prefix: &str, ethertype: EtherType) -> Result<String, ApiError> {
     Ok(range.trunc().to_string())
 }
 
-/// Reads a protocol; `any` is none.
+/// Parses a protocol; `None` for `any`.
 fn protocol(asked: Option<String>, ethertype: EtherType) -> Result<Option<String>, ApiError> {
     let Some(name) = asked.map(|name| name.to_lowercase()).filter(|name| name != "any") else { return Ok(None) };
     let numbered = name.parse::<u8>().is_ok();
@@ -204,7 +207,7 @@ fn protocol(asked: Option<String>, ethertype: EtherType) -> Result<Option<String
             ),
         ));
     }
-    // `icmp` with IPv6 means ICMP of that version.
+    // With IPv6, `icmp` means ICMPv6.
     if ethertype == EtherType::Ipv6 && ICMP.contains(&&*name) {
         return Ok(Some("ipv6-icmp".into()));
     }
@@ -217,7 +220,7 @@ fn protocol(asked: Option<String>, ethertype: EtherType) -> Result<Option<String
     Ok(Some(name))
 }
 
-/// Refuses ports that do not fit the protocol.
+/// Rejects ports that do not match the protocol.
 fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Result<(), ApiError> {
     let Some(protocol) = protocol else {
         if min.is_none() && max.is_none() {
@@ -228,6 +231,7 @@ fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Re
             "Must also specify protocol if port range is given.",
         ));
     };
+    // Protocols with ports.
     if WITH_PORTS.contains(&protocol) {
         return match (min, max) {
             (None, None) => Ok(()),
@@ -241,6 +245,7 @@ fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Re
             )),
         };
     }
+    // For ICMP, the fields are type and code.
     if ICMP.contains(&protocol) || ICMP_V6.contains(&protocol) {
         for (field, value) in [("type", min), ("code", max)] {
             if value.is_some_and(|value| value > 255) {
@@ -258,6 +263,7 @@ fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Re
         }
         return Ok(());
     }
+    // Other protocols have no ports.
     if min.is_some() || max.is_some() {
         return Err(ApiError::bad_request(
             "SecurityGroupInvalidProtocolForPort",
@@ -267,10 +273,10 @@ fn check_ports(protocol: Option<&str>, min: Option<u16>, max: Option<u16>) -> Re
     Ok(())
 }
 
-/// Removes one.
+/// Deletes one.
 ///
 /// # Errors
-/// There is none.
+/// It does not exist.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let group = get(state, cx, id)?.security_group_id.clone();
     state.neutron.security_group_rules.remove(id);

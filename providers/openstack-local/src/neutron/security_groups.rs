@@ -11,10 +11,10 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// Name of the group that each project has.
+/// Name of the default group of each project.
 const DEFAULT: &str = "default";
 
-/// Returns the groups that the caller sees, with their rules.
+/// Returns the groups that the user may see, with their rules.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroup> {
     let mut rules = std::collections::BTreeMap::<&str, Vec<SecurityGroupRule>>::new();
     for rule in state.neutron.security_group_rules.iter() {
@@ -31,7 +31,7 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<SecurityGroup> {
 /// Returns one with its rules.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<SecurityGroup, ApiError> {
     let row = get(state, cx, id)?;
     let rules = state.neutron.security_group_rules.iter().filter(|rule| rule.security_group_id == id);
@@ -46,13 +46,13 @@ pub(super) fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Se
     row.map(|row| &**row).ok_or_else(|| Resource::SecurityGroup.not_found(id))
 }
 
-/// Returns the identifier of the default group of a project, if the project has been used before.
+/// Returns the ID of the default group of a project, if the project was used before.
 pub fn default_of(state: &CloudState, project: &str) -> Option<String> {
     let mut groups = state.neutron.security_groups.iter();
     groups.find(|group| group.standard.project_id == project && group.name == DEFAULT).map(|group| group.id.clone())
 }
 
-/// Returns the identifier of the default group of a project, and makes the group when there is none.
+/// Returns the ID of the default group of a project; creates the group if it does not exist.
 pub fn ensure_default(state: &mut CloudState, cx: &Cx, project: &str) -> String {
     if let Some(id) = default_of(state, project) {
         return id;
@@ -70,10 +70,10 @@ pub fn ensure_default(state: &mut CloudState, cx: &Cx, project: &str) -> String 
     id
 }
 
-/// Makes one that lets everything out.
+/// Creates one that admits all outgoing traffic.
 ///
 /// # Errors
-/// It would be a second `default`; the quota is used up.
+/// The name is `default`; the quota is used up.
 pub fn create(state: &mut CloudState, cx: &Cx, request: SecurityGroupCreate) -> Result<SecurityGroup, ApiError> {
     let project = owner(cx, request.project_id)?;
     ensure_default(state, cx, &project);
@@ -114,7 +114,7 @@ fn put(
     id
 }
 
-/// Returns a new rule that lets everything out.
+/// Returns a new rule that admits all outgoing traffic.
 pub(super) fn new_rule(cx: &Cx, project: &str, group: &str, is_default: bool) -> SecurityGroupRule {
     SecurityGroupRule {
         id: new_id(),
@@ -129,7 +129,7 @@ pub(super) fn new_rule(cx: &Cx, project: &str, group: &str, is_default: bool) ->
 /// Changes one.
 ///
 /// # Errors
-/// There is none; the default group would get another name, or another group that name.
+/// It does not exist; the default group would be renamed, or another group would get its name.
 pub fn update(
     state: &mut CloudState,
     cx: &Cx,
@@ -168,10 +168,10 @@ pub fn update(
     show(state, cx, id)
 }
 
-/// Removes one with its rules, and the rules of other groups that name it.
+/// Deletes one with its rules, and the rules of other groups that refer to it.
 ///
 /// # Errors
-/// There is none, a port uses it, or it is a default one and the caller no administrator.
+/// It does not exist, a port uses it, or it is a default group and the user is not an administrator.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let row = get(state, cx, id)?;
     if row.name == DEFAULT && !cx.admin {

@@ -1,4 +1,4 @@
-//! What a range of addresses must be like: pure rules.
+//! Rules for the addresses of a subnet. Pure.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::state::ApiError;
 
-/// Reads the range of a subnet.
+/// Parses the CIDR of a subnet.
 ///
 /// # Errors
-/// It is none, has bits beyond its prefix, covers everything, or is of another version.
+/// It is invalid, has host bits, covers all addresses, or is of another IP version.
 pub fn range(cidr: &str, ip_version: u8) -> Result<IpNet, ApiError> {
     if !matches!(ip_version, 4 | 6) {
         return Err(invalid("ip_version", format!("'{ip_version}' is not in [4, 6]")));
@@ -29,10 +29,10 @@ pub fn range(cidr: &str, ip_version: u8) -> Result<IpNet, ApiError> {
     Ok(range)
 }
 
-/// Reads a range without bits beyond its prefix.
+/// Parses a CIDR without host bits.
 ///
 /// # Errors
-/// What it should be.
+/// A description of what is wrong.
 pub fn proper(cidr: &str) -> Result<IpNet, String> {
     let range: IpNet = cidr.parse().map_err(|_| format!("'{cidr}' is not a valid IP subnet"))?;
     if range.addr() != range.network() {
@@ -41,12 +41,12 @@ pub fn proper(cidr: &str) -> Result<IpNet, String> {
     Ok(range)
 }
 
-/// Returns 4 or 6.
+/// Returns the IP version, 4 or 6.
 pub fn version(range: IpNet) -> u8 {
     if matches!(range, IpNet::V4(_)) { 4 } else { 6 }
 }
 
-/// Refuses modes of IPv6 that do not fit.
+/// Rejects invalid IPv6 modes.
 ///
 /// # Errors
 /// Modes on IPv4, without DHCP, that contradict each other, or that need a /64.
@@ -87,15 +87,15 @@ pub fn check_ipv6_modes(
     Ok(())
 }
 
-/// Tells whether hosts make up their addresses themselves.
+/// Returns whether hosts configure their addresses themselves.
 pub fn is_auto(address_mode: Option<&str>) -> bool {
     matches!(address_mode, Some("slaac" | "dhcpv6-stateless"))
 }
 
-/// Returns the gateway: what was asked for, or the first address of a host.
+/// Returns the gateway: the requested one, or the first host address.
 ///
 /// # Errors
-/// It is of another version, or no address that a host may have.
+/// It is of another IP version, or is not a host address.
 pub fn gateway(range: IpNet, asked: Option<Option<IpAddr>>) -> Result<Option<IpAddr>, ApiError> {
     let Some(asked) = asked else { return Ok(Some(hosts(range).0)) };
     let Some(gateway) = asked else { return Ok(None) };
@@ -110,10 +110,10 @@ pub fn gateway(range: IpNet, asked: Option<Option<IpAddr>>) -> Result<Option<IpA
     Ok(Some(gateway))
 }
 
-/// Returns the pools: what was asked for, ordered, or everything but the gateway.
+/// Returns the pools: the requested ones, sorted, or everything except the gateway.
 ///
 /// # Errors
-/// A pool is turned around, of another version, outside, or overlaps another or the gateway.
+/// A pool is reversed, of another IP version, outside the subnet, or overlaps another one or the gateway.
 pub fn pools(
     range: IpNet,
     gateway: Option<IpAddr>,
@@ -122,6 +122,7 @@ pub fn pools(
     let Some(mut pools) = asked else { return Ok(default_pools(range, gateway)) };
     pools.sort_by_key(|pool| number(pool.start));
     let (first, last) = hosts(range);
+    // First, check each pool.
     for pool in &pools {
         let text = format!("{}-{}", pool.start, pool.end);
         if pool.start.is_ipv4() != pool.end.is_ipv4()
@@ -150,6 +151,7 @@ pub fn pools(
             ));
         }
     }
+    // Then check that they do not overlap.
     for pair in pools.windows(2) {
         if let [one, other] = pair
             && number(one.end) >= number(other.start)
@@ -166,10 +168,10 @@ pub fn pools(
     Ok(pools)
 }
 
-/// Refuses routes for hosts that are none.
+/// Rejects invalid host routes.
 ///
 /// # Errors
-/// A range or an address that is none, or of two versions.
+/// A CIDR or an address is invalid, or both are of different IP versions.
 pub fn check_host_routes(routes: &[HostRoute]) -> Result<(), ApiError> {
     for HostRoute { destination, nexthop } in routes {
         let range = proper(destination).map_err(|reason| invalid("host_routes", reason))?;
@@ -182,7 +184,7 @@ pub fn check_host_routes(routes: &[HostRoute]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Tells whether two ranges have an address in common.
+/// Returns whether two ranges have an address in common.
 pub fn overlap(one: IpNet, other: IpNet) -> bool {
     one.contains(&other) || other.contains(&one)
 }

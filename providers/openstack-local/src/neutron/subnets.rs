@@ -14,12 +14,12 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// Most name servers of a subnet.
+/// Maximum number of name servers of a subnet.
 const MAX_NAMESERVERS: usize = 5;
-/// Most routes for hosts of a subnet.
+/// Maximum number of host routes of a subnet.
 const MAX_HOST_ROUTES: usize = 20;
 
-/// Returns the subnets that the caller sees: his own and those of shared networks.
+/// Returns the subnets that the user may see: their own and those of shared networks.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Subnet> {
     state
         .neutron
@@ -33,7 +33,7 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Subnet> {
 /// Returns one.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Subnet, ApiError> {
     let row = state.neutron.subnets.get(id).filter(|subnet| visible(state, cx, subnet));
     row.map(|row| &**row).ok_or_else(|| Resource::Subnet.not_found(id))
@@ -43,7 +43,7 @@ fn visible(state: &CloudState, cx: &Cx, subnet: &Subnet) -> bool {
     cx.sees(&subnet.standard.project_id) || state.neutron.networks.get(&subnet.network_id).is_some_and(|n| n.shared)
 }
 
-/// Returns the range of a row.
+/// Returns the CIDR of a row.
 pub(crate) fn range(subnet: &Subnet) -> IpNet {
     subnet.cidr.parse().expect("the range of a row was read when it was made")
 }
@@ -54,11 +54,13 @@ pub(super) fn used(state: &CloudState, id: &str) -> BTreeSet<IpAddr> {
     addresses.filter(|fixed| fixed.subnet_id == id).map(|fixed| fixed.ip_address).collect()
 }
 
-/// Makes one.
+/// Creates one.
 ///
 /// # Errors
-/// There is no such network of the caller's, values contradict each other or another subnet, or the quota is used up.
+/// The network does not exist or is not the user's, values contradict each other or another subnet, or the quota is
+/// used up.
 pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<Subnet, ApiError> {
+    // First, check network and project.
     let network = networks::get(state, cx, &request.network_id)?;
     let network_project = network.standard.project_id.clone();
     Resource::Network.writable(state, cx, &request.network_id)?;
@@ -66,6 +68,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<
         None => network_project,
         asked => owner(cx, asked)?,
     };
+    // Then check the addresses.
     let cidr = request
         .cidr
         .ok_or_else(|| bad_request("subnets", "a subnetpool must be specified in the absence of a cidr"))?;
@@ -80,6 +83,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<
     check_lists(&dns_nameservers, &host_routes)?;
     check_overlap(state, &request.network_id, range)?;
     quotas::check(state, &project, Quotable::Subnet, 1)?;
+    // Finally, create the row.
     let row = Subnet {
         id: new_id(),
         name: request.name.unwrap_or_default(),
@@ -102,7 +106,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: SubnetCreate) -> Result<
     Ok(row)
 }
 
-/// Refuses a range that overlaps another one of its network.
+/// Rejects a CIDR that overlaps another one of its network.
 fn check_overlap(state: &CloudState, network: &str, range: IpNet) -> Result<(), ApiError> {
     let mut others = state.neutron.subnets.iter().filter(|other| other.network_id == network);
     others.find(|other| plan::overlap(self::range(other), range)).map_or(Ok(()), |other| {
@@ -137,7 +141,7 @@ fn check_lists(nameservers: &[String], routes: &[openstack_api::neutron::HostRou
 /// Changes one.
 ///
 /// # Errors
-/// There is none, it belongs to somebody else, values contradict each other, or the gateway belongs to a router.
+/// It does not exist, it belongs to somebody else, values contradict each other, or the gateway belongs to a router.
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: SubnetUpdate) -> Result<Subnet, ApiError> {
     Resource::Subnet.writable(state, cx, id)?;
     let mut row = get(state, cx, id)?.clone();
@@ -150,7 +154,7 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: SubnetUpdate) 
         }
         row.gateway_ip = gateway;
     }
-    // Pools that stay must keep clear of a new gateway, too.
+    // Unchanged pools must not contain a new gateway, either.
     let pools = request.allocation_pools.unwrap_or_else(|| row.allocation_pools.clone());
     row.allocation_pools = plan::pools(range, row.gateway_ip, Some(pools))?;
     row.name = request.name.unwrap_or(row.name);
@@ -182,10 +186,10 @@ fn check_gateway_unused(state: &CloudState, subnet: &Subnet) -> Result<(), ApiEr
     })
 }
 
-/// Removes one.
+/// Deletes one.
 ///
 /// # Errors
-/// There is none, it belongs to somebody else, or ports have addresses on it.
+/// It does not exist, it belongs to somebody else, or ports have addresses on it.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     Resource::Subnet.writable(state, cx, id)?;
     if !used(state, id).is_empty() {

@@ -1,4 +1,4 @@
-//! Trunks: ports that carry other ports.
+//! Trunks: ports with sub-ports.
 
 use openstack_api::neutron::{SubPort, Trunk, TrunkCreate, TrunkUpdate};
 
@@ -10,12 +10,12 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// What a device is that owns a port on a trunk.
+/// `device_owner` of sub-ports.
 const SUB_PORT: &str = "trunk:subport";
-/// Numbers on the wire.
+/// VLAN IDs.
 const VLANS: std::ops::RangeInclusive<u32> = 1..=4094;
 
-/// Returns the trunks that the caller sees.
+/// Returns the trunks that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Trunk> {
     let rows = state.neutron.trunks.iter().filter(|trunk| cx.sees(&trunk.standard.project_id));
     rows.map(|trunk| Trunk::clone(trunk)).collect()
@@ -24,16 +24,16 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Trunk> {
 /// Returns one.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s Trunk, ApiError> {
     let row = state.neutron.trunks.get(id).filter(|trunk| cx.sees(&trunk.standard.project_id));
     row.map(|row| &**row).ok_or_else(|| Resource::Trunk.not_found(id))
 }
 
-/// Makes one.
+/// Creates one.
 ///
 /// # Errors
-/// There is no such port, or a port is in use by another trunk.
+/// The port does not exist, or a port is in use by another trunk.
 pub fn create(state: &mut CloudState, cx: &Cx, request: TrunkCreate) -> Result<Trunk, ApiError> {
     let project = owner(cx, request.project_id)?;
     ports::get(state, cx, &request.port_id)?;
@@ -53,7 +53,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: TrunkCreate) -> Result<T
     get(state, cx, &id).cloned()
 }
 
-/// Refuses a port that a trunk uses.
+/// Rejects a port that a trunk uses.
 fn check_free(state: &CloudState, port: &str) -> Result<(), ApiError> {
     let used = state
         .neutron
@@ -69,7 +69,7 @@ fn check_free(state: &CloudState, port: &str) -> Result<(), ApiError> {
 /// Changes one.
 ///
 /// # Errors
-/// There is none.
+/// It does not exist.
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: TrunkUpdate) -> Result<Trunk, ApiError> {
     get(state, cx, id)?;
     state.neutron.trunks.update(id, |row| {
@@ -86,10 +86,10 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: TrunkUpdate) -
     get(state, cx, id).cloned()
 }
 
-/// Puts ports on a trunk.
+/// Adds sub-ports to a trunk.
 ///
 /// # Errors
-/// There is no such trunk or port, a port is in use, or a number is taken or out of range.
+/// The trunk or a port does not exist, a port is in use, or a VLAN ID is taken or out of range.
 pub fn add(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Result<Trunk, ApiError> {
     get(state, cx, id)?;
     for sub in sub_ports {
@@ -125,10 +125,10 @@ pub fn add(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -
     get(state, cx, id).cloned()
 }
 
-/// Takes ports off a trunk.
+/// Removes sub-ports from a trunk.
 ///
 /// # Errors
-/// There is no such trunk, or it has no such port.
+/// The trunk does not exist, or it has no such port.
 pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>) -> Result<Trunk, ApiError> {
     for sub in sub_ports {
         let port = sub.port_id;
@@ -147,7 +147,7 @@ pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, sub_ports: Vec<SubPort>
     get(state, cx, id).cloned()
 }
 
-/// Says who owns a port.
+/// Sets the owner of a port.
 fn own(state: &mut CloudState, cx: &Cx, port: &str, device_id: &str, device_owner: &str) -> Result<(), ApiError> {
     let update = openstack_api::neutron::PortUpdate {
         device_id: Some(Some(device_id.to_owned())),
@@ -157,10 +157,10 @@ fn own(state: &mut CloudState, cx: &Cx, port: &str, device_id: &str, device_owne
     ports::update(state, cx, port, update).map(drop)
 }
 
-/// Removes one; its ports stay.
+/// Deletes one; its ports stay.
 ///
 /// # Errors
-/// There is none.
+/// It does not exist.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let sub_ports = get(state, cx, id)?.sub_ports.clone();
     remove(state, cx, id, sub_ports)?;

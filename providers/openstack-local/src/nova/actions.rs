@@ -1,4 +1,4 @@
-//! What is done to servers.
+//! Actions on servers.
 
 use openstack_api::{
     neutron::PortUpdate,
@@ -16,15 +16,16 @@ use crate::{
     state::{ApiError, CloudState, Cx},
 };
 
-/// Does it.
+/// Performs an action.
 ///
 /// # Errors
-/// There is no such server, it is locked, or it is in a state in which that cannot be done.
+/// The server does not exist, it is locked, or its state does not permit the action.
 pub fn act(state: &mut CloudState, cx: &Cx, id: &str, action: ServerAction) -> Result<(), ApiError> {
     let row = get(state, cx, id)?;
     if !matches!(action, ServerAction::Lock(_) | ServerAction::Unlock(())) {
         check_unlocked(cx, row)?;
     }
+    // First, handle actions that are not a change of status, and find the statuses of the others.
     let (name, from, to): (&str, &[&str], &str) = match action {
         ServerAction::Start(()) => ("start", &["SHUTOFF"], "ACTIVE"),
         ServerAction::Stop(()) => ("stop", &["ACTIVE", "RESCUE", "ERROR"], "SHUTOFF"),
@@ -60,6 +61,7 @@ pub fn act(state: &mut CloudState, cx: &Cx, id: &str, action: ServerAction) -> R
             return Ok(());
         }
     };
+    // Then change the status.
     if !from.contains(&&*row.status) {
         return Err(ApiError::conflict(
             "",
@@ -70,7 +72,7 @@ pub fn act(state: &mut CloudState, cx: &Cx, id: &str, action: ServerAction) -> R
     Ok(())
 }
 
-/// Puts a group on all ports of a server, or takes it off.
+/// Adds a group to all ports of a server, or removes it.
 fn change_group(state: &mut CloudState, cx: &Cx, id: &str, name: &str, add: bool) -> Result<(), ApiError> {
     let group = group(state, cx, name).map_err(|error| ApiError { status: http::StatusCode::NOT_FOUND, ..error })?;
     let ports: Vec<String> = get(state, cx, id)?.ports.iter().map(|attachment| attachment.port.clone()).collect();

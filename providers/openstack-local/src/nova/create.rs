@@ -1,4 +1,4 @@
-//! Making servers.
+//! Creation of servers.
 
 use openstack_api::{
     neutron::{FixedIpRequest, PortCreate, PortUpdate},
@@ -15,10 +15,10 @@ use crate::{
     state::{ApiError, CloudState, Cx, new_id},
 };
 
-/// Makes servers with their ports, and returns the identifier of the first.
+/// Creates servers with their ports, and returns the ID of the first.
 ///
 /// # Errors
-/// A value is none; there is no such flavor, network, port, group or zone; a quota is used up.
+/// A value is invalid; flavor, network, port, group or zone does not exist; a quota is used up.
 // length: every field of the request, in its order
 pub fn create(
     state: &mut CloudState,
@@ -26,6 +26,7 @@ pub fn create(
     version: Microversion,
     request: &ServerCreate,
 ) -> Result<String, ApiError> {
+    // First, check the request.
     check_name(&request.name)?;
     check_access(request.access_ipv4.as_deref().unwrap_or_default(), true)?;
     check_access(request.access_ipv6.as_deref().unwrap_or_default(), false)?;
@@ -39,7 +40,7 @@ pub fn create(
         return Err(ApiError::bad_request("", "min_count must be <= max_count"));
     }
     quotas::check(state, &cx.project, &flavor, count)?;
-    // `zone:host` asks for a host as well; there is one in each zone.
+    // `zone:host` requests a host as well; there is one in each zone.
     let asked = request.availability_zone.as_deref().and_then(|zone| zone.split(':').next());
     let asked = asked.filter(|zone| !zone.is_empty());
     let zone = asked.unwrap_or(zones::DEFAULT);
@@ -48,6 +49,7 @@ pub fn create(
     }
     let networks = networks(state, cx, version, request.networks.as_ref(), count)?;
     let groups = groups(state, cx, request)?;
+    // Then create the servers.
     let mut first = None;
     for number in 1..=count {
         let id = new_id();
@@ -84,7 +86,7 @@ pub fn create(
     first.ok_or_else(|| ApiError::bad_request("", "max_count must be at least 1"))
 }
 
-/// Makes a name of a host from a name of a server.
+/// Returns a host name for the name of a server.
 fn hostname(name: &str) -> String {
     let mut host: String = name
         .to_lowercase()
@@ -97,7 +99,7 @@ fn hostname(name: &str) -> String {
     if host.is_empty() { "server".to_owned() } else { host }
 }
 
-/// Returns what to attach to, checked.
+/// Returns the requested networks and ports, checked.
 fn networks(
     state: &CloudState,
     cx: &Cx,
@@ -105,6 +107,7 @@ fn networks(
     asked: Option<&Networks>,
     count: u32,
 ) -> Result<Vec<NetworkRequest>, ApiError> {
+    // First, handle requests that name no networks.
     let asked = match asked {
         Some(Networks::These(these)) => these,
         Some(Networks::None) => return Ok(Vec::new()),
@@ -116,6 +119,7 @@ fn networks(
         }
         None | Some(Networks::Auto) => return only_network(state, cx),
     };
+    // Then check each network or port.
     for network in asked {
         match (&network.uuid, &network.port) {
             (_, Some(_)) if count > 1 => {
@@ -152,7 +156,7 @@ fn networks(
     Ok(asked.clone())
 }
 
-/// Returns the one network of the project, if there is one.
+/// Returns the only network of the project, if there is one.
 fn only_network(state: &CloudState, cx: &Cx) -> Result<Vec<NetworkRequest>, ApiError> {
     let own = state.neutron.networks.iter();
     let own =
@@ -165,17 +169,17 @@ fn only_network(state: &CloudState, cx: &Cx) -> Result<Vec<NetworkRequest>, ApiE
     }
 }
 
-/// Returns the groups that are asked for, by identifier.
+/// Returns the IDs of the requested groups.
 fn groups(state: &CloudState, cx: &Cx, request: &ServerCreate) -> Result<Option<Vec<String>>, ApiError> {
     let Some(names) = &request.security_groups else { return Ok(None) };
-    // The default group is there as soon as a port is made.
+    // The default group is created with the first port.
     let names = names.iter().map(|group| &*group.name);
     let found: Vec<String> =
         names.filter(|name| *name != "default").map(|name| group(state, cx, name)).collect::<Result<_, _>>()?;
     Ok((!found.is_empty()).then_some(found))
 }
 
-/// Finds a group of the project by name or identifier.
+/// Finds a group of the project by name or ID.
 pub(super) fn group(state: &CloudState, cx: &Cx, name: &str) -> Result<String, ApiError> {
     let own = state.neutron.security_groups.iter().filter(|group| *group.standard.project_id == *cx.project);
     let found: Vec<_> = own.filter(|group| group.id == name || group.name == name).collect();
@@ -189,17 +193,17 @@ pub(super) fn group(state: &CloudState, cx: &Cx, name: &str) -> Result<String, A
     }
 }
 
-/// What the ports of a server have in common.
+/// What the ports of a server share.
 pub(super) struct Plan<'a> {
     /// Server.
     pub id: &'a str,
     /// Its zone.
     pub zone: &'a str,
-    /// Groups of new ports; those of the project's default when absent.
+    /// Groups of new ports; the project's default group when absent.
     pub groups: Option<&'a [String]>,
 }
 
-/// Attaches a server: to a port that exists, or to a new one.
+/// Attaches a server to an existing port, or to a new one.
 pub(super) fn attach(
     state: &mut CloudState,
     cx: &Cx,
@@ -234,7 +238,7 @@ pub(super) fn attach(
     Ok(Attachment { port: port.id, owned: true, tag: network.tag.clone() })
 }
 
-/// Tells a refusal of the network service as the compute service does.
+/// Converts an error of the network service to one of the compute service.
 pub(super) fn from_neutron(error: ApiError) -> ApiError {
     match &*error.kind {
         "OverQuota" => ApiError::forbidden("", "Maximum number of ports exceeded"),

@@ -1,4 +1,4 @@
-//! Documents about versions; no token is needed.
+//! Version documents, which need no token.
 
 use std::sync::Arc;
 

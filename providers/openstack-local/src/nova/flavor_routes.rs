@@ -1,4 +1,4 @@
-//! Routes of flavors.
+//! HTTP routes of flavors.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     state::ApiError,
 };
 
-/// Names that may be sorted by.
+/// Attributes that may be sorted by.
 const SORT_KEYS: [&str; 5] = ["flavorid", "name", "memory_mb", "vcpus", "root_gb"];
 
 pub(super) fn routes() -> Router<Arc<Cloud>> {
@@ -59,7 +59,7 @@ async fn list(
     query: &Query,
     details: bool,
 ) -> Result<Json<Value>, ApiError> {
-    // Administrators choose; everybody else sees what is public.
+    // Administrators may choose; everybody else sees only public flavors.
     let public = match query.get("is_public").map(str::to_lowercase).as_deref() {
         Some("none") if cx.admin => None,
         Some("false" | "0") if cx.admin => Some(false),

@@ -10,7 +10,7 @@ use crate::{
     state::{ApiError, CloudState, Cx, new_id},
 };
 
-/// Flavors of a new cloud: identifier, name, MiB, GiB, processors.
+/// Flavors of a new cloud: ID, name, MiB, GiB, processors.
 const SEEDS: [(&str, &str, u64, u64, u64); 5] = [
     ("1", "m1.tiny", 512, 1, 1),
     ("2", "m1.small", 2_048, 20, 1),
@@ -19,7 +19,7 @@ const SEEDS: [(&str, &str, u64, u64, u64); 5] = [
     ("5", "m1.xlarge", 16_384, 160, 8),
 ];
 
-/// Puts the flavors that a new cloud has.
+/// Adds the flavors that a new cloud has.
 pub fn seed(state: &mut CloudState) {
     for (id, name, ram, disk, vcpus) in SEEDS {
         state.nova.flavors.put(FlavorRow {
@@ -41,7 +41,7 @@ pub fn seed(state: &mut CloudState) {
 /// Returns one.
 ///
 /// # Errors
-/// There is none that the caller may use.
+/// It does not exist, or the user may not use it.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s FlavorRow, ApiError> {
     let row = state.nova.flavors.get(id).filter(|flavor| flavor.is_public || cx.admin);
     row.map(|row| &**row).ok_or_else(|| ApiError::not_found("", format!("Flavor {id} could not be found.")))
@@ -81,10 +81,10 @@ fn links(origin: &Origin, id: &str) -> Vec<Link> {
     ]
 }
 
-/// Makes one.
+/// Creates one.
 ///
 /// # Errors
-/// The caller is no administrator; identifier or name are taken.
+/// The user is not an administrator; ID or name is taken.
 pub fn create(state: &mut CloudState, cx: &Cx, request: FlavorCreate) -> Result<FlavorRow, ApiError> {
     admin_only(cx, "os_compute_api:os-flavor-manage:create")?;
     let id = request.id.filter(|id| id != "auto").unwrap_or_else(new_id);
@@ -114,10 +114,10 @@ pub fn create(state: &mut CloudState, cx: &Cx, request: FlavorCreate) -> Result<
     Ok(row)
 }
 
-/// Removes one. Servers keep their copy.
+/// Deletes one. Servers keep their copy.
 ///
 /// # Errors
-/// There is none, or the caller is no administrator.
+/// It does not exist, or the user is not an administrator.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     admin_only(cx, "os_compute_api:os-flavor-manage:delete")?;
     get(state, cx, id)?;

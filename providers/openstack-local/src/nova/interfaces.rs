@@ -9,10 +9,10 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx};
 
-/// Returns all of a server.
+/// Returns all ports of a server.
 ///
 /// # Errors
-/// There is no such server.
+/// The server does not exist.
 pub fn list(
     state: &CloudState,
     cx: &Cx,
@@ -23,10 +23,10 @@ pub fn list(
     Ok(row.ports.iter().filter_map(|attachment| show(state, attachment, version)).collect())
 }
 
-/// Returns one of a server.
+/// Returns one port of a server.
 ///
 /// # Errors
-/// There is no such server, or it has no such port.
+/// The server does not exist, or it has no such port.
 pub fn one(
     state: &CloudState,
     cx: &Cx,
@@ -58,10 +58,10 @@ fn show(state: &CloudState, attachment: &Attachment, version: Microversion) -> O
     })
 }
 
-/// Gives a server another one.
+/// Attaches another port to a server.
 ///
 /// # Errors
-/// There is no such server, port or network; the port is in use; no address is left.
+/// The server, the port or the network does not exist; the port is in use; no address is left.
 pub fn add(
     state: &mut CloudState,
     cx: &Cx,
@@ -88,10 +88,10 @@ pub fn add(
     one(state, cx, id, &port, version)
 }
 
-/// Takes one from a server.
+/// Detaches a port from a server.
 ///
 /// # Errors
-/// There is no such server, or it has no such port.
+/// The server does not exist, or it has no such port.
 pub fn remove(state: &mut CloudState, cx: &Cx, id: &str, port: &str) -> Result<(), ApiError> {
     let row = get(state, cx, id)?.clone();
     check_unlocked(cx, &row)?;

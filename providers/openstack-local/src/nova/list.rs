@@ -1,4 +1,4 @@
-//! Which servers a list has.
+//! Filters of server lists.
 
 use jiff::Timestamp;
 use regex::Regex;
@@ -10,7 +10,7 @@ use crate::{
     state::{ApiError, CloudState, Cx},
 };
 
-/// Names that may be sorted by. They are in the rows, but not shown.
+/// Attributes that may be sorted by. They are in the rows, but not shown.
 pub(super) const SORT_KEYS: [&str; 10] = [
     "created_at",
     "updated_at",
@@ -24,13 +24,13 @@ pub(super) const SORT_KEYS: [&str; 10] = [
     "instance_type_id",
 ];
 
-/// Parameters that leave servers in a list of which nothing is known.
+/// Parameters with which a list includes servers whose cell does not answer.
 const HARMLESS: [&str; 4] = ["deleted", "all_tenants", "project_id", "tenant_id"];
 
-/// Returns the rows that pass the filters, with what to sort by.
+/// Returns the rows that pass the filters, with their sort attributes.
 ///
 /// # Errors
-/// A filter that cannot be read, or is for administrators.
+/// A filter is invalid, or needs an administrator.
 pub(super) fn rows(
     state: &CloudState,
     cx: &Cx,
@@ -68,18 +68,18 @@ pub(super) fn rows(
     Ok(rows)
 }
 
-/// What is asked for.
+/// The requested filters.
 struct Filter {
-    /// `None`: of all projects.
+    /// Project; `None` for all.
     project: Option<String>,
     name: Option<Regex>,
     addresses: Vec<(u8, Regex)>,
     statuses: Vec<String>,
-    /// Values that must be equal, by what they are compared with.
+    /// Values that must be equal, by attribute.
     equal: Vec<(&'static str, String)>,
     changed_since: Option<Timestamp>,
     tags: [Option<Vec<String>>; 4],
-    /// Servers in cells that do not answer are wanted, too.
+    /// True when servers in cells that do not answer are included.
     harmless: bool,
 }
 
@@ -89,6 +89,7 @@ const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
 
 impl Filter {
     fn read(cx: &Cx, version: Microversion, query: &Query) -> Result<Self, ApiError> {
+        // First, decide which projects are listed.
         let all = query.flag("all_tenants");
         if all {
             admin_only(cx, "os_compute_api:servers:index:get_all_tenants")?;
@@ -98,6 +99,7 @@ impl Filter {
             (true, asked) => asked.map(str::to_owned),
             (false, _) => Some(cx.project.to_string()),
         };
+        // Then parse the filters.
         let regex = |name: &str| {
             let pattern = query.get(name).filter(|pattern| !pattern.is_empty());
             pattern

@@ -1,7 +1,7 @@
 //! Compute (Nova).
 //!
-//! Servers run nowhere: they have ports, addresses, a power state. What is asked for is done at once, so a server is
-//! `ACTIVE` as soon as it is there.
+//! Servers run nowhere: they have ports, addresses, and a power state. Requests are done at once, so a server is
+//! `ACTIVE` as soon as it exists.
 
 pub mod actions;
 pub mod create;
@@ -34,9 +34,9 @@ tables! {
         servers: ServerRow,
         /// Flavors.
         flavors: FlavorRow,
-        /// Zones beside the one that is always there.
+        /// Zones besides the one that always exists.
         zones: ZoneRow,
-        /// Quotas that somebody changed.
+        /// Quotas that were changed.
         quotas: QuotaRow,
     }
 }

@@ -1,4 +1,4 @@
-//! How much a project may have.
+//! Quotas of projects.
 
 use http::StatusCode;
 use openstack_api::nova::{AbsoluteLimits, QuotaSet, QuotaSetUpdate};
@@ -6,12 +6,12 @@ use openstack_api::nova::{AbsoluteLimits, QuotaSet, QuotaSetUpdate};
 use super::{FlavorRow, Microversion, QuotaRow};
 use crate::state::{ApiError, CloudState, Cx};
 
-/// Servers, processors and MiB that a project has unless somebody changed it.
+/// Default quotas of servers, processors and MiB.
 const DEFAULTS: (i64, i64, i64) = (1_000, 8_000, 16_000_000);
-/// Pairs of metadata.
+/// Maximum number of metadata items.
 pub(super) const METADATA_ITEMS: usize = 128;
 
-/// Returns the quotas of a project; those of every project without one.
+/// Returns the quotas of a project: its own, or the defaults.
 pub fn get(state: &CloudState, project: &str) -> QuotaRow {
     state.nova.quotas.get(project).map_or_else(
         || {
@@ -47,7 +47,7 @@ pub fn show(row: &QuotaRow, version: Microversion) -> QuotaSet {
 /// Changes the quotas of a project.
 ///
 /// # Errors
-/// The caller is no administrator.
+/// The user is not an administrator.
 pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaSetUpdate) -> Result<QuotaRow, ApiError> {
     admin_only(cx, "os_compute_api:os-quota-sets:update")?;
     let mut row = get(state, project);
@@ -58,7 +58,7 @@ pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaSetU
     Ok(row)
 }
 
-/// Refuses what only administrators may do.
+/// Rejects what only administrators may do.
 pub(super) fn admin_only(cx: &Cx, rule: &str) -> Result<(), ApiError> {
     if cx.admin {
         return Ok(());
@@ -66,7 +66,7 @@ pub(super) fn admin_only(cx: &Cx, rule: &str) -> Result<(), ApiError> {
     Err(ApiError::forbidden("", format!("Policy doesn't allow {rule} to be performed.")))
 }
 
-/// Returns servers, processors and MiB in use.
+/// Returns the servers, processors and MiB in use.
 fn used(state: &CloudState, project: &str) -> (i64, i64, i64) {
     let servers = state.nova.servers.iter().filter(|server| server.project == project);
     servers.fold((0, 0, 0), |(instances, cores, ram), server| {
@@ -78,7 +78,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Refuses more servers than there may be.
+/// Rejects servers that would exceed the quota.
 pub(super) fn check(state: &CloudState, project: &str, flavor: &FlavorRow, count: u32) -> Result<(), ApiError> {
     let quota = get(state, project);
     let used = used(state, project);

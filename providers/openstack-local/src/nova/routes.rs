@@ -1,4 +1,4 @@
-//! Routes of the compute service.
+//! HTTP routes of the compute service.
 
 use std::sync::Arc;
 
@@ -184,7 +184,7 @@ async fn addresses(
         let row = servers::get(state, &cx, &id)?;
         Ok(View::new(state, &cx, version, &origin).addresses(row))
     });
-    // Here networks list only address and version.
+    // In this answer, networks list only address and version.
     let mut addresses = addresses.await?;
     for address in addresses.values_mut().flatten() {
         (address.kind, address.mac) = (None, None);

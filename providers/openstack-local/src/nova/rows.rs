@@ -1,4 +1,4 @@
-//! What is kept.
+//! Rows that are stored.
 
 use std::collections::BTreeMap;
 
@@ -10,49 +10,49 @@ use crate::state::Row;
 /// A server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerRow {
-    /// Identifier, a UUID.
+    /// ID, a UUID.
     pub id: String,
     /// Name.
     pub name: String,
     /// Project.
     pub project: String,
-    /// User that made it.
+    /// User that created it.
     pub user: String,
-    /// Such as `ACTIVE` or `SHUTOFF`; what else is shown of its state follows from it.
+    /// Status, such as `ACTIVE` or `SHUTOFF`; the other states that are shown follow from it.
     pub status: String,
     /// Why it is in `ERROR`.
     pub fault: Option<String>,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
     /// When it was last changed.
     pub updated: Timestamp,
-    /// A copy of what the flavor was.
+    /// A copy of its flavor at creation.
     pub flavor: FlavorRow,
-    /// Image, by identifier.
+    /// Image, by ID.
     pub image: Option<String>,
-    /// Pairs set by users.
+    /// Metadata set by users.
     pub metadata: BTreeMap<String, String>,
     /// Zone that it runs in.
     pub zone: String,
-    /// Zone that was asked for.
+    /// Zone that was requested.
     pub pinned_zone: Option<String>,
     /// Key pair.
     pub key_name: Option<String>,
-    /// Address to reach it at, by word of its user; empty when there is none.
+    /// Access address set by its user; empty when there is none.
     pub access_ipv4: String,
     /// Like `access_ipv4`.
     pub access_ipv6: String,
     /// Free text.
     pub description: Option<String>,
-    /// Words set by users.
+    /// Tags set by users.
     pub tags: Vec<String>,
-    /// Name that its system has.
+    /// Host name of its system.
     pub hostname: String,
-    /// Whether it is guarded against changes, and why.
+    /// Lock against changes, if it is locked.
     pub lock: Option<Lock>,
     /// Ports, in the order in which they were attached.
     pub ports: Vec<Attachment>,
-    /// Whether the cell that it is in does not answer.
+    /// True when its cell does not answer.
     pub cell_down: bool,
 }
 
@@ -64,10 +64,10 @@ impl Row for ServerRow {
     }
 }
 
-/// A guard against changes.
+/// A lock against changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
-    /// Why.
+    /// Reason of the lock.
     pub reason: Option<String>,
 }
 
@@ -76,16 +76,16 @@ pub struct Lock {
 pub struct Attachment {
     /// Port.
     pub port: String,
-    /// Whether it was made for the server, and goes with it.
+    /// True when it was created for the server, and is deleted with it.
     pub owned: bool,
     /// Name of the device.
     pub tag: Option<String>,
 }
 
-/// A size of servers.
+/// A flavor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlavorRow {
-    /// Identifier: any text.
+    /// ID, any text.
     pub id: String,
     /// Name, unique.
     pub name: String,
@@ -101,7 +101,7 @@ pub struct FlavorRow {
     pub ephemeral: u64,
     /// Share of bandwidth.
     pub rxtx_factor: f64,
-    /// Whether every project may use it.
+    /// True when every project may use it.
     pub is_public: bool,
     /// Free text.
     pub description: Option<String>,

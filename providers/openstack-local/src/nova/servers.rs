@@ -14,10 +14,10 @@ use crate::{
 /// Longest name.
 const MAX_NAME: usize = 255;
 
-/// Returns one, whether its cell answers or not.
+/// Returns one, even if its cell does not answer.
 ///
 /// # Errors
-/// There is none that the caller sees.
+/// It does not exist, or the user may not see it.
 pub fn find<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
     let row = state.nova.servers.get(id).filter(|server| cx.sees(&server.project));
     row.map(|row| &**row).ok_or_else(|| not_found(id))
@@ -26,7 +26,7 @@ pub fn find<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRo
 /// Returns one whose cell answers.
 ///
 /// # Errors
-/// There is none that the caller sees; its cell does not answer.
+/// It does not exist, or the user may not see it; its cell does not answer.
 pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRow, ApiError> {
     let row = find(state, cx, id)?;
     if row.cell_down {
@@ -35,7 +35,7 @@ pub fn get<'s>(state: &'s CloudState, cx: &Cx, id: &str) -> Result<&'s ServerRow
     Ok(row)
 }
 
-/// The refusal for what is in a cell that does not answer.
+/// Returns the error for a server in a cell that does not answer.
 pub(super) fn cell_down() -> ApiError {
     ApiError::new(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -48,7 +48,7 @@ pub(super) fn not_found(id: &str) -> ApiError {
     ApiError::not_found("", format!("Instance {id} could not be found."))
 }
 
-/// Refuses changes of a server that is locked.
+/// Rejects changes of a locked server.
 pub(super) fn check_unlocked(cx: &Cx, row: &ServerRow) -> Result<(), ApiError> {
     if row.lock.is_some() && !cx.admin {
         return Err(ApiError::conflict("", format!("Instance {} is locked", row.id)));
@@ -56,7 +56,7 @@ pub(super) fn check_unlocked(cx: &Cx, row: &ServerRow) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses a name that is none.
+/// Rejects an invalid name.
 pub(super) fn check_name(name: &str) -> Result<(), ApiError> {
     if name.trim().is_empty() || name.chars().count() > MAX_NAME {
         return Err(ApiError::bad_request(
@@ -67,7 +67,7 @@ pub(super) fn check_name(name: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses an access address that is none; empty means no address.
+/// Rejects an invalid access address; empty means no address.
 pub(super) fn check_access(address: &str, v4: bool) -> Result<(), ApiError> {
     let fits = |address: std::net::IpAddr| address.is_ipv4() == v4;
     if address.is_empty() || address.parse().is_ok_and(fits) {
@@ -77,7 +77,7 @@ pub(super) fn check_access(address: &str, v4: bool) -> Result<(), ApiError> {
     Err(ApiError::bad_request("", format!("Invalid input for field/attribute {field}. Value: {address}.")))
 }
 
-/// Refuses metadata that is too much.
+/// Rejects metadata beyond the limits.
 pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
     if metadata.len() > METADATA_ITEMS {
         return Err(ApiError::forbidden("", format!("Maximum number of metadata items exceeds {METADATA_ITEMS}")));
@@ -88,7 +88,7 @@ pub(super) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), 
     servers::check(metadata)
 }
 
-/// Changes a row and notes when.
+/// Changes a row, and records when.
 pub(super) fn change(state: &mut CloudState, cx: &Cx, id: &str, change: impl FnOnce(&mut ServerRow)) {
     state.nova.servers.update(id, |row| {
         let before = row.clone();
@@ -102,7 +102,7 @@ pub(super) fn change(state: &mut CloudState, cx: &Cx, id: &str, change: impl FnO
 /// Changes one.
 ///
 /// # Errors
-/// There is none, or a value is none.
+/// It does not exist, or a value is invalid.
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: ServerUpdate) -> Result<(), ApiError> {
     check_unlocked(cx, get(state, cx, id)?)?;
     if let Some(name) = &request.name {
@@ -123,7 +123,7 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, request: ServerUpdate) 
 /// Changes the metadata of one, and returns it.
 ///
 /// # Errors
-/// There is none, or it would be too much.
+/// It does not exist, or a limit would be exceeded.
 pub fn change_metadata(
     state: &mut CloudState,
     cx: &Cx,
@@ -142,7 +142,7 @@ pub fn change_metadata(
 /// Changes the tags of one, and returns them.
 ///
 /// # Errors
-/// There is none.
+/// It does not exist.
 pub fn change_tags(
     state: &mut CloudState,
     cx: &Cx,
@@ -163,10 +163,10 @@ pub fn change_tags(
     Ok(tags)
 }
 
-/// Removes one: ports made for it go, others are free again.
+/// Deletes one. Ports that were created for it are deleted, others are released.
 ///
 /// # Errors
-/// There is none, it is locked, or its cell does not answer.
+/// It does not exist, it is locked, or its cell does not answer.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let row = get(state, cx, id)?.clone();
     check_unlocked(cx, &row)?;
@@ -177,10 +177,10 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Lets go of a port.
+/// Deletes or releases a port.
 pub(super) fn release(state: &mut CloudState, cx: &Cx, port: &str, owned: bool) -> Result<(), ApiError> {
     let cx = service(cx);
-    // Users may remove ports of their servers themselves.
+    // Users may have deleted ports of their servers themselves.
     if state.neutron.ports.get(port).is_none() {
         return Ok(());
     }
@@ -192,15 +192,16 @@ pub(super) fn release(state: &mut CloudState, cx: &Cx, port: &str, owned: bool) 
     neutron::ports::update(state, &cx, port, update).map(drop)
 }
 
-/// Returns the service itself, on behalf of the caller: it may do everything.
+/// Returns the context of the service itself, on behalf of the user: it may do everything.
 pub(super) fn service(cx: &Cx) -> Cx {
     Cx { admin: true, ..cx.clone() }
 }
 
-/// Puts a server into a state, such as `SOFT_DELETED` or, with a fault, `ERROR`: what happens to servers elsewhere.
+/// Sets the status of a server, such as `SOFT_DELETED` or, with a fault, `ERROR`: what can happen to servers in other
+/// clouds.
 ///
 /// # Errors
-/// There is none.
+/// It does not exist.
 pub fn set_status(state: &mut CloudState, id: &str, status: &str, fault: Option<&str>) -> Result<(), ApiError> {
     let set = |row: &mut ServerRow| {
         status.clone_into(&mut row.status);
@@ -209,10 +210,10 @@ pub fn set_status(state: &mut CloudState, id: &str, status: &str, fault: Option<
     state.nova.servers.update(id, set).ok_or_else(|| not_found(id))
 }
 
-/// Makes the cell of a server not answer, or answer again.
+/// Makes the cell of a server stop answering, or answer again.
 ///
 /// # Errors
-/// There is no such server.
+/// The server does not exist.
 pub fn set_cell_down(state: &mut CloudState, id: &str, down: bool) -> Result<(), ApiError> {
     state.nova.servers.update(id, |row| row.cell_down = down).ok_or_else(|| not_found(id))
 }

@@ -14,23 +14,23 @@ use crate::{server::Cloud, state::ApiError};
 
 /// Header of all services.
 const HEADER: &str = "openstack-api-version";
-/// Header of compute alone.
+/// Header of compute only.
 const OLD_HEADER: &str = "x-openstack-nova-api-version";
 
-/// Which form of the API is spoken: the minor number of 2.x.
+/// Microversion of a request: the minor number of 2.x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Microversion(pub u16);
 
 impl Microversion {
-    /// Lowest, and what is spoken when nothing is asked for.
+    /// The lowest, which is also used when none is requested.
     pub const MIN: Self = Self(MIN_MICROVERSION.1);
     /// Highest.
     pub const MAX: Self = Self(MAX_MICROVERSION.1);
 
-    /// Reads the headers.
+    /// Parses the headers.
     ///
     /// # Errors
-    /// 400 for what is no version, 406 for one beyond `highest`.
+    /// 400 for an invalid version, 406 for one beyond `highest`.
     pub fn read(headers: &HeaderMap, highest: Self) -> Result<Self, ApiError> {
         let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::trim);
         let new = text(HEADER)
@@ -66,7 +66,7 @@ impl fmt::Display for Microversion {
     }
 }
 
-/// Returns the highest version that a cloud speaks.
+/// Returns the highest version that a cloud supports.
 pub(super) fn highest(cloud: &Cloud) -> Microversion {
     Microversion(cloud.settings().nova_minor.clamp(Microversion::MIN.0, Microversion::MAX.0))
 }
@@ -79,7 +79,7 @@ impl FromRequestParts<Arc<Cloud>> for Microversion {
     }
 }
 
-/// Refuses versions that are not spoken, and tells with each answer which one it is in.
+/// Rejects unsupported versions, and adds the version to each answer.
 pub(super) async fn layer(State(cloud): State<Arc<Cloud>>, request: Request, next: Next) -> Response {
     let version = match Microversion::read(request.headers(), highest(&cloud)) {
         Ok(version) => version,

@@ -25,7 +25,7 @@ pub(super) struct View<'s> {
     version: Microversion,
     origin: &'s Origin,
     admin: bool,
-    /// Addresses outside by port and address inside.
+    /// Floating addresses by port and fixed address.
     floating: BTreeMap<(&'s str, IpAddr), Vec<IpAddr>>,
 }
 
@@ -42,7 +42,7 @@ impl<'s> View<'s> {
         self.version >= Microversion(minor)
     }
 
-    /// Shows identifier, name and links.
+    /// Shows ID, name and links.
     pub(super) fn short(&self, row: &ServerRow) -> Server {
         Server { id: row.id.clone(), name: Some(row.name.clone()), links: self.links(&row.id), ..Server::default() }
     }
@@ -59,7 +59,7 @@ impl<'s> View<'s> {
         }
     }
 
-    /// Shows one whose cell does not answer, alone.
+    /// Shows one whose cell does not answer, on its own.
     pub(super) fn partial_alone(&self, row: &ServerRow) -> Server {
         Server {
             user_id: Some(row.user.clone()),
@@ -129,7 +129,7 @@ impl<'s> View<'s> {
         }
     }
 
-    /// Shows everything of one that is asked for alone.
+    /// Shows everything of one that is requested on its own.
     pub(super) fn full_alone(&self, row: &ServerRow) -> Server {
         Server { server_groups: self.from(71).then(Vec::new), ..self.full(row) }
     }
@@ -169,7 +169,7 @@ impl<'s> View<'s> {
         row.ports.iter().filter_map(|attachment| self.state.neutron.ports.get(&attachment.port)).map(|port| &**port)
     }
 
-    /// Returns the addresses by network: each fixed one followed by what leads to it from outside.
+    /// Returns the addresses by network: each fixed one, followed by its floating IPs.
     pub(super) fn addresses(&self, row: &ServerRow) -> Addresses {
         let mut addresses = Addresses::new();
         for port in self.ports(row) {
@@ -198,7 +198,7 @@ impl<'s> View<'s> {
     }
 }
 
-/// Writes a time as the service does.
+/// Returns a time in the service's format.
 pub(super) fn stamp(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::ZoneRow;
 use crate::state::CloudState;
 
-/// The zone that is always there.
+/// The zone that always exists.
 pub const DEFAULT: &str = "nova";
 
 /// Returns all zones; with details, their hosts as well.
@@ -28,7 +28,7 @@ pub fn host(zone: &str) -> String {
     format!("compute-{zone}")
 }
 
-/// Tells whether a zone takes servers.
+/// Returns whether a zone accepts servers.
 pub fn is_available(state: &CloudState, zone: &str) -> bool {
     zone == DEFAULT || state.nova.zones.get(zone).is_some_and(|zone| zone.available)
 }

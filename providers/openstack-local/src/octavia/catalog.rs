@@ -9,7 +9,7 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, new_id};
 
-/// When each minor version came, from 2.0 on.
+/// When each minor version was introduced, from 2.0 on.
 const UPDATED: [&str; 31] = [
     "2016-12-11T00:00:00Z",
     "2018-04-20T00:00:00Z",
@@ -44,8 +44,8 @@ const UPDATED: [&str; 31] = [
     "2025-02-26T00:00:00Z",
 ];
 
-/// Returns the root document, up to the newest version that is offered. `base`: address of the service, without a
-/// slash at its end.
+/// Returns the root document, up to the newest version that is offered. `base`: URL of the service, without a slash at
+/// its end.
 pub fn versions(state: &CloudState, base: &str) -> Versions {
     let newest = usize::from(Settings::of(state).newest_minor).min(UPDATED.len() - 1);
     let version = |(minor, updated): (usize, &&str)| Version {
@@ -70,7 +70,7 @@ pub fn providers(state: &CloudState) -> Vec<Provider> {
     Settings::of(state).providers.into_iter().map(described).collect()
 }
 
-/// Adds a flavor of a provider, with a profile for it. Returns its identifier.
+/// Adds a flavor of a provider, with a profile for it. Returns its ID.
 pub fn put_flavor(state: &mut CloudState, name: &str, provider: &str, enabled: bool) -> String {
     let profile = FlavorProfile {
         id: new_id(),

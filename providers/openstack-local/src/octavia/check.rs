@@ -1,4 +1,4 @@
-//! What goes with what: rules over several attributes, in Octavia's words. No state is looked at here.
+//! Rules over several attributes, with Octavia's messages. They do not read the state.
 
 use std::net::IpAddr;
 
@@ -34,7 +34,7 @@ pub(super) fn protocols(listener: &ListenerProtocol, pool: &PoolProtocol) -> Res
     Err(validation(format_args!("The pool protocol '{pool}' is invalid while the listener protocol is '{listener}'.")))
 }
 
-/// What a listener occupies of its port.
+/// The transport whose port a listener occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     Tcp,
@@ -42,7 +42,7 @@ pub(super) enum Transport {
     Sctp,
 }
 
-/// Returns what a listener of this protocol occupies.
+/// Returns the transport of a listener's protocol.
 pub(super) fn transport(protocol: &ListenerProtocol) -> Transport {
     match protocol {
         ListenerProtocol::Udp => Transport::Udp,
@@ -51,7 +51,7 @@ pub(super) fn transport(protocol: &ListenerProtocol) -> Transport {
     }
 }
 
-/// Headers that may be inserted anywhere, and those that tell of TLS.
+/// Headers that may be inserted by any HTTP listener, and those with information about TLS.
 const HEADERS: &[&str] = &["X-Forwarded-For", "X-Forwarded-Port", "X-Forwarded-Proto"];
 const TLS_HEADERS: &[&str] = &[
     "X-SSL-Client-Verify",
@@ -64,7 +64,7 @@ const TLS_HEADERS: &[&str] = &[
     "X-SSL-Client-Not-After",
 ];
 
-/// Checks a listener as it will be, on a load balancer with these addresses.
+/// Checks a listener in its future state, on a load balancer with these addresses.
 pub(super) fn listener(listener: &Listener, addresses: &[IpAddr]) -> Result<(), ApiError> {
     insert_headers(listener)?;
     certificates(listener)?;
@@ -143,7 +143,7 @@ pub(super) fn certificate(reference: &str) -> Result<(), ApiError> {
 
 fn allowed_cidrs(cidrs: &[String], addresses: &[IpAddr]) -> Result<(), ApiError> {
     for text in cidrs {
-        // The schema let it through, so it is a network or an address.
+        // The schema has accepted it, so it is a network or an address.
         let Some(is_v6) = network(text).map(|network| network.addr().is_ipv6()) else { continue };
         if !addresses.is_empty() && !addresses.iter().any(|address| address.is_ipv6() == is_v6) {
             let addresses: Vec<_> = addresses.iter().map(|address| format!("'{address}'")).collect();
@@ -156,18 +156,18 @@ fn allowed_cidrs(cidrs: &[String], addresses: &[IpAddr]) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Reads a network; an address alone is the network of itself.
+/// Parses a network; a single address is a network of one.
 pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
-/// Writes networks as Octavia does: with prefix, without host bits.
+/// Returns networks in Octavia's format: with prefix, without host bits.
 pub(super) fn normal_cidrs(cidrs: Vec<String>) -> Option<Vec<String>> {
     let normal = |text: String| network(&text).map_or(text, |network| network.trunc().to_string());
     Some(cidrs.into_iter().map(normal).collect::<Vec<_>>()).filter(|cidrs| !cidrs.is_empty())
 }
 
-/// Checks what keeps clients at their members.
+/// Checks the session persistence of a pool.
 pub(super) fn persistence(pool: &PoolProtocol, persistence: Option<&SessionPersistence>) -> Result<(), ApiError> {
     let Some(persistence) = persistence else { return Ok(()) };
     let kind = &persistence.kind;
@@ -196,9 +196,10 @@ pub(super) fn persistence(pool: &PoolProtocol, persistence: Option<&SessionPersi
     }
 }
 
-/// Checks a health monitor as it will be. `minor`: UDP pools take HTTP and TCP monitors from 2.16.
+/// Checks a health monitor in its future state. `minor`: UDP pools support HTTP and TCP monitors from 2.16.
 pub(super) fn monitor(monitor: &HealthMonitor, pool: &PoolProtocol, minor: u8) -> Result<(), ApiError> {
     let kind = &monitor.kind;
+    // First, type and pool protocol.
     match pool {
         PoolProtocol::Udp | PoolProtocol::Sctp => {
             let more: &[MonitorType] = if minor >= 16 { &[MonitorType::Tcp, MonitorType::Http] } else { &[] };
@@ -215,6 +216,7 @@ pub(super) fn monitor(monitor: &HealthMonitor, pool: &PoolProtocol, minor: u8) -
         }
         _ => {}
     }
+    // Then the attributes of each type.
     if *kind == MonitorType::UdpConnect && monitor.delay < 3 {
         let delay = monitor.delay;
         let fault = "should be larger than 3 for UDP-CONNECT health monitor type.";
@@ -240,7 +242,7 @@ pub(super) fn monitor(monitor: &HealthMonitor, pool: &PoolProtocol, minor: u8) -
     }
 }
 
-/// Checks a member's address: the metadata service's is nobody's.
+/// Checks a member's address: that of the metadata service is not allowed.
 pub(super) fn member_address(address: &str) -> Result<(), ApiError> {
     if address == "169.254.169.254" { Err(invalid_option(address, "member address")) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! What sockets are wanted: pure, from rows to the data plane's configuration, and from its reports to ours.
+//! Converts rows to the data plane's configuration, and its reports to ours. Pure.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -18,13 +18,15 @@ use crate::{
     state::{CloudState, Cx},
 };
 
-/// Returns the address that sockets are opened on: one of this machine's loopback; others are only told of.
+/// Returns the address that sockets are opened on, if it is a loopback address of this machine; other addresses carry
+/// no traffic.
 pub fn carried(body: &LoadBalancer) -> Option<IpAddr> {
     let address: IpAddr = body.vip_address.as_ref()?.parse().ok()?;
     address.is_loopback().then_some(address)
 }
 
-/// Returns what a load balancer at rest wants; `None` when its address is not carried.
+/// Returns the configuration of a load balancer without a change in progress; `None` when its address carries no
+/// traffic.
 pub fn load_balancer(state: &CloudState, cx: &Cx, row: &LoadBalancerRow) -> Option<plane::LoadBalancerConfig> {
     let vip = carried(&row.body)?;
     let on = row.body.admin_state_up;
@@ -34,7 +36,7 @@ pub fn load_balancer(state: &CloudState, cx: &Cx, row: &LoadBalancerRow) -> Opti
     Some(plane::LoadBalancerConfig { id: row.body.id.as_str().into(), vip, listeners })
 }
 
-/// What failed to be made is not there.
+/// Returns whether a resource is used. One whose creation failed does not exist for the sockets.
 fn is_on(switched_on: bool, status: &ProvisioningStatus) -> bool {
     switched_on && *status != ProvisioningStatus::Error
 }
@@ -47,7 +49,7 @@ fn listener(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::Liste
         ListenerProtocol::Https => plane::ListenerProtocol::Https,
         ListenerProtocol::TerminatedHttps => plane::ListenerProtocol::TerminatedHttps,
         ListenerProtocol::Sctp => plane::ListenerProtocol::Sctp,
-        // Nothing here has metrics of its own.
+        // There are no metrics of listeners here.
         ListenerProtocol::Prometheus | ListenerProtocol::Other(_) => return None,
     };
     let pool = body.default_pool_id.as_ref().and_then(|id| state.octavia.pools.get(id));
@@ -77,7 +79,7 @@ fn listener(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::Liste
     })
 }
 
-/// Reads the certificate of a listener out of the key manager.
+/// Reads the certificate of a listener from the key manager.
 fn certificate(state: &CloudState, cx: &Cx, body: &Listener) -> Option<plane::TlsConfig> {
     let mut references = body.default_tls_container_ref.iter().chain(&body.sni_container_refs);
     let container = references.find_map(|reference| key_manager::find_container(state, cx, reference))?;
@@ -157,10 +159,10 @@ fn monitor_config(body: &HealthMonitor) -> Option<plane::MonitorConfig> {
         MonitorType::TlsHello => plane::MonitorKind::TlsHello,
         MonitorType::UdpConnect => plane::MonitorKind::UdpConnect,
         MonitorType::Ping => plane::MonitorKind::Ping,
-        // Nobody speaks SCTP here, so nobody checks it.
+        // SCTP is not supported here, so it is not checked.
         MonitorType::Sctp | MonitorType::Other(_) => return None,
     };
-    // Zero would check without a pause.
+    // Zero would check without a delay.
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds).max(1));
     Some(plane::MonitorConfig {
         kind,
@@ -171,7 +173,7 @@ fn monitor_config(body: &HealthMonitor) -> Option<plane::MonitorConfig> {
     })
 }
 
-/// Adds what a balancer says to a report. `limit`: connection limit of a listener.
+/// Adds what a load balancer reports. `limit`: connection limit of a listener.
 pub fn add_report(to: &mut Report, from: &plane::LoadBalancerReport, limit: impl Fn(&str) -> Option<u64>) {
     for listener in &from.listeners {
         let (id, counters) = (listener.id.as_str(), listener.counters);
@@ -192,10 +194,10 @@ pub fn add_report(to: &mut Report, from: &plane::LoadBalancerReport, limit: impl
                 plane::MemberState::Online => MemberReport::Up,
                 plane::MemberState::Error => MemberReport::Down,
                 plane::MemberState::Offline | plane::MemberState::NoMonitor => MemberReport::Unknown,
-                // It says nothing of the member's health, which was told before.
+                // This does not show the member's health, which was reported before.
                 plane::MemberState::Draining => continue,
             };
-            // Under two listeners it is checked twice; the better news is the truer one.
+            // Under two listeners it is checked twice; the better result is used.
             let known = to.members.entry(member.id.as_str().to_owned()).or_insert(said);
             if said == MemberReport::Up || *known == MemberReport::Unknown {
                 *known = said;

@@ -1,4 +1,4 @@
-//! Keeps the sockets as the rows want them, and the rows as the sockets report.
+//! Keeps the sockets in line with the rows, and the rows with what the sockets report.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,16 +24,16 @@ use crate::{
     state::{ApiError, CloudState, Cx},
 };
 
-/// From one look at the counters to the next, and the longest that something due waits when the clock was moved.
+/// Interval between two reads of the counters, and the longest delay of a due change after the clock was moved.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks until a port that could not be had is tried again.
+/// Number of intervals until a port that could not be opened is tried again.
 const RETRY: u32 = 5;
 
-/// Ends what is due when it is due, and carries traffic with `plane` where there is one. Without one, what is switched on
-/// is taken to work.
+/// Ends changes when they are due, and carries traffic with `plane` if there is one. Without one, everything that is
+/// enabled counts as working.
 ///
 /// # Cancellation
-/// Ends when cancelled, or when the store is gone. The sockets stay open until the plane is shut down.
+/// Ends when it is cancelled or the store is closed. The sockets stay open until the plane is shut down.
 pub async fn run(cloud: &Cloud, plane: Option<&DataPlane>, cancel: CancellationToken) {
     let mut carrier = DataPlaneSync { cloud, plane, running: BTreeMap::new(), failed: BTreeSet::new() };
     let mut changes = cloud.store.changes();
@@ -42,7 +42,7 @@ pub async fn run(cloud: &Cloud, plane: Option<&DataPlane>, cancel: CancellationT
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut started, mut count) = (false, 0_u32);
     loop {
-        // Nothing is lost by a failure: the next look does it again.
+        // An error loses nothing: the next pass tries again.
         let next = carrier.diff(&mut started).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "load balancers could not be brought up to date");
             None
@@ -69,7 +69,8 @@ pub async fn run(cloud: &Cloud, plane: Option<&DataPlane>, cancel: CancellationT
     }
 }
 
-/// Forgets what an earlier process reported of its sockets. Before anybody is answered: what was open is open no more.
+/// Forgets what an earlier process reported about its sockets, before the first request is answered: they are closed
+/// now.
 pub(crate) async fn begin(cloud: &Cloud, reported: bool) -> Result<(), ApiError> {
     let start = |state: &mut CloudState| {
         if Settings::of(state).reported != reported {
@@ -84,13 +85,13 @@ pub(crate) async fn begin(cloud: &Cloud, reported: bool) -> Result<(), ApiError>
 struct DataPlaneSync<'a> {
     cloud: &'a Cloud,
     plane: Option<&'a DataPlane>,
-    /// The row that each balancer was last made from. A row changes with everything below it.
+    /// The row that each load balancer was last applied from. A row changes with everything below it.
     running: BTreeMap<String, Arc<LoadBalancerRow>>,
-    /// Balancers of which a listener could not be opened.
+    /// Load balancers with a listener that could not be opened.
     failed: BTreeSet<String>,
 }
 
-/// What is to be done to the sockets.
+/// Changes to apply to the sockets.
 #[derive(Debug, Default)]
 struct DataPlaneChanges {
     apply: Vec<(Arc<LoadBalancerRow>, LoadBalancerConfig)>,
@@ -122,7 +123,7 @@ impl DataPlaneSync<'_> {
     fn difference(&self, state: &CloudState, cx: &Cx) -> DataPlaneChanges {
         let mut difference = DataPlaneChanges::default();
         for row in state.octavia.load_balancers.iter() {
-            // While a change is under way, and after one that failed, things stay as they were.
+            // While a change is in progress, and after one that failed, the sockets stay as they are.
             let at_rest = row.body.provisioning_status == ProvisioningStatus::Active;
             if !at_rest || self.running.get(&row.body.id).is_some_and(|old| Arc::ptr_eq(old, row)) {
                 continue;
@@ -154,7 +155,7 @@ impl DataPlaneSync<'_> {
         self.running.insert(id, row);
     }
 
-    /// Brings what the sockets say to the rows, when it differs.
+    /// Stores what the sockets report in the rows, if it differs.
     async fn store_reports(&self, plane: &DataPlane) -> Result<(), ApiError> {
         let mut said = Report::default();
         let balancers: Vec<_> = plane.balancers().iter().filter_map(|id| plane.report(id)).collect();
@@ -180,7 +181,7 @@ impl DataPlaneSync<'_> {
             .await
     }
 
-    /// Returns how long it is to the next change that is due.
+    /// Returns the time until the next change is due.
     fn until_due(&self, next: Option<Timestamp>) -> Duration {
         let until = |due: Timestamp| Duration::try_from(due.duration_since(self.cloud.clock.now())).unwrap_or_default();
         next.map_or(LOOK, |due| until(due).min(LOOK))

@@ -1,4 +1,4 @@
-//! Refusals, in Octavia's words: clients and people look for them.
+//! Errors with Octavia's messages, which clients and users search for.
 
 use std::fmt::Display;
 
@@ -21,7 +21,7 @@ pub(super) fn not_found(resource: &str, id: &str) -> ApiError {
     ApiError::not_found("", format!("{resource} {id} not found."))
 }
 
-/// Something that a request refers to is missing: that is the request's mistake.
+/// An object that a request refers to does not exist, which is an error of the request.
 pub(super) fn no_such(resource: &str, id: &str) -> ApiError {
     bad_request(format!("{resource} {id} not found."))
 }

@@ -1,4 +1,4 @@
-//! What a load balancer is created with: listeners and pools, which find each other by name.
+//! The children that a load balancer is created with: listeners and pools, which refer to each other by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use openstack_api::octavia::{ListenerCreate, PoolCreate};
 use super::{error::validation, listeners, pools, provider_driver::Provider, quotas};
 use crate::state::{ApiError, CloudState, Cx};
 
-/// Creates everything below a new load balancer. The caller undoes all of it on an error.
+/// Creates all children of a new load balancer. After an error the caller undoes everything.
 pub(super) fn create(
     state: &mut CloudState,
     cx: &Cx,
@@ -47,7 +47,7 @@ fn gather(listeners: &mut [ListenerCreate], pools: &mut Vec<PoolCreate>) -> Resu
             return Err(validation("Pools must be named when creating a fully populated loadbalancer."));
         };
         names.push(Some(name.clone()));
-        // A name alone stands for the pool that has it.
+        // A name alone refers to the pool that has it.
         if pool != (PoolCreate { name: Some(name), ..PoolCreate::default() }) {
             pools.push(pool);
         }

@@ -1,4 +1,4 @@
-//! How things do: what the sockets report, and what follows from it upwards.
+//! Operating statuses: what the sockets report, and what follows for the resources above.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::state::CloudState;
 
-/// What the sockets have to say.
+/// A report of the sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// By listener.
@@ -24,18 +24,18 @@ pub struct Report {
     pub members: BTreeMap<String, MemberReport>,
 }
 
-/// What is to be said of a listener.
+/// State of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerReport {
-    /// Accepts connections; false when its port could not be had.
+    /// True when it accepts connections; false when its port could not be opened.
     pub open: bool,
-    /// All connections that are allowed are taken.
+    /// True when the connection limit is reached.
     pub full: bool,
     /// Counters since the process started.
     pub stats: Stats,
 }
 
-/// What is to be said of a member's health.
+/// Health of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberReport {
     /// Passes its checks.
@@ -57,7 +57,7 @@ impl MemberReport {
 }
 
 impl Report {
-    /// Tells whether the rows say all of this already.
+    /// Returns whether the rows have all of this already.
     pub(super) fn is_known(&self, state: &CloudState) -> bool {
         let rows = &state.octavia;
         let listeners = self.listeners.iter().all(|(id, said)| {
@@ -68,7 +68,7 @@ impl Report {
     }
 }
 
-/// Takes in what the sockets report. Only what changed is touched; what is not mentioned stays as it was.
+/// Stores what the sockets report. Only rows that changed are written; what is not mentioned stays as it was.
 pub fn report(state: &mut CloudState, report: &Report) {
     let mut changed = std::collections::BTreeSet::new();
     for (id, said) in &report.listeners {
@@ -94,7 +94,7 @@ pub fn report(state: &mut CloudState, report: &Report) {
     }
 }
 
-/// Takes in counters. The process counts from zero, so a number that shrank means a new process.
+/// Stores counters. The process counts from zero, so a smaller number means a new process.
 fn count(state: &mut CloudState, listener: &str, stats: Stats) {
     let old = state.octavia.counters.get(listener);
     if old.map_or(Stats::default(), |row| row.since) == stats {
@@ -110,7 +110,7 @@ fn count(state: &mut CloudState, listener: &str, stats: Stats) {
     state.octavia.counters.put(CountersRow { listener: listener.to_owned(), before, since: stats });
 }
 
-/// Works out the operating status of a load balancer and of everything below it, unless a change is under way.
+/// Updates the operating status of a load balancer and its children, unless a change is in progress.
 pub(super) fn refresh(state: &mut CloudState, id: &str) {
     let Some(lb) = state.octavia.load_balancers.get(id).cloned() else { return };
     if lb.body.provisioning_status.is_pending() {
@@ -134,7 +134,7 @@ pub(super) fn refresh(state: &mut CloudState, id: &str) {
             state.octavia.listeners.update(&listener.id, |row| row.body.operating_status = status);
         }
     }
-    // Until all sockets have reported nobody can rely on the address.
+    // Until all sockets have reported, the address is not usable.
     let status = if lb.body.admin_state_up && !awaited { worst } else { OperatingStatus::Offline };
     if lb.body.operating_status != status {
         state.octavia.load_balancers.update(id, |row| row.body.operating_status = status);
@@ -161,7 +161,7 @@ fn refresh_pool(state: &mut CloudState, id: &str, assumed: bool) -> Option<Opera
     Some(status)
 }
 
-/// Returns whether a pool's members are watched.
+/// Updates the status of a pool's monitor, and returns whether the pool's members are checked.
 fn refresh_monitor(state: &mut CloudState, pool: &PoolRow) -> bool {
     let Some(id) = &pool.body.monitor.healthmonitor_id else { return false };
     let Some(row) = state.octavia.monitors.get(id) else { return false };
@@ -184,7 +184,7 @@ fn member_status(row: &MemberRow, watched: bool, assumed: bool) -> OperatingStat
     }
 }
 
-/// All that could take traffic are down: ERROR. Some: DEGRADED.
+/// Returns ERROR when all members that could take traffic are down, and DEGRADED when some are.
 fn pool_status(members: &[OperatingStatus]) -> OperatingStatus {
     let down = members.iter().filter(|status| **status == OperatingStatus::Error).count();
     let works = |status: &&OperatingStatus| matches!(status, OperatingStatus::Online | OperatingStatus::NoMonitor);
@@ -206,7 +206,7 @@ fn listener_status(row: &ListenerRow, pool: Option<&OperatingStatus>, assumed: b
     pool.map_or(own.clone(), |pool| worse(own, pool))
 }
 
-/// Returns the worse of two. What is switched off makes nothing above it worse.
+/// Returns the worse of two. A disabled child does not make its parent worse.
 fn worse(one: OperatingStatus, other: &OperatingStatus) -> OperatingStatus {
     let rank = |status: &OperatingStatus| match status {
         OperatingStatus::Error => 2,
@@ -216,7 +216,7 @@ fn worse(one: OperatingStatus, other: &OperatingStatus) -> OperatingStatus {
     if rank(other) > rank(&one) { other.clone() } else { one }
 }
 
-/// Returns the states of everything below a load balancer.
+/// Returns the states of a load balancer and everything below it.
 pub(super) fn status_tree(state: &CloudState, row: &LoadBalancerRow) -> StatusTree {
     let body = &row.body;
     let listeners = body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
@@ -277,7 +277,7 @@ fn member_tree(row: &MemberRow) -> MemberStatus {
     }
 }
 
-/// Forgets what the process before this one reported: it says nothing of the sockets of this one.
+/// Forgets what an earlier process reported, which does not apply to the sockets of this one.
 pub fn forget_reports(state: &mut CloudState) {
     let listeners: Vec<String> =
         state.octavia.listeners.iter().filter(|row| row.open.is_some()).map(|row| row.body.id.clone()).collect();

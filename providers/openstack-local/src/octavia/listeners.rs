@@ -19,7 +19,7 @@ use crate::{
     state::{ApiError, CloudState, Cx, new_id},
 };
 
-/// Defaults of timeouts, in milliseconds: client's data, member's connection, member's data, inspection.
+/// Default timeouts in milliseconds: client data, member connect, member data, TCP inspection.
 const TIMEOUTS: [u32; 4] = [50_000, 5_000, 50_000, 0];
 const TLS_VERSIONS: &[&str] = &["TLSv1.2", "TLSv1.3"];
 const ALPN: &[&str] = &["h2", "http/1.1", "http/1.0"];
@@ -27,7 +27,7 @@ const CIPHERS: &str = "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_A
                        ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256:\
                        ECDHE-RSA-AES128-GCM-SHA256";
 
-/// Finds a listener that the caller may see.
+/// Finds a listener that the user may see.
 pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a ListenerRow, ApiError> {
     let row = state.octavia.listeners.get(id).ok_or_else(|| error::not_found(LISTENER, id))?;
     if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
@@ -41,7 +41,7 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Listener, ApiError>
     find(state, cx, id).map(|row| row.body.clone())
 }
 
-/// Returns all that the caller may see.
+/// Returns all that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Listener> {
     let rows = state.octavia.listeners.iter();
     rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
@@ -50,7 +50,7 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Listener> {
 /// Creates one.
 ///
 /// # Errors
-/// 400, 403, 404, 409 or 501, as Octavia says it.
+/// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn create(state: &mut CloudState, cx: &Cx, mut create: ListenerCreate) -> Result<Listener, ApiError> {
     let load_balancer = create.loadbalancer_id.take().unwrap_or_default();
     let lb = load_balancers::find(state, cx, &load_balancer)?;
@@ -79,7 +79,7 @@ fn add_pool(
     pools::insert(state, cx, provider, &load_balancer, create).map(|_| ())
 }
 
-/// Puts a listener under a load balancer that is locked for it. Returns its identifier.
+/// Adds a listener to a load balancer that is locked. Returns its ID.
 pub(super) fn insert(
     state: &mut CloudState,
     cx: &Cx,
@@ -151,7 +151,7 @@ fn build(cx: &Cx, lb: &LoadBalancerRow, create: ListenerCreate) -> Listener {
     }
 }
 
-/// What is referred to must be in the key manager.
+/// Checks that all certificates are in the key manager.
 fn check_certificates(state: &CloudState, cx: &Cx, body: &Listener) -> Result<(), ApiError> {
     let own = body.default_tls_container_ref.iter().chain(&body.sni_container_refs);
     let mut all = own.chain(&body.client_ca_tls_container_ref).chain(&body.client_crl_container_ref);
@@ -165,7 +165,7 @@ fn check_certificates(state: &CloudState, cx: &Cx, body: &Listener) -> Result<()
     }
 }
 
-/// One listener per port and transport.
+/// Checks that there is one listener per port and transport.
 fn check_port(state: &CloudState, lb: &LoadBalancerRow, new: &Listener) -> Result<(), ApiError> {
     let others = lb.body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
     for other in others {
@@ -180,7 +180,7 @@ fn check_port(state: &CloudState, lb: &LoadBalancerRow, new: &Listener) -> Resul
     Ok(())
 }
 
-/// The pool is of the same load balancer, and speaks what the listener can forward.
+/// Checks that the pool belongs to the same load balancer, and that the listener can forward to its protocol.
 fn check_pool(state: &CloudState, listener: &Listener, load_balancer: &str, pool: &str) -> Result<(), ApiError> {
     match state.octavia.pools.get(pool).filter(|row| row.load_balancer() == load_balancer) {
         Some(row) => check::protocols(&listener.protocol, &row.body.protocol),
@@ -191,7 +191,7 @@ fn check_pool(state: &CloudState, listener: &Listener, load_balancer: &str, pool
 /// Changes one. Its protocol and port stay.
 ///
 /// # Errors
-/// 400, 403, 404 or 409, as Octavia says it.
+/// 400, 403, 404 or 409, with Octavia's message.
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: ListenerUpdate) -> Result<Listener, ApiError> {
     let row = find(state, cx, id)?;
     let load_balancer = row.load_balancer().to_owned();

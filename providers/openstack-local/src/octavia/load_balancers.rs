@@ -18,7 +18,7 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// Finds a load balancer that the caller may see.
+/// Finds a load balancer that the user may see.
 ///
 /// # Errors
 /// 404, or 403 for another project's.
@@ -40,17 +40,18 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<LoadBalancer, ApiEr
     find(state, cx, id).map(|row| row.body.clone())
 }
 
-/// Returns all that the caller may see.
+/// Returns all that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<LoadBalancer> {
     let rows = state.octavia.load_balancers.iter();
     rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
 }
 
-/// Creates one, with everything that is to be below it: all or nothing.
+/// Creates one, with all children in the request: all or nothing.
 ///
 /// # Errors
-/// 400, 403, 409 or 501, as Octavia says it.
+/// 400, 403, 409 or 501, as in Octavia.
 pub fn create(state: &mut CloudState, cx: &Cx, create: LoadBalancerCreate) -> Result<LoadBalancerTree, ApiError> {
+    // First, check everything that the request refers to.
     let project = create.project_id.clone().unwrap_or_else(|| cx.project.to_string());
     if !cx.sees(&project) {
         return Err(error::forbidden());
@@ -60,6 +61,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, create: LoadBalancerCreate) -> Re
         catalog::check_availability_zone(state, zone)?;
     }
     quotas::check(state, &project, quotas::QuotaKind::LoadBalancer, 1)?;
+    // Then create the address and the row.
     let id = new_id();
     let vip = vip::allocate(state, cx, &create, &provider.port(&id), &project)?;
     let (due, outcome) = provisioning::plan_end(state, cx.now);
@@ -90,11 +92,12 @@ pub fn create(state: &mut CloudState, cx: &Cx, create: LoadBalancerCreate) -> Re
         vip_vnic_type: Some("normal".to_owned()),
     };
     state.octavia.load_balancers.put(LoadBalancerRow { body, due: Some(due), outcome, owns_port: vip.owned });
+    // Finally, create the children.
     graph::create(state, cx, &provider, &id, listeners, pools)?;
     tree(state, &id).ok_or_else(|| error::not_found(LOAD_BALANCER, &id))
 }
 
-/// A flavor belongs to a provider, so both must say the same.
+/// Chooses the provider. A flavor belongs to a provider, so both must agree.
 fn choose_provider(state: &CloudState, create: &LoadBalancerCreate) -> Result<Provider, ApiError> {
     let settings = Settings::of(state);
     let Some(flavor) = &create.flavor_id else { return Provider::find(&settings, create.provider.as_deref()) };
@@ -107,7 +110,7 @@ fn choose_provider(state: &CloudState, create: &LoadBalancerCreate) -> Result<Pr
     }
 }
 
-/// Tags are a set, kept in the order in which they came.
+/// Removes duplicate tags and keeps their order.
 pub(super) fn unique(tags: Vec<String>) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
     tags.into_iter().filter(|tag| seen.insert(tag.clone())).collect()
@@ -196,7 +199,7 @@ pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: LoadBalancerUpd
 /// Deletes one; `cascade`: with everything below it.
 ///
 /// # Errors
-/// 404, 403, 409 in a state that does not allow it, 400 when there is something below it and `cascade` is not said.
+/// 404, 403, 409 in a state that does not allow it, 400 when there are children and `cascade` is false.
 pub fn delete(state: &mut CloudState, cx: &Cx, id: &str, cascade: bool) -> Result<(), ApiError> {
     let row = find(state, cx, id)?;
     let childless = row.body.listeners.is_empty() && row.body.pools.is_empty();
@@ -206,10 +209,10 @@ pub fn delete(state: &mut CloudState, cx: &Cx, id: &str, cascade: bool) -> Resul
     provisioning::lock_whole(state, cx, id, ProvisioningStatus::PendingDelete)
 }
 
-/// Fails one over: builds it anew, also out of `ERROR`.
+/// Fails one over: builds it again, even from `ERROR`.
 ///
 /// # Errors
-/// 404, 403, 409 in a state that does not allow it, 501 when its provider cannot.
+/// 404, 403, 409 in a state that does not allow it, 501 when its provider does not support it.
 pub fn failover(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
     let row = find(state, cx, id)?;
     let provider = provider(state, row)?;

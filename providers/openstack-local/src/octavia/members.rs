@@ -48,7 +48,7 @@ fn rows_of<'a>(state: &'a CloudState, pool: &'a PoolRow) -> impl Iterator<Item =
 /// Creates one.
 ///
 /// # Errors
-/// 400, 403, 404, 409 or 501, as Octavia says it.
+/// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn create(state: &mut CloudState, cx: &Cx, pool: &str, create: MemberCreate) -> Result<Member, ApiError> {
     let provider = provider(state, cx, pool)?;
     let project = pools::find(state, cx, pool)?.body.project_id.clone();
@@ -70,7 +70,7 @@ pub(super) fn lock_pool(state: &mut CloudState, cx: &Cx, pool: &str) -> Result<(
     provisioning::lock_below(state, cx, &load_balancer, &listeners, Some(pool))
 }
 
-/// Puts members into a pool that is locked for them. Returns their identifiers.
+/// Adds members to a pool that is locked. Returns their IDs.
 pub(super) fn insert(
     state: &mut CloudState,
     cx: &Cx,
@@ -130,7 +130,7 @@ fn check_body(state: &CloudState, provider: &Provider, pool: &PoolRow, body: &Me
     provider.member(body, vip)
 }
 
-/// What tells members of a pool apart.
+/// Returns what distinguishes a member within its pool.
 fn owned_key(member: &Member) -> (String, u16) {
     (member.address.clone(), member.protocol_port)
 }
@@ -138,7 +138,7 @@ fn owned_key(member: &Member) -> (String, u16) {
 /// Changes one. Its address, port and subnet stay.
 ///
 /// # Errors
-/// 400, 403, 404, 409 or 501, as Octavia says it.
+/// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn update(state: &mut CloudState, cx: &Cx, pool: &str, id: &str, update: MemberUpdate) -> Result<Member, ApiError> {
     let mut body = find(state, cx, pool, id)?.body.clone();
     update.name.apply(&mut body.name);
@@ -172,16 +172,17 @@ pub fn delete(state: &mut CloudState, cx: &Cx, pool: &str, id: &str) -> Result<(
     Ok(())
 }
 
-/// Makes the members of a pool those of the batch: what is there is changed, what is not is created, and the rest is
-/// deleted unless `additive`. An empty batch for an empty pool changes nothing.
+/// Replaces the members of a pool by those of the batch: existing ones are changed, new ones are created, and the rest
+/// is deleted unless `additive`. An empty batch for an empty pool changes nothing.
 ///
 /// # Errors
-/// 400, 403, 404, 409 or 501, as Octavia says it.
+/// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn batch(state: &mut CloudState, cx: &Cx, pool: &str, batch: MemberBatch, additive: bool) -> Result<(), ApiError> {
     let provider = provider(state, cx, pool)?;
     let row = pools::find(state, cx, pool)?.clone();
-    // A busy load balancer is refused whatever the batch says.
+    // A busy load balancer is rejected whatever the batch contains.
     provisioning::check_below(state, row.load_balancer(), Some(pool))?;
+    // First, compare the batch with the existing members.
     let old: BTreeMap<(String, u16), String> =
         rows_of(state, &row).map(|row| (owned_key(&row.body), row.body.id.clone())).collect();
     let mut seen = BTreeSet::new();
@@ -200,6 +201,7 @@ pub fn batch(state: &mut CloudState, cx: &Cx, pool: &str, batch: MemberBatch, ad
     if changes.is_empty() && creates.is_empty() && gone.is_empty() {
         return Ok(());
     }
+    // Then check the quota, lock the load balancer, and apply the changes.
     let removed = if additive { 0 } else { gone.len() };
     quotas::check(state, &row.body.project_id, quotas::QuotaKind::Member, creates.len().saturating_sub(removed))?;
     lock_pool(state, cx, pool)?;
@@ -213,8 +215,8 @@ pub fn batch(state: &mut CloudState, cx: &Cx, pool: &str, batch: MemberBatch, ad
     Ok(())
 }
 
-/// Changes a member to what the batch says of it. What the batch leaves out is back to its default, but for name, tags
-/// and subnet, which stay.
+/// Replaces a member by that of the batch. What the batch leaves out is reset to its default, except name, tags and
+/// subnet, which stay.
 fn replace(
     state: &mut CloudState,
     cx: &Cx,

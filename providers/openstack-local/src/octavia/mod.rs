@@ -1,7 +1,7 @@
-//! Load balancers (Octavia): what is asked for, what state it is in, and what is told of it.
+//! Load balancers (Octavia): the requested resources, their states, and what is reported about them.
 //!
-//! A change locks the whole load balancer (`PENDING_…`) until it is due ([`settle`]); only then it counts. What members
-//! and listeners really do comes from the sockets ([`report`]).
+//! A change locks the whole load balancer (`PENDING_…`) until it is due ([`finish_due`]), and takes effect only then.
+//! The real state of members and listeners comes from the sockets ([`report`]).
 
 mod catalog;
 mod check;
@@ -60,7 +60,7 @@ tables! {
         zone_profiles: rows::AvailabilityZoneProfileRow,
         /// Quotas of projects.
         quotas: rows::QuotaRow,
-        /// How the service behaves: one row.
+        /// Settings of the service: one row.
         settings: settings::Settings,
     }
 }

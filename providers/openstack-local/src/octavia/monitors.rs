@@ -29,7 +29,7 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<HealthMonitor, ApiE
     find(state, cx, id).map(|row| row.body.clone())
 }
 
-/// Returns all that the caller may see.
+/// Returns all that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<HealthMonitor> {
     let rows = state.octavia.monitors.iter();
     rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| row.body.clone()).collect()
@@ -38,7 +38,7 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<HealthMonitor> {
 /// Creates one.
 ///
 /// # Errors
-/// 400, 403, 404, 409 (also when the pool has one already) or 501, as Octavia says it.
+/// 400, 403, 404, 409 (also when the pool has one already) or 501, with Octavia's message.
 pub fn create(state: &mut CloudState, cx: &Cx, mut create: HealthMonitorCreate) -> Result<HealthMonitor, ApiError> {
     let pool = create.pool_id.take().unwrap_or_default();
     let row = pools::find(state, cx, &pool)?;
@@ -50,7 +50,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, mut create: HealthMonitorCreate) 
     show(state, cx, &id)
 }
 
-/// Puts a monitor on a pool that is locked for it. Returns its identifier.
+/// Adds a monitor to a pool that is locked. Returns its ID.
 pub(super) fn insert(
     state: &mut CloudState,
     cx: &Cx,
@@ -97,7 +97,7 @@ fn build(cx: &Cx, project: &str, pool: &str, create: HealthMonitorCreate) -> Hea
     }
 }
 
-/// Fills in what an HTTP check needs.
+/// Sets the defaults of an HTTP check.
 fn complete(body: &mut HealthMonitor) {
     if matches!(body.kind, MonitorType::Http | MonitorType::Https) {
         body.http_method.get_or_insert_with(|| "GET".to_owned());
@@ -106,10 +106,10 @@ fn complete(body: &mut HealthMonitor) {
     }
 }
 
-/// Changes one. Its kind stays.
+/// Changes one. Its type stays.
 ///
 /// # Errors
-/// 400, 403, 404 or 409, as Octavia says it.
+/// 400, 403, 404 or 409, with Octavia's message.
 pub fn update(
     state: &mut CloudState,
     cx: &Cx,

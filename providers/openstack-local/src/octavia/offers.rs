@@ -1,5 +1,6 @@
-//! What an administrator offers to those who make load balancers: flavors and availability zones, and their profiles, which
-//! say what they mean to a provider driver. The data of a profile is kept and has no effect: every balancer here is alike.
+//! Flavors and availability zones, which an administrator offers to the users of load balancers, and their profiles,
+//! which contain settings for a provider driver. The data of a profile is stored and has no effect: all load balancers
+//! here are the same.
 
 use openstack_api::octavia::{AvailabilityZone, AvailabilityZoneProfile, Flavor, FlavorProfile};
 use serde::Deserialize;
@@ -30,7 +31,7 @@ fn already_there(kind: &str, name: &str) -> ApiError {
     conflict(format!("A {kind} of {name} already exists."))
 }
 
-/// A profile's provider must be there, and its data must be an object, written as JSON.
+/// Checks a profile: its provider must exist, and its data must be a JSON object.
 fn check_profile(state: &CloudState, provider: &str, field: &str, data: &str) -> Result<(), ApiError> {
     Provider::find(&Settings::of(state), Some(provider))?;
     match serde_json::from_str::<Map<String, Value>>(data) {
@@ -39,7 +40,7 @@ fn check_profile(state: &CloudState, provider: &str, field: &str, data: &str) ->
     }
 }
 
-/// A flavor or zone to create; each attribute that is required was asked for by the schema.
+/// A flavor or zone to create; the schema has checked that required attributes are present.
 #[derive(Debug, Deserialize)]
 pub struct OfferCreate {
     name: String,
@@ -82,7 +83,7 @@ pub struct ProfileUpdate {
     data: Option<String>,
 }
 
-/// Makes the functions of a kind of profile. `$user` is what refers to it.
+/// Defines the functions of a kind of profile. `$users` is the table that refers to it.
 macro_rules! profiles {
     ($(#[$doc:meta])* $module:ident, $table:ident, $row:ident, $body:ident, $data:ident, $kind:ident, $users:ident, $reference:ident) => {
         $(#[$doc])*
@@ -105,7 +106,7 @@ macro_rules! profiles {
             /// Creates one.
             ///
             /// # Errors
-            /// 400 for an unknown provider or data that is no JSON, 403 unless the caller is an administrator.
+            /// 400 for an unknown provider or data that is no JSON, 403 unless the user is an administrator.
             pub fn create(state: &mut CloudState, cx: &Cx, create: ProfileCreate) -> Result<$body, ApiError> {
                 administrator(cx)?;
                 check_profile(state, &create.provider_name, stringify!($data), &create.data)?;
@@ -118,7 +119,7 @@ macro_rules! profiles {
             /// Changes one.
             ///
             /// # Errors
-            /// As when it is created; 404; 409 when more than the name is to change and something refers to it.
+            /// As for creation; 404; 409 when more than the name changes and something refers to the profile.
             pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: ProfileUpdate) -> Result<$body, ApiError> {
                 administrator(cx)?;
                 let mut body = show(state, cx, id)?;
@@ -138,7 +139,7 @@ macro_rules! profiles {
             /// Deletes one.
             ///
             /// # Errors
-            /// 403 unless the caller is an administrator; 404; 409 when something refers to it.
+            /// 403 unless the user is an administrator; 404; 409 when something refers to it.
             pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
                 administrator(cx)?;
                 show(state, cx, id)?;
@@ -189,7 +190,7 @@ pub mod flavors {
     /// Creates one.
     ///
     /// # Errors
-    /// 400 without its profile, 403 unless the caller is an administrator, 409 when there is one with that name.
+    /// 400 without its profile, 403 unless the user is an administrator, 409 when the name is taken.
     pub fn create(state: &mut CloudState, cx: &Cx, create: OfferCreate) -> Result<Flavor, ApiError> {
         administrator(cx)?;
         if state.octavia.flavor_profiles.get(&create.profile).is_none() {
@@ -210,7 +211,7 @@ pub mod flavors {
     /// Changes one.
     ///
     /// # Errors
-    /// 403 unless the caller is an administrator; 404; 409 when another has that name.
+    /// 403 unless the user is an administrator; 404; 409 when another has that name.
     pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: OfferUpdate) -> Result<Flavor, ApiError> {
         administrator(cx)?;
         let mut body = show(state, cx, id)?;
@@ -225,7 +226,7 @@ pub mod flavors {
     /// Deletes one.
     ///
     /// # Errors
-    /// 403 unless the caller is an administrator; 404; 409 when a load balancer has it.
+    /// 403 unless the user is an administrator; 404; 409 when a load balancer has it.
     pub fn delete(state: &mut CloudState, cx: &Cx, id: &str) -> Result<(), ApiError> {
         administrator(cx)?;
         show(state, cx, id)?;
@@ -236,14 +237,14 @@ pub mod flavors {
         Ok(())
     }
 
-    /// Names are those of one flavor each.
+    /// Checks that no other flavor has the name.
     fn check_name(state: &CloudState, name: &str, own: &str) -> Result<(), ApiError> {
         let taken = state.octavia.flavors.iter().any(|row| row.0.name == name && row.0.id != own);
         if taken { Err(already_there("flavor", name)) } else { Ok(()) }
     }
 }
 
-/// Availability zones, which are known by their names.
+/// Availability zones, which are identified by their names.
 pub mod zones {
     use super::{
         ApiError, AvailabilityZone, AvailabilityZoneRow, CloudState, Cx, OfferCreate, OfferUpdate, ZONE, ZONE_PROFILE,
@@ -266,7 +267,7 @@ pub mod zones {
     /// Creates one.
     ///
     /// # Errors
-    /// 400 without its profile, 403 unless the caller is an administrator, 409 when there is one with that name.
+    /// 400 without its profile, 403 unless the user is an administrator, 409 when the name is taken.
     pub fn create(state: &mut CloudState, cx: &Cx, create: OfferCreate) -> Result<AvailabilityZone, ApiError> {
         administrator(cx)?;
         if state.octavia.zone_profiles.get(&create.profile).is_none() {
@@ -288,7 +289,7 @@ pub mod zones {
     /// Changes one; its name stays.
     ///
     /// # Errors
-    /// 403 unless the caller is an administrator; 404.
+    /// 403 unless the user is an administrator; 404.
     pub fn update(
         state: &mut CloudState,
         cx: &Cx,
@@ -306,7 +307,7 @@ pub mod zones {
     /// Deletes one.
     ///
     /// # Errors
-    /// 403 unless the caller is an administrator; 404; 409 when a load balancer is in it.
+    /// 403 unless the user is an administrator; 404; 409 when a load balancer is in it.
     pub fn delete(state: &mut CloudState, cx: &Cx, name: &str) -> Result<(), ApiError> {
         administrator(cx)?;
         show(state, cx, name)?;

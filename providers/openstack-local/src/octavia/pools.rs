@@ -16,7 +16,7 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx, new_id};
 
-/// Finds a pool that the caller may see.
+/// Finds a pool that the user may see.
 pub(super) fn find<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a PoolRow, ApiError> {
     let row = state.octavia.pools.get(id).ok_or_else(|| error::not_found(POOL, id))?;
     if cx.sees(&row.body.project_id) { Ok(row) } else { Err(error::forbidden()) }
@@ -44,7 +44,7 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Pool, ApiError> {
     find(state, cx, id).map(|row| answered(state, row))
 }
 
-/// Returns all that the caller may see.
+/// Returns all that the user may see.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Pool> {
     let rows = state.octavia.pools.iter();
     rows.filter(|row| cx.sees(&row.body.project_id)).map(|row| answered(state, row)).collect()
@@ -119,7 +119,7 @@ fn monitor_of(state: &CloudState, monitor: MonitorRef) -> Option<HealthMonitor> 
 /// Creates one.
 ///
 /// # Errors
-/// 400, 403, 404, 409 or 501, as Octavia says it.
+/// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn create(state: &mut CloudState, cx: &Cx, create: PoolCreate) -> Result<Pool, ApiError> {
     let load_balancer = match (&create.loadbalancer_id, &create.listener_id) {
         (Some(load_balancer), _) => load_balancer.clone(),
@@ -144,7 +144,7 @@ pub fn create(state: &mut CloudState, cx: &Cx, create: PoolCreate) -> Result<Poo
     show(state, cx, &id)
 }
 
-/// Puts a pool, its monitor and its members under a load balancer that is locked for them. Returns its identifier.
+/// Adds a pool, its monitor and its members to a load balancer that is locked. Returns its ID.
 pub(super) fn insert(
     state: &mut CloudState,
     cx: &Cx,
@@ -216,7 +216,7 @@ fn build(cx: &Cx, load_balancer: &str, project: &str, create: PoolCreate) -> Res
     })
 }
 
-/// Checks a pool as it will be.
+/// Checks a pool in its future state.
 fn check_body(body: &Pool) -> Result<(), ApiError> {
     check::persistence(&body.protocol, body.session_persistence.as_ref())?;
     if body.crl_container_ref.is_some() && body.ca_tls_container_ref.is_none() {
@@ -229,7 +229,7 @@ fn check_body(body: &Pool) -> Result<(), ApiError> {
 /// Changes one. Its protocol stays.
 ///
 /// # Errors
-/// 400, 403, 404, 409 or 501, as Octavia says it.
+/// 400, 403, 404, 409 or 501, with Octavia's message.
 pub fn update(state: &mut CloudState, cx: &Cx, id: &str, update: PoolUpdate) -> Result<Pool, ApiError> {
     let row = find(state, cx, id)?;
     let load_balancer = row.load_balancer().to_owned();
@@ -264,7 +264,7 @@ fn apply(body: &mut Pool, update: PoolUpdate) {
     update.alpn_protocols.apply(&mut body.alpn_protocols);
 }
 
-/// Deletes one, with its members and its monitor. Listeners that forwarded to it stay, and forward nowhere.
+/// Deletes one, with its members and its monitor. Listeners that forwarded to it stay, without a pool.
 ///
 /// # Errors
 /// 403, 404 or 409.

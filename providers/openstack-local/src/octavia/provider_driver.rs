@@ -1,4 +1,4 @@
-//! What provider drivers can do, and how they refuse the rest.
+//! What provider drivers support, and how they reject the rest.
 
 use std::net::IpAddr;
 
@@ -68,7 +68,7 @@ impl Provider {
         }
     }
 
-    /// `vip`: network of the load balancer's address, when it is known.
+    /// Checks a member. `vip`: CIDR of the load balancer's address, if it is known.
     pub(super) fn member(&self, member: &Member, vip: Option<ipnet::IpNet>) -> Result<(), ApiError> {
         if self.driver == Driver::Amphora {
             return Ok(());
@@ -106,7 +106,7 @@ impl Provider {
         Err(unsupported_action(&self.name, "This provider does not support failing over load balancers."))
     }
 
-    /// Name, owner and device of the port that holds a load balancer's address.
+    /// Returns name, owner and device of the port with a load balancer's address.
     pub(super) fn port(&self, load_balancer: &str) -> PortNames {
         match self.driver {
             Driver::Amphora => PortNames {
@@ -123,7 +123,7 @@ impl Provider {
     }
 }
 
-/// How the port of an address is called.
+/// Names of the port with a load balancer's address.
 #[derive(Clone, Debug)]
 pub(super) struct PortNames {
     pub(super) name: String,

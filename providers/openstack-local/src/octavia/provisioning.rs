@@ -1,4 +1,4 @@
-//! The state machine: a change locks the whole load balancer, and counts when it is due.
+//! The state machine: a change locks the whole load balancer, and takes effect when it is due.
 
 use jiff::{SignedDuration, Timestamp};
 use openstack_api::octavia::ProvisioningStatus;
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx};
 
-/// A time as Octavia writes it: UTC, without zone and fractions.
+/// Returns a time in Octavia's format: UTC, without zone and fractions.
 pub(super) fn written(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// Locks a load balancer, to change or delete it as a whole.
+/// Locks a load balancer to change or delete it as a whole.
 ///
 /// # Errors
 /// 409 in a state that does not allow it.
@@ -44,7 +44,7 @@ pub(super) fn lock_failover(state: &mut CloudState, cx: &Cx, id: &str) -> Result
     Ok(())
 }
 
-/// Tells whether something below a load balancer may be changed; `pool` is what the change goes through.
+/// Checks that a child of a load balancer may be changed; `pool` is the pool that the change affects.
 ///
 /// # Errors
 /// 409 in a state that does not allow it.
@@ -61,7 +61,7 @@ pub(super) fn check_below(state: &CloudState, id: &str, pool: Option<&str>) -> R
     }
 }
 
-/// Locks a load balancer, to change something below it: `listeners` and `pool` are what the change goes through.
+/// Locks a load balancer to change a child; `listeners` and `pool` are locked with it.
 ///
 /// # Errors
 /// 409 in a state that does not allow it.
@@ -92,7 +92,7 @@ fn status_of(state: &CloudState, id: &str) -> Result<ProvisioningStatus, ApiErro
     }
 }
 
-/// Starts a change, and decides now how it will end.
+/// Starts a change, and decides how it will end.
 pub(super) fn begin(state: &mut CloudState, cx: &Cx, id: &str, to: ProvisioningStatus) {
     let (due, outcome) = plan_end(state, cx.now);
     state.octavia.load_balancers.update(id, |row| {
@@ -114,7 +114,7 @@ pub(super) fn plan_end(state: &mut CloudState, now: Timestamp) -> (Timestamp, Ou
     (due, settings.failure)
 }
 
-/// Puts a load balancer into `ERROR` at once, as when its provider reports that it broke.
+/// Sets a load balancer to `ERROR` at once, as when its provider reports a failure.
 ///
 /// # Errors
 /// 404 when there is none.
@@ -128,7 +128,7 @@ pub fn force_error(state: &mut CloudState, id: &str) -> Result<(), ApiError> {
 
 /// Ends every change that is due, and returns when the next one is.
 ///
-/// To be run before each request, and when the time has come that it returned.
+/// To be called before each request, and at the time that it returned.
 pub fn finish_due(state: &mut CloudState, now: Timestamp) -> Option<Timestamp> {
     let due = |row: &LoadBalancerRow| row.due.is_some_and(|due| due <= now);
     let ready: Vec<String> =
@@ -139,7 +139,7 @@ pub fn finish_due(state: &mut CloudState, now: Timestamp) -> Option<Timestamp> {
     state.octavia.load_balancers.iter().filter_map(|row| row.due).min()
 }
 
-/// Ends the change under way.
+/// Ends the change that is in progress.
 fn finish(state: &mut CloudState, now: Timestamp, id: &str) {
     let Some(row) = state.octavia.load_balancers.get(id).cloned() else { return };
     let fails = row.outcome != Outcome::Good;
@@ -162,7 +162,7 @@ fn finish(state: &mut CloudState, now: Timestamp, id: &str) {
     health::refresh(state, id);
 }
 
-/// How a resource ends; `None` when it goes.
+/// Returns the final status of a resource; `None` when it is deleted.
 fn end_of(status: &ProvisioningStatus, fails: bool) -> Option<ProvisioningStatus> {
     match status {
         ProvisioningStatus::PendingDelete if !fails => None,
@@ -174,7 +174,7 @@ fn end_of(status: &ProvisioningStatus, fails: bool) -> Option<ProvisioningStatus
     }
 }
 
-/// Ends the change of one row, when it has one.
+/// Ends the change of one row, if there is one.
 macro_rules! finish_row {
     ($state:ident, $table:ident, $id:expr, $fails:expr, $remove:expr) => {
         if let Some(status) = $state.octavia.$table.get($id).map(|row| row.body.provisioning_status.clone()) {
@@ -236,7 +236,7 @@ fn remove_monitor(state: &mut CloudState, id: &str) {
     state.octavia.pools.update(row.pool(), |pool| pool.body.monitor.healthmonitor_id = None);
 }
 
-/// Takes a load balancer away with everything below it, and gives its address back.
+/// Deletes a load balancer with everything below it, and releases its address.
 fn remove_whole(state: &mut CloudState, now: Timestamp, row: &LoadBalancerRow) {
     for pool in &row.body.pools {
         remove_pool(state, &pool.id);

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::state::{ApiError, CloudState, Cx};
 
-/// What is counted.
+/// Kinds of resources with a quota.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QuotaKind {
     LoadBalancer,
@@ -19,10 +19,10 @@ pub(super) enum QuotaKind {
     Monitor,
 }
 
-/// Checks that a project may have `more` of a kind.
+/// Checks that a project may have `more` resources of a kind.
 ///
 /// # Errors
-/// 403 when it has enough.
+/// 403 when the quota would be exceeded.
 pub(super) fn check(state: &CloudState, project: &str, kind: QuotaKind, more: usize) -> Result<(), ApiError> {
     let quota = effective(state, project);
     let (limit, name) = match kind {
@@ -32,7 +32,7 @@ pub(super) fn check(state: &CloudState, project: &str, kind: QuotaKind, more: us
         QuotaKind::Member => (quota.member, MEMBER),
         QuotaKind::Monitor => (quota.healthmonitor, MONITOR),
     };
-    // Negative is no limit.
+    // A negative limit is no limit.
     let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { return Ok(()) };
     if more > 0 && used(state, project, kind) + more > limit { Err(error::quota_met(name)) } else { Ok(()) }
 }
@@ -51,13 +51,13 @@ fn used(state: &CloudState, project: &str, kind: QuotaKind) -> usize {
     }
 }
 
-/// Returns the limits in force for a project.
+/// Returns the effective limits of a project.
 fn effective(state: &CloudState, project: &str) -> Quota {
     let own = state.octavia.quotas.get(project).map(|row| row.quota.clone()).unwrap_or_default();
     filled(&own, &Settings::of(state).default_quota, project)
 }
 
-/// Fills in defaults; what has none is without limit.
+/// Fills in defaults; without a default there is no limit.
 fn filled(own: &Quota, default: &Quota, project: &str) -> Quota {
     let of = |field: fn(&Quota) -> Option<i64>| Some(field(own).or(field(default)).unwrap_or(-1));
     let (loadbalancer, healthmonitor) = (of(|quota| quota.loadbalancer), of(|quota| quota.healthmonitor));
@@ -97,7 +97,7 @@ pub fn show_default(state: &CloudState, cx: &Cx, project: &str) -> Result<Quota,
     Ok(filled(&Quota::default(), &Settings::of(state).default_quota, project))
 }
 
-/// Returns the limits of all projects that have their own, as far as the caller may see them.
+/// Returns the limits of all projects that have their own, as far as the user may see them.
 pub fn list(state: &CloudState, cx: &Cx) -> Vec<Quota> {
     let rows = state.octavia.quotas.iter().filter(|row| cx.sees(&row.project));
     rows.map(|row| effective(state, &row.project)).collect()
@@ -106,7 +106,7 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Quota> {
 /// Changes the limits of a project.
 ///
 /// # Errors
-/// 403 unless the caller is an administrator.
+/// 403 unless the user is an administrator.
 pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpdate) -> Result<Quota, ApiError> {
     if !cx.admin {
         return Err(error::forbidden());
@@ -128,10 +128,10 @@ pub fn update(state: &mut CloudState, cx: &Cx, project: &str, update: &QuotaUpda
     Ok(effective(state, project))
 }
 
-/// Puts the limits of a project back to the defaults.
+/// Resets the limits of a project to the defaults.
 ///
 /// # Errors
-/// 403 unless the caller is an administrator.
+/// 403 unless the user is an administrator.
 pub fn reset(state: &mut CloudState, cx: &Cx, project: &str) -> Result<(), ApiError> {
     if !cx.admin {
         return Err(error::forbidden());

@@ -1,4 +1,4 @@
-//! The service over HTTP.
+//! HTTP routes of the load-balancer service.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ async fn versions(From(cloud): SharedCloud, origin: Origin) -> JsonResult {
     read(&cloud, |state| Ok(Json(json!(catalog::versions(state, &base))))).await
 }
 
-/// What all resources with a state can be filtered and sorted by.
+/// Attributes by which all resources with a state can be filtered and sorted.
 macro_rules! attributes {
     ($($more:literal),* $(,)?) => {
         &[
@@ -125,7 +125,7 @@ const MONITOR: &[&str] = attributes![
     "http_version",
 ];
 
-/// Makes one page. `parent`: a parent by which is filtered, and the references in a row that tell it.
+/// Returns one page. `parent`: attribute of a parent to filter by, and the attribute with the references to it.
 fn page(
     cloud: &Cloud,
     query: &Query,
@@ -149,7 +149,7 @@ fn page(
     list::list(query, &rules, values).map(Json)
 }
 
-/// Puts a resource into its envelope, with the fields that are asked for.
+/// Returns a resource in its envelope, with the requested fields.
 fn one(name: &str, query: &Query, body: impl Serialize) -> Json<Value> {
     Json(Value::Object([(name.to_owned(), query.select(json!(body)))].into_iter().collect()))
 }
@@ -158,7 +158,7 @@ fn minor(state: &CloudState) -> u8 {
     Settings::of(state).newest_minor
 }
 
-/// Makes the routes of a resource that has a collection of its own.
+/// Defines the routes of a resource with a collection of its own.
 macro_rules! resource {
     ($routes:ident, $module:ident, $path:literal, $one:literal, $many:literal, $attributes:expr, $parent:expr, $create:ident, $update:ident) => {
         mod $routes {
@@ -307,7 +307,7 @@ resource!(
     ZONE_PROFILE_UPDATE
 );
 
-/// Deletes a resource of a kind; only load balancers know `cascade`.
+/// Deletes a resource of a kind; only load balancers support `cascade`.
 fn delete_one(state: &mut CloudState, cx: &Cx, id: &str, query: &Query, kind: &str) -> Result<(), ApiError> {
     match kind {
         "loadbalancer" => load_balancers::delete(state, cx, id, query.flag("cascade")),
@@ -354,7 +354,7 @@ async fn batch_members(
 ) -> Result<StatusCode, ApiError> {
     let replace = |state: &mut CloudState| {
         let newest = minor(state);
-        // Before 2.11 nobody knew the parameter.
+        // The parameter exists since 2.11.
         let additive = newest >= 11 && query.flag("additive_only");
         members::batch(state, &cx, &pool, schema::read_batch(body, newest)?, additive)
     };
@@ -481,7 +481,7 @@ async fn providers(From(cloud): SharedCloud, Auth(_): Auth, query: Query) -> Jso
     page(&cloud, &query, "providers", &["name", "description"], None, rows)
 }
 
-/// A list of what there never is here.
+/// Returns a list of resources that do not exist here.
 fn nothing(collection: &str) -> Json<Value> {
     let mut body = serde_json::Map::new();
     body.insert(collection.to_owned(), json!([]));

@@ -1,6 +1,6 @@
-//! Rows: a resource as it is answered, with what is known of it besides.
+//! Rows: a resource as it is returned to clients, with internal data.
 //!
-//! Parents hold the identifiers of their children, in order of creation; a pool's `listeners` are worked out.
+//! Parents have the IDs of their children, in order of creation; a pool's `listeners` are computed.
 
 use jiff::Timestamp;
 use openstack_api::octavia::{
@@ -14,26 +14,26 @@ use crate::state::Row;
 /// Load balancer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadBalancerRow {
-    /// As answered.
+    /// As it is returned.
     pub body: LoadBalancer,
-    /// When the change under way is done.
+    /// When the change in progress is done.
     pub due: Option<Timestamp>,
-    /// How the change under way ends.
+    /// How the change in progress ends.
     #[serde(default)]
     pub outcome: Outcome,
-    /// The port of the address was made for it, and goes with it.
+    /// True when the port of the address was created for it, and is deleted with it.
     pub owns_port: bool,
 }
 
 /// How a change ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Well.
+    /// It succeeds.
     #[default]
     Good,
     /// The load balancer and what was changed end in `ERROR`.
     LoadBalancerFails,
-    /// What was changed ends in `ERROR`; the load balancer itself goes on.
+    /// What was changed ends in `ERROR`; the load balancer itself does not.
     ChildFails,
 }
 
@@ -48,18 +48,18 @@ impl Row for LoadBalancerRow {
 /// Listener.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ListenerRow {
-    /// As answered.
+    /// As it is returned.
     pub body: Listener,
-    /// What the sockets say: open, or not to be opened. None before they said anything.
+    /// Whether the sockets could be opened; `None` before they reported anything.
     #[serde(default)]
     pub open: Option<bool>,
-    /// All connections that are allowed are taken.
+    /// True when the connection limit is reached.
     #[serde(default)]
     pub full: bool,
 }
 
 impl ListenerRow {
-    /// Returns the identifier of its load balancer.
+    /// Returns the ID of its load balancer.
     pub fn load_balancer(&self) -> &str {
         self.body.loadbalancers.first().map_or("", |lb| &lb.id)
     }
@@ -76,12 +76,12 @@ impl Row for ListenerRow {
 /// Pool.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PoolRow {
-    /// As answered, but for its `listeners`.
+    /// As it is returned, except for its `listeners`.
     pub body: Pool,
 }
 
 impl PoolRow {
-    /// Returns the identifier of its load balancer.
+    /// Returns the ID of its load balancer.
     pub fn load_balancer(&self) -> &str {
         self.body.loadbalancers.first().map_or("", |lb| &lb.id)
     }
@@ -98,11 +98,11 @@ impl Row for PoolRow {
 /// Member of a pool.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemberRow {
-    /// As answered.
+    /// As it is returned.
     pub body: Member,
     /// Its pool.
     pub pool: String,
-    /// What checks of its health say. None before the first verdict, and without a monitor.
+    /// Result of its health checks; `None` before the first result, and without a monitor.
     #[serde(default)]
     pub up: Option<bool>,
 }
@@ -118,12 +118,12 @@ impl Row for MemberRow {
 /// Health monitor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MonitorRow {
-    /// As answered.
+    /// As it is returned.
     pub body: HealthMonitor,
 }
 
 impl MonitorRow {
-    /// Returns the identifier of its pool.
+    /// Returns the ID of its pool.
     pub fn pool(&self) -> &str {
         self.body.pools.first().map_or("", |pool| &pool.id)
     }
@@ -137,7 +137,7 @@ impl Row for MonitorRow {
     }
 }
 
-/// Counters of a listener. Apart from it, since they change all the time.
+/// Counters of a listener, in a table of their own because they change all the time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CountersRow {
     /// The listener.
@@ -169,7 +169,7 @@ impl Row for CountersRow {
     }
 }
 
-/// Makes a row that is a resource and nothing else.
+/// Defines a row that consists only of the resource.
 macro_rules! plain_row {
     ($(#[$doc:meta])* $row:ident($body:ty), $table:literal, $key:ident) => {
         $(#[$doc])*
@@ -209,7 +209,7 @@ plain_row! {
 pub struct QuotaRow {
     /// Project.
     pub project: String,
-    /// Limits; none is the default.
+    /// Limits; an absent limit is the default.
     pub quota: Quota,
 }
 

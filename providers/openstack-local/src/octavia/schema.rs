@@ -1,4 +1,5 @@
-//! What a body may say: attributes, their types and ranges. A table, read before anything else looks at a body.
+//! What a body may contain: attributes, their types and ranges. Bodies are checked against this table before anything
+//! else.
 
 use std::{fmt, net::IpAddr};
 
@@ -18,35 +19,35 @@ pub type Schema = &'static [Field];
 pub struct Field {
     name: &'static str,
     kind: AttributeType,
-    /// Minor version that brought it.
+    /// Minor version that introduced it.
     since: u8,
     required: bool,
 }
 
-/// What an attribute may be.
+/// Type and range of an attribute.
 #[derive(Clone, Copy)]
 enum AttributeType {
-    /// Text, at most so many characters.
+    /// Text with a maximum number of characters.
     Text(usize),
     /// Identifier.
     Uuid,
-    /// Number from, to.
+    /// Integer with minimum and maximum.
     Int(i64, i64),
-    /// True or false.
+    /// Boolean.
     Bool,
     /// 1.0 or 1.1.
     HttpVersion,
-    /// One of some words.
+    /// One of several words.
     Word(fn() -> Vec<String>),
     /// Address.
     Ip,
     /// Path of a URL.
     Path,
-    /// Codes of HTTP: `200`, `200,202` or `200-204`.
+    /// HTTP status codes: `200`, `200,202` or `200-204`.
     Codes,
     /// Cookie's name.
     Cookie,
-    /// Object of texts.
+    /// Object with text values.
     Headers,
     /// Object.
     Object(Schema),
@@ -374,10 +375,10 @@ pub const ZONE_UPDATE: Schema = &[field("description", NAME), field("enabled", A
 pub const MEMBER_BATCH: Schema =
     &[field("members", AttributeType::List(&AttributeType::Object(MEMBER_CREATE))).required()];
 
-/// Reads the body `{"<envelope>": {…}}` of a request, by a server whose newest version is 2.`minor`.
+/// Parses the body `{"<envelope>": {…}}` of a request, for a server whose newest version is 2.`minor`.
 ///
 /// # Errors
-/// 400 for the first attribute that is unknown, missing, or not what it must be, in Octavia's words.
+/// 400 for the first attribute that is unknown, missing or invalid, with Octavia's message.
 pub fn read<T: DeserializeOwned>(body: Value, envelope: &str, schema: Schema, minor: u8) -> Result<T, ApiError> {
     let Value::Object(mut outer) = body else { return Err(missing_argument(envelope)) };
     let Some(object) = outer.remove(envelope) else { return Err(missing_argument(envelope)) };
@@ -387,7 +388,7 @@ pub fn read<T: DeserializeOwned>(body: Value, envelope: &str, schema: Schema, mi
     read_object(object, envelope, schema, minor)
 }
 
-/// Reads the body of a batch of members.
+/// Parses the body of a batch of members.
 ///
 /// # Errors
 /// As [`read`].
@@ -397,7 +398,8 @@ pub fn read_batch<T: DeserializeOwned>(body: Value, minor: u8) -> Result<T, ApiE
 
 fn read_object<T: DeserializeOwned>(object: Value, name: &str, schema: Schema, minor: u8) -> Result<T, ApiError> {
     let object = checked_object(name, object, schema, minor)?;
-    // What the table lets through is what the type reads; a gap between them is told, and changes nothing.
+    // The type accepts whatever the table accepts; a difference between them is reported as an error, and nothing
+    // changes.
     serde_json::from_value(object).map_err(|error| invalid_input(name, "", error))
 }
 
@@ -460,7 +462,7 @@ fn checked_value(name: &str, value: Value, kind: AttributeType, minor: u8) -> Re
     }
 }
 
-/// Says what is wrong with a text.
+/// Returns what is wrong with a text, if anything is.
 fn text_fault(text: &str, kind: AttributeType) -> Option<String> {
     let unless = |good: bool, message: &str| (!good).then(|| message.to_owned());
     match kind {
@@ -489,7 +491,7 @@ fn text_fault(text: &str, kind: AttributeType) -> Option<String> {
     }
 }
 
-/// Tells whether a text is `200`, `200,202` or `200-204`.
+/// Returns whether a text is `200`, `200,202` or `200-204`.
 fn are_codes(text: &str) -> bool {
     let code = |text: &str| text.len() == 3 && text.bytes().all(|b| b.is_ascii_digit());
     match text.split_once('-') {
@@ -498,7 +500,7 @@ fn are_codes(text: &str) -> bool {
     }
 }
 
-/// Numbers may come as texts.
+/// Checks an integer, which may be written as a text.
 fn integer(name: &str, value: &Value, least: i64, most: i64) -> Result<Value, ApiError> {
     let number = match value {
         Value::Number(number) => number.as_i64().or_else(|| number.is_u64().then_some(i64::MAX)),
@@ -542,7 +544,7 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// A value as a message shows it.
+/// Returns a value as messages show it.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! How the service behaves: what a cloud's operator would decide, and what a test wants to happen.
+//! Settings of the service: those of a cloud's operator, and those with which a test controls what happens.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,32 +12,32 @@ use crate::state::{CloudState, Row};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// How long a change takes, in milliseconds; 0 is over at the next request. Default 500.
+    /// How long a change takes, in milliseconds; with 0 it ends at the next request. Default 500.
     pub pending_ms: u64,
-    /// How the next changes end, for as many as `failures` says.
+    /// How the next `failures` changes end.
     pub failure: Outcome,
-    /// How many changes end as `failure` says. Default 0.
+    /// How many changes end in `failure`. Default 0.
     pub failures: u32,
-    /// Newest minor version that is offered, 0 to 30. What is newer is an unknown attribute. Default 30.
+    /// Newest minor API version that is offered, 0 to 30. Attributes of newer versions are unknown. Default 30.
     pub newest_minor: u8,
     /// Provider drivers by name.
     pub providers: BTreeMap<String, Driver>,
-    /// Provider driver of a load balancer that names none. Default `amphora`.
+    /// Provider driver of load balancers that name none. Default `amphora`.
     pub default_provider: String,
-    /// Limits of a project that has none of its own; none is no limit.
+    /// Limits of projects that have none of their own; an absent limit is no limit.
     pub default_quota: Quota,
-    /// Most resources on a page. Default 1,000, as Octavia's.
+    /// Maximum number of resources on a page. Default 1,000, as in Octavia.
     pub page_max: usize,
-    /// Sockets carry the traffic, and report. When false, all that is switched on is taken to work.
+    /// True when sockets carry the traffic and report. Otherwise everything that is enabled counts as working.
     pub reported: bool,
 }
 
-/// What a provider driver can do.
+/// Capabilities of a provider driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Driver {
-    /// As `amphora`: a proxy with HTTP and TLS.
+    /// Like `amphora`: a proxy with HTTP and TLS.
     Amphora,
-    /// As `ovn`: forwards packets.
+    /// Like `ovn`: forwards packets.
     Ovn,
 }
 
@@ -70,7 +70,7 @@ impl Row for Settings {
 }
 
 impl Settings {
-    /// Returns the settings in force.
+    /// Returns the current settings.
     pub fn of(state: &CloudState) -> Self {
         state.octavia.settings.get("settings").map_or_else(Self::default, |row| Self::clone(row))
     }
@@ -82,7 +82,7 @@ impl Settings {
         state.octavia.settings.put(settings);
     }
 
-    /// How long a change takes.
+    /// Returns how long a change takes.
     pub fn pending(&self) -> Duration {
         Duration::from_millis(self.pending_ms)
     }

@@ -1,4 +1,4 @@
-//! Requests against the store: what is due comes first.
+//! Requests to the store, after ending changes that are due.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,7 @@ use crate::{
     state::{ApiError, CloudState},
 };
 
-/// Reads the state as it is now.
+/// Reads the current state.
 pub(super) async fn read<T>(
     cloud: &Cloud,
     read: impl FnOnce(&CloudState) -> Result<T, ApiError>,
@@ -17,7 +17,7 @@ pub(super) async fn read<T>(
     cloud.store.read(read).await
 }
 
-/// Changes the state as it is now.
+/// Changes the current state.
 pub(super) async fn change<T>(
     cloud: &Cloud,
     change: impl FnOnce(&mut CloudState) -> Result<T, ApiError>,
@@ -26,7 +26,7 @@ pub(super) async fn change<T>(
     cloud.store.change(change).await
 }
 
-/// Ends what is due, and returns when the next change is.
+/// Ends changes that are due, and returns when the next one is.
 pub(super) async fn finish_due_changes(cloud: &Cloud) -> Result<Option<Timestamp>, ApiError> {
     let now = cloud.clock.now();
     let next = cloud.store.peek(|state| state.octavia.load_balancers.iter().filter_map(|row| row.due).min());

@@ -1,4 +1,4 @@
-//! Addresses of load balancers, which are ports of Neutron: the one place where the two services meet.
+//! Addresses of load balancers, which are ports of Neutron: the only place where the two services meet.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::{
     state::{ApiError, CloudState, Cx},
 };
 
-/// Address of a load balancer.
+/// The address of a load balancer.
 #[derive(Clone, Debug)]
 pub(super) struct Vip {
     pub(super) address: String,
@@ -27,11 +27,11 @@ pub(super) struct Vip {
     pub(super) subnet: String,
     pub(super) network: String,
     pub(super) additional: Vec<AdditionalVip>,
-    /// The port was made for it.
+    /// True when the port was created for it.
     pub(super) owned: bool,
 }
 
-/// Where the address is to be.
+/// Where the address is.
 struct VipLocation {
     network: String,
     subnet: String,
@@ -39,10 +39,10 @@ struct VipLocation {
     port: Option<String>,
 }
 
-/// Finds the address of a new load balancer, and makes the port that holds it.
+/// Finds the address of a new load balancer, and creates the port that has it.
 ///
 /// # Errors
-/// 400 when the place does not exist or does not fit, 409 when the address or the port is in use.
+/// 400 when network, subnet or port does not exist or does not match, 409 when the address or the port is in use.
 pub(super) fn allocate(
     state: &mut CloudState,
     cx: &Cx,
@@ -50,12 +50,14 @@ pub(super) fn allocate(
     words: &PortNames,
     project: &str,
 ) -> Result<Vip, ApiError> {
+    // First, find out where the addresses are.
     let place = place(state, cx, create)?;
     let more = additional(state, cx, create, &place)?;
     let groups = create.vip_sg_ids.clone().unwrap_or_default();
     if let Some(group) = groups.iter().find(|group| security_groups::show(state, cx, group).is_err()) {
         return Err(no_such("Security Group", group));
     }
+    // Then create the port, or use the given one.
     let port = match &place.port {
         Some(port) => adopt_port(state, cx, port, words)?,
         None => {
@@ -70,10 +72,11 @@ pub(super) fn allocate(
                 project_id: Some(project.to_owned()),
                 ..PortCreate::default()
             };
-            // The service makes the port, whoever asked for the load balancer.
+            // The service creates the port, whoever requested the load balancer.
             ports::create(state, &service(cx.now), request)?
         }
     };
+    // Finally, read the addresses from the port.
     let address = address_on(&port, &place.subnet, place.address)
         .ok_or_else(|| validation("No VIP address found on the specified VIP port within the specified subnet."))?;
     let additional = more.iter().filter_map(|asked| {
@@ -91,7 +94,7 @@ pub(super) fn allocate(
     })
 }
 
-/// The load-balancer service itself, as Neutron sees it.
+/// Returns the context of the load-balancer service itself, as a user of Neutron.
 fn service(now: Timestamp) -> Cx {
     Cx { now, project: "".into(), user: "octavia".into(), admin: true }
 }
@@ -104,9 +107,9 @@ fn address_on(port: &Port, subnet: &str, wanted: Option<IpAddr>) -> Option<IpAdd
     }
 }
 
-/// Reads where the address is to be, and fills in what is not said.
+/// Reads where the address is, and fills in what the request does not say.
 fn place(state: &CloudState, cx: &Cx, create: &LoadBalancerCreate) -> Result<VipLocation, ApiError> {
-    // The schema let it through, so it is an address.
+    // The schema has accepted it, so it is an address.
     let address = create.vip_address.as_ref().and_then(|address| address.parse().ok());
     if let Some(port) = &create.vip_port_id {
         return place_of_port(state, cx, create, port, address);
@@ -169,7 +172,7 @@ fn subnet_of<'a>(state: &'a CloudState, cx: &Cx, id: &str) -> Result<&'a Subnet,
     subnets::get(state, cx, id).map_err(|_| no_such("Subnet", id))
 }
 
-/// Chooses a subnet of a network: the one that holds the address, else the first with IPv4, else the first.
+/// Chooses a subnet of a network: the one that contains the address, else the first with IPv4, else the first.
 fn choose_subnet(state: &CloudState, network: &str, address: Option<IpAddr>) -> Result<String, ApiError> {
     let mut of_network: Vec<&Subnet> =
         state.neutron.subnets.iter().map(|row| &**row).filter(|row| row.network_id == network).collect();
@@ -191,7 +194,7 @@ fn choose_subnet(state: &CloudState, network: &str, address: Option<IpAddr>) -> 
     })
 }
 
-/// Further addresses: of other subnets of the same network.
+/// Reads further addresses, on other subnets of the same network.
 fn additional(
     state: &CloudState,
     cx: &Cx,
@@ -214,7 +217,7 @@ fn additional(
     Ok(more)
 }
 
-/// Makes a port that was there before the load balancer's.
+/// Assigns an existing port to the load balancer.
 fn adopt_port(state: &mut CloudState, cx: &Cx, port: &str, words: &PortNames) -> Result<Port, ApiError> {
     let request = PortUpdate {
         device_id: Some(Some(words.device.clone())),
@@ -224,7 +227,7 @@ fn adopt_port(state: &mut CloudState, cx: &Cx, port: &str, words: &PortNames) ->
     ports::update(state, &service(cx.now), port, request)
 }
 
-/// Gives the address of a load balancer back. A floating IP on it stays, detached; a port that was there before stays.
+/// Releases the address of a load balancer. A floating IP on it stays, detached; a port that existed before stays too.
 pub(super) fn release(state: &mut CloudState, now: Timestamp, row: &LoadBalancerRow) {
     let Some(port) = &row.body.vip_port_id else { return };
     let cx = service(now);
@@ -235,7 +238,7 @@ pub(super) fn release(state: &mut CloudState, now: Timestamp, row: &LoadBalancer
         ports::update(state, &cx, port, request).map(drop)
     };
     if let Err(error) = released {
-        // Somebody else took the port away: then there is nothing to give back.
+        // Somebody else has deleted the port: there is nothing to release.
         tracing::debug!(load_balancer = row.body.id, %port, %error, "the port of a load balancer is gone already");
     }
 }
@@ -245,7 +248,7 @@ pub(super) fn check_subnet(state: &CloudState, id: &str) -> Result<(), ApiError>
     if state.neutron.subnets.get(id).is_some() { Ok(()) } else { Err(no_such("Subnet", id)) }
 }
 
-/// Returns the network of a subnet's addresses.
+/// Returns the CIDR of a subnet.
 pub(super) fn network_of(state: &CloudState, subnet: &str) -> Option<IpNet> {
     state.neutron.subnets.get(subnet)?.cidr.parse().ok()
 }

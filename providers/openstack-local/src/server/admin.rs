@@ -1,4 +1,4 @@
-//! Test hooks over HTTP, when the settings have them: what happened, trouble, time.
+//! Test hooks over HTTP, if the settings enable them: request log, faults, time.
 
 use std::{sync::Arc, time::Duration};
 

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 /// Where the time comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeSource {
-    /// Tokio's clock, from the system's time at the start: stands still under paused time.
+    /// Tokio's clock, beginning at the system's time: it stands still under paused time.
     #[default]
     Tokio,
-    /// The system's clock, also when it is set, and after the machine slept.
+    /// The system's clock, including changes of it and time while the machine slept.
     System,
 }
 
@@ -40,7 +40,7 @@ impl Clock {
         later(unmoved, *self.moved.read())
     }
 
-    /// Moves the time on, beside its own course.
+    /// Advances the time, in addition to its own course.
     pub fn advance(&self, by: Duration) {
         let mut moved = self.moved.write();
         *moved = moved.saturating_add(signed(by));
@@ -51,7 +51,7 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-/// Adds a time, and stays at the end of the calendar when it is beyond.
+/// Adds a time; limited to the end of the calendar.
 fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -1,4 +1,4 @@
-//! Bodies of errors, as each service writes them.
+//! Bodies of errors, in the format of each service.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::Origin;
 use crate::state::ApiError;
 
-/// Whose form an error's body has.
+/// Format of an error's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// `{"error": {"code", "title", "message"}}`; also Barbican's near enough.
+    /// `{"error": {"code", "title", "message"}}`; Barbican's is similar enough.
     Keystone,
     /// `{"itemNotFound": {"code", "message"}}`.
     Nova,
@@ -26,7 +26,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Makes the body.
+    /// Returns the body.
     pub fn body(self, error: &ApiError) -> Value {
         let (code, message) = (error.status.as_u16(), &*error.message);
         match self {
@@ -50,7 +50,7 @@ impl Shape {
         }
     }
 
-    /// Makes the answer.
+    /// Returns the response.
     pub fn answer(self, error: &ApiError, origin: &Origin) -> Response {
         let mut response = (error.status, Json(self.body(error))).into_response();
         let headers = response.headers_mut();
@@ -102,7 +102,7 @@ fn neutron_kind(status: StatusCode) -> &'static str {
     }
 }
 
-/// A refusal on its way to the service's frame, which gives it its body.
+/// An error, which the middleware of the service formats.
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
@@ -111,16 +111,16 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Refusal of a request without a good token.
+/// Returns the error of a request without a valid token.
 pub(crate) fn unauthorized() -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "", "The request you have made requires authentication.")
 }
 
-/// Gives an answer the service's shape if it is a refusal.
+/// Formats a response for the service if it is an error.
 pub(super) fn shaped(shape: Shape, origin: &Origin, mut response: Response) -> Response {
     let error = match response.extensions_mut().remove::<ApiError>() {
         Some(error) => error,
-        // The router's own refusals have no body.
+        // The router's own errors have no body.
         None if response.status() == StatusCode::METHOD_NOT_ALLOWED => {
             ApiError::new(response.status(), "", "The method is not allowed for this resource.")
         }

@@ -1,4 +1,4 @@
-//! What handlers take from a request.
+//! Extractors of the handlers.
 
 use std::{convert::Infallible, fmt, sync::Arc};
 
@@ -13,10 +13,10 @@ use crate::{
     state::{ApiError, Cx},
 };
 
-/// Largest body of a request, in bytes.
+/// Maximum size of a request's body in bytes.
 const BODY_LIMIT: usize = 4 << 20;
 
-/// The request comes with a good token, scoped to a project or to the whole cloud.
+/// The request has a valid token, scoped to a project or to the whole cloud.
 #[derive(Clone, Debug)]
 pub struct Auth(pub Cx);
 
@@ -32,15 +32,15 @@ impl FromRequestParts<Arc<Cloud>> for Auth {
     }
 }
 
-/// Looks up who asks, by the token in the header.
+/// Returns the user of a request, according to the token in the header.
 pub(crate) fn caller(parts: &Parts, cloud: &Cloud) -> Result<keystone::RequestUser, ApiError> {
     let token = parts.headers.get(AUTH_TOKEN).and_then(|value| value.to_str().ok()).ok_or_else(unauthorized)?;
     let now = cloud.clock.now();
-    // A token whose making is not on disk yet cannot be known to anybody.
+    // Nobody can know a token whose creation is not on disk yet.
     cloud.store.peek(|state| keystone::authorize(state, token, now)).ok_or_else(unauthorized)
 }
 
-/// The body of a request, read as JSON.
+/// The body of a request, parsed as JSON.
 #[derive(Clone, Debug)]
 pub struct Input<T>(pub T);
 
@@ -57,17 +57,18 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
     }
 }
 
-/// Where the client reaches the cloud: scheme and host, such as `http://127.0.0.1:5000`. Addresses in answers begin so.
+/// Scheme and host by which the client reaches the cloud, such as `http://127.0.0.1:5000`. URLs in answers begin with
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(Box<str>);
 
 impl Origin {
-    /// Makes one of scheme and host, without a slash at the end.
+    /// Creates one from scheme and host; a slash at the end is removed.
     pub fn new(origin: &str) -> Self {
         Self(origin.trim_end_matches('/').into())
     }
 
-    /// Reads the request: `Host`, or the address itself.
+    /// Returns that of a request: `Host`, or the request's URL.
     pub(crate) fn of(parts: &Parts) -> Self {
         let scheme = parts.uri.scheme_str().unwrap_or("http");
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());

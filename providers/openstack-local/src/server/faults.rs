@@ -1,4 +1,4 @@
-//! Trouble on demand.
+//! Injected faults.
 
 use std::{
     pin::Pin,
@@ -22,18 +22,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::ApiError;
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultKind {
-    /// Refused with this status, in the service's shape, without being done.
+    /// Rejected with this status, in the service's format, without being done.
     Status {
         /// The status, such as 429.
         code: u16,
         /// Seconds for `Retry-After`.
         #[serde(default)]
         retry_after: Option<u64>,
-        /// What the answer says.
+        /// The message of the answer.
         #[serde(default)]
         message: Option<String>,
     },
@@ -42,7 +42,7 @@ pub enum FaultKind {
         /// The milliseconds.
         ms: u64,
     },
-    /// Done, but the connection ends after this many bytes of the answer's body.
+    /// Done, but the connection is closed after this many bytes of the answer's body.
     Cut {
         /// The bytes.
         after: usize,
@@ -56,59 +56,60 @@ pub enum FaultKind {
     },
     /// Never answered: the connection stays open until the client closes it.
     Stuck {
-        /// Whether it is done nevertheless.
+        /// True when it is done nevertheless.
         done: bool,
     },
 }
 
-/// What goes wrong, and for which requests.
+/// A fault, and the requests that it affects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// Method; any when absent.
     #[serde(default)]
     pub method: Option<String>,
-    /// The path begins so, such as `/network/v2.0/ports`.
+    /// Prefix of the path, such as `/network/v2.0/ports`.
     pub path: String,
-    /// Hits only requests that change something: no `GET` and `HEAD`, and none of the identity service.
+    /// True when it affects only requests that change something: not `GET` and `HEAD`, and none of the identity
+    /// service.
     #[serde(default)]
     pub changes: bool,
-    /// Lets this many such requests through first.
+    /// Number of matching requests that it skips first.
     #[serde(default)]
     pub skip: u32,
-    /// How many requests it hits; all when absent.
+    /// Number of requests that it affects; all when absent.
     #[serde(default)]
     pub count: Option<u32>,
-    /// What goes wrong.
+    /// What happens.
     pub kind: FaultKind,
 }
 
 impl Fault {
-    /// Hits every request whose path begins so.
+    /// Creates a fault that affects every request whose path has this prefix.
     pub fn new(path: impl Into<String>, kind: FaultKind) -> Self {
         Self { method: None, path: path.into(), changes: false, skip: 0, count: None, kind }
     }
 
-    /// Hits every request to any service that changes something.
+    /// Creates a fault that affects every request to any service that changes something.
     pub fn of_changes(kind: FaultKind) -> Self {
         Self { changes: true, ..Self::new("/", kind) }
     }
 
-    /// Hits only this method.
+    /// Restricts it to this method.
     #[must_use]
     pub fn method(mut self, method: impl Into<String>) -> Self {
         self.method = Some(method.into());
         self
     }
 
-    /// Hits this many requests.
+    /// Restricts it to this many requests.
     #[must_use]
     pub fn times(mut self, count: u32) -> Self {
         self.count = Some(count);
         self
     }
 
-    /// Lets this many requests through first.
+    /// Skips this many requests first.
     #[must_use]
     pub fn after(mut self, skip: u32) -> Self {
         self.skip = skip;
@@ -116,7 +117,7 @@ impl Fault {
     }
 }
 
-/// Faults to come. The first one that is for a request hits it.
+/// Faults to inject. The first one that matches a request is used.
 #[derive(Debug, Default)]
 pub struct Faults {
     to_come: Mutex<Vec<Fault>>,
@@ -138,22 +139,22 @@ fn changes_something(method: &str, path: &str) -> bool {
 }
 
 impl Faults {
-    /// Adds one, after the others.
+    /// Adds a fault, after the others.
     pub fn add(&self, fault: Fault) {
         self.to_come.lock().push(fault);
     }
 
-    /// Takes all away.
+    /// Removes all faults.
     pub fn clear(&self) {
         self.to_come.lock().clear();
     }
 
-    /// Returns those still to come, with what is left of them.
+    /// Returns the faults that remain, with their remaining counts.
     pub fn pending(&self) -> Vec<Fault> {
         self.to_come.lock().clone()
     }
 
-    /// Returns how many requests are [stuck](FaultKind::Stuck) just now; those that are done at all are done by then.
+    /// Returns how many requests are [stuck](FaultKind::Stuck) now. If they are done at all, they are done by then.
     pub fn stuck(&self) -> usize {
         self.stuck.load(Ordering::SeqCst)
     }
@@ -189,12 +190,12 @@ impl Faults {
 }
 
 impl FaultKind {
-    /// Refuses with a status.
+    /// Creates a fault that rejects with a status.
     pub fn status(code: u16) -> Self {
         Self::Status { code, retry_after: None, message: None }
     }
 
-    /// Returns the answer of a request that is not done at all.
+    /// Returns the answer to a request that is not done at all.
     pub(super) fn instead(&self) -> Option<Response> {
         match self {
             Self::Status { code, retry_after, message } => {
@@ -216,7 +217,7 @@ fn status(code: u16) -> StatusCode {
     StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Ends a body early, as a connection that breaks does.
+/// Ends a body early, as a broken connection does.
 pub(super) fn cut(response: Response, after: usize) -> Response {
     response.map(|inner| Body::new(Cut { inner, left: after }))
 }

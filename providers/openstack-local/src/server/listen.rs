@@ -13,14 +13,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// After an accept that failed for want of descriptors or memory.
+/// Delay after an accept failed for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until cancelled, and then until the last connection has ended: requests have `grace` to be answered, what is open
-/// after that is cut. HTTP/1, which is what clients speak where there is no TLS.
+/// Serves until cancelled, and then until the last connection has ended: requests have `grace` to be answered, and
+/// connections that are open after that are cut. HTTP/1 only, which is what clients use without TLS.
 ///
 /// # Errors
-/// The socket is none that listens.
+/// The socket does not listen.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -68,7 +68,7 @@ async fn accept(
     }
 }
 
-/// Makes a panic heard: the client only sees its connection close.
+/// Logs a panic: the client only sees that its connection is closed.
 fn complain(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
@@ -78,7 +78,7 @@ fn complain(ended: Result<(), JoinError>) {
 }
 
 async fn connection(stream: TcpStream, router: Router, cancel: CancellationToken) {
-    // A socket that refuses is a socket that is gone.
+    // If this fails, the socket is closed already.
     let _ = stream.set_nodelay(true);
     let service =
         TowerToHyperService::new(router.map_request(|request: http::Request<Incoming>| request.map(Body::new)));
@@ -86,7 +86,7 @@ async fn connection(stream: TcpStream, router: Router, cancel: CancellationToken
     let result = tokio::select! {
         result = serving.as_mut() => result,
         () = cancel.cancelled() => {
-            // The request under way is answered, a further one is not read.
+            // The current request is answered, a further one is not read.
             serving.as_mut().graceful_shutdown();
             serving.await
         }

@@ -1,4 +1,4 @@
-//! The cloud as a thing to start: from the binary, and inside of tests.
+//! A cloud that can be started: by the binary, and in tests.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// How long requests may take after the end was asked for.
+/// How long requests may take after shutdown was requested.
 const GRACE: Duration = Duration::from_secs(5);
 
 const FILE: &str = "credentials.json";
@@ -38,22 +38,22 @@ const FILE: &str = "credentials.json";
 pub struct LocalCloud {
     cloud: Arc<Cloud>,
     credentials: Credentials,
-    /// What servers can be nodes of.
+    /// Cluster whose nodes servers can be.
     cluster: Option<Arc<dyn Cluster>>,
 }
 
-/// A cloud cannot be started.
+/// Why a cloud cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The state.
+    /// The state cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The file with the passwords.
+    /// The file with the passwords cannot be used.
     #[error("cannot use the passwords in {path}")]
     Credentials {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Cause.
         #[source]
         source: io::Error,
     },
@@ -64,10 +64,10 @@ pub enum StartError {
 pub struct Credentials {
     /// Region of the endpoints.
     pub region: String,
-    /// Passwords by name of the user: `admin`, and `demo` with no special rights. Each has a project of the same name,
-    /// and both are in the domain with the ID `default`.
+    /// Passwords by name of the user: `admin`, and `demo` with no special permissions. Each has a project of the same
+    /// name, and both are in the domain with the ID `default`.
     pub passwords: BTreeMap<String, Secret>,
-    /// Whether the passwords were made at random.
+    /// True when the passwords were generated at random.
     #[serde(default)]
     random: bool,
 }
@@ -81,10 +81,10 @@ impl Credentials {
         Self { region: settings.region.clone(), passwords: [admin, member].into(), random }
     }
 
-    /// Reads those of a state directory.
+    /// Reads the passwords in a state directory.
     ///
     /// # Errors
-    /// There are none yet, or they cannot be read.
+    /// They do not exist yet, or cannot be read.
     pub fn read(dir: &Path) -> Result<Self, StartError> {
         let path = dir.join(FILE);
         let read = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
@@ -101,7 +101,8 @@ impl Credentials {
         self.passwords.get(user)
     }
 
-    /// Writes what a shell must set for the `openstack` command to be this user, for a cloud that listens on `address`.
+    /// Returns the shell commands that set the variables of the `openstack` command for this user, for a cloud that
+    /// listens on `address`.
     pub fn exports(&self, user: &str, address: &str) -> Option<String> {
         let password = self.password(user)?.expose().to_owned();
         let mut lines = String::new();
@@ -129,7 +130,7 @@ impl Credentials {
     }
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
+/// Writes a file that only its owner may read, completely or not at all.
 fn write_private(path: &Path, content: &impl Serialize) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
 
@@ -141,7 +142,7 @@ fn write_private(path: &Path, content: &impl Serialize) -> io::Result<()> {
 }
 
 impl LocalCloud {
-    /// Makes a new cloud in memory. It never waits for a disk, and works under paused time.
+    /// Creates a cloud in memory. It never waits for a disk, and works under paused time.
     pub fn in_memory(settings: Settings) -> Self {
         let credentials = Credentials::new(&settings);
         let prepare = |state: &mut CloudState| {
@@ -152,12 +153,12 @@ impl LocalCloud {
         Self { cloud: Arc::new(Cloud::new(store, settings)), credentials, cluster: None }
     }
 
-    /// Opens the cloud in a state directory, or makes a new one there.
+    /// Opens the cloud in a state directory, or creates one there.
     ///
-    /// Passwords are in `credentials.json` beside the state. When that file is gone, the users get new ones.
+    /// Passwords are in `credentials.json` beside the state. If that file was deleted, the users get new ones.
     ///
     /// # Errors
-    /// The directory is used by another process, holds something else, or cannot be read or written.
+    /// The directory is used by another process, contains something else, or cannot be read or written.
     pub fn open(dir: &Path, settings: Settings) -> Result<Self, StartError> {
         let path = dir.join(FILE);
         let is_there = path.try_exists();
@@ -165,7 +166,7 @@ impl LocalCloud {
         let credentials = if is_there { Credentials::read(dir)? } else { Credentials::new(&settings) };
         let mut failed = None;
         let store = Store::open_with(dir, |state| {
-            // The file comes first: after a crash in between the next start uses it.
+            // The file comes first: after a crash in between, the next start uses it.
             if !is_there && let Err(error) = credentials.write(dir) {
                 failed = Some(error);
                 return;
@@ -184,13 +185,13 @@ impl LocalCloud {
         }
     }
 
-    /// Lets servers be nodes of this cluster, when their metadata say so.
+    /// Lets servers be nodes of this cluster, if their metadata says so.
     #[must_use]
     pub fn with_cluster(self, cluster: Arc<dyn Cluster>) -> Self {
         Self { cluster: Some(cluster), ..self }
     }
 
-    /// Returns what all requests share: state, settings, clock, journal, faults.
+    /// Returns what all requests share: state, settings, clock, request log, faults.
     pub fn cloud(&self) -> &Arc<Cloud> {
         &self.cloud
     }
@@ -200,8 +201,8 @@ impl LocalCloud {
         &self.credentials
     }
 
-    /// Puts a secret into the key manager: its project, name, kind (`certificate`, `private`, `opaque`) and content, such as
-    /// a PEM file. Returns its ID.
+    /// Stores a secret in the key manager: its project, name, kind (`certificate`, `private`, `opaque`) and content,
+    /// such as a PEM file. Returns its ID.
     ///
     /// # Errors
     /// The disk fails.
@@ -222,11 +223,11 @@ impl LocalCloud {
         self.cloud.store.change(put).await
     }
 
-    /// Puts a container into the key manager: its project, name, and IDs of secrets by what they are (`certificate`,
+    /// Stores a container in the key manager: its project, name, and IDs of secrets by role (`certificate`,
     /// `private_key`, `intermediates`). Returns its ID.
     ///
     /// # Errors
-    /// There is no such secret; the disk fails.
+    /// A secret does not exist; the disk fails.
     pub async fn put_container(&self, project: &str, name: &str, secrets: &[(&str, &str)]) -> Result<String, ApiError> {
         let container = KeyContainer {
             id: new_id(),
@@ -247,32 +248,33 @@ impl LocalCloud {
         self.cloud.store.change(put).await
     }
 
-    /// Makes the router of all services, to be called without a socket.
+    /// Returns the router of all services, to be called without a socket.
     pub fn router(&self) -> Router {
         router(self.cloud.clone())
     }
 
     /// Carries the traffic of load balancers until cancelled, and ends their changes when they are due. Without it, the
-    /// next request ends them, and what is switched on is taken to work.
+    /// next request ends them, and everything that is enabled counts as working.
     pub async fn run_data_plane(&self, cancel: CancellationToken) {
         let plane = DataPlane::default();
         dataplane_sync::run(&self.cloud, Some(&plane), cancel).await;
         plane.shutdown().await;
     }
 
-    /// Runs the servers that ask for it until cancelled, as [`machines`] says.
+    /// Runs the servers whose metadata says so until cancelled; see [`servers`].
     pub async fn run_servers(&self, cancel: CancellationToken) {
         servers::run(&self.cloud, self.cluster.clone(), cancel).await;
     }
 
-    /// Serves until cancelled; [carries](Self::carry) traffic and [runs](Self::run_servers) servers meanwhile. When this
-    /// returns, no connection is open any more and no request under way; those that were had five seconds to be answered.
+    /// Serves until cancelled; meanwhile [carries traffic](Self::run_data_plane) and [runs servers](Self::run_servers).
+    /// When this returns, all connections are closed and no request is in flight; requests that were had five seconds
+    /// to be answered.
     ///
     /// # Errors
     /// The listener fails, or the state cannot be written.
     pub async fn serve(&self, listener: TcpListener, cancel: CancellationToken) -> io::Result<()> {
         dataplane_sync::begin(&self.cloud, true).await.map_err(io::Error::other)?;
-        // Requests end before the traffic does: until then each says what is there.
+        // Requests end before the traffic does, so that each sees the real state until then.
         let stop = CancellationToken::new();
         let serve = async {
             let served = listen::serve(listener, self.router(), GRACE, &cancel).await;

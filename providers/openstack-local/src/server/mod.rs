@@ -1,4 +1,4 @@
-//! The HTTP side: routes, tokens, pages, bodies of errors, journal and faults.
+//! The HTTP side: routes, tokens, pages, bodies of errors, request log and faults.
 
 mod admin;
 mod clock;
@@ -40,13 +40,13 @@ pub struct Cloud {
     pub clock: Clock,
     /// Requests so far.
     pub journal: RequestLog,
-    /// Trouble to make.
+    /// Faults to inject.
     pub faults: Faults,
     settings: RwLock<Arc<Settings>>,
 }
 
 impl Cloud {
-    /// Joins store and settings.
+    /// Creates it from store and settings.
     pub fn new(store: Store, settings: Settings) -> Self {
         Self {
             store,
@@ -57,7 +57,7 @@ impl Cloud {
         }
     }
 
-    /// Returns the settings as they are now.
+    /// Returns the current settings.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.read().clone()
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// Most requests kept; counts go on.
+/// Maximum number of requests that are kept; the counts continue.
 const KEPT: usize = 10_000;
 
 /// A request that was answered.
@@ -16,9 +16,9 @@ pub struct LoggedRequest {
     pub method: String,
     /// Route, such as `/compute/v2.1/servers/{id}`; the path when there is none.
     pub route: String,
-    /// Path as asked for.
+    /// Path as requested.
     pub path: String,
-    /// Query as asked for; empty without one.
+    /// Query as requested; empty without one.
     pub query: String,
     /// Status of the answer.
     pub status: u16,
@@ -54,7 +54,7 @@ impl RequestLog {
         self.0.lock().counts.clone()
     }
 
-    /// Returns how many requests there were with this method whose path begins so.
+    /// Returns how many of the requests that are kept have this method, and a path with this prefix.
     pub fn count(&self, method: &str, path: &str) -> usize {
         let inner = self.0.lock();
         inner.entries.iter().filter(|entry| entry.method == method && entry.path.starts_with(path)).count()

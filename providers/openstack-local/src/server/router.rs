@@ -1,4 +1,4 @@
-//! The router of all services, and what is around each request.
+//! The router of all services, and the middleware of each request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use http::Uri;
 use super::{Cloud, FaultKind, LoggedRequest, Origin, Shape, admin, errors, faults};
 use crate::{glance, keystone, neutron, nova, octavia, state::ApiError};
 
-/// Makes the router of all services: identity, compute, network, image, load balancer and key manager, each below its
+/// Returns the router of all services: identity, compute, network, image, load balancer and key manager, each below its
 /// path.
 pub fn router(cloud: Arc<Cloud>) -> Router {
     let mut services = Router::new()
@@ -28,12 +28,12 @@ pub fn router(cloud: Arc<Cloud>) -> Router {
     }
     let around = middleware::from_fn_with_state(cloud.clone(), handle_request);
     let services = services.layer(around).with_state(cloud);
-    // A slash at the end means nothing. The paths must be told so before a route is looked for.
+    // A slash at the end has no meaning. It is removed before a route is searched.
     let services = tower::util::MapRequest::new(services, without_slash as fn(Request) -> Request);
     Router::new().fallback_service(services)
 }
 
-/// Puts a service into its frame: errors get their shape, and a service that the cloud lacks is not there.
+/// Adds the middleware of a service: errors get its format, and a service that the cloud lacks does not exist.
 fn service(shape: Shape, kind: &'static str, cloud: &Arc<Cloud>, routes: Router<Arc<Cloud>>) -> Router<Arc<Cloud>> {
     let frame = move |State(cloud): State<Arc<Cloud>>, origin: Origin, request: Request, next: Next| async move {
         if cloud.settings().without.contains(kind) {
@@ -67,11 +67,11 @@ fn without_slash(mut request: Request) -> Request {
     request
 }
 
-/// The answer that the service's frame gives, in its shape, instead of the service.
+/// The fault that the service's middleware answers with, in its format, instead of the service.
 #[derive(Clone)]
 struct InjectedResponse(FaultKind);
 
-/// Around each request: where it came from, trouble, journal.
+/// Middleware of each request: origin, faults, request log.
 async fn handle_request(State(cloud): State<Arc<Cloud>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let origin = Origin::of(&parts);

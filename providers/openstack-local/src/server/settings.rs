@@ -5,10 +5,10 @@ use openstack_api::Secret;
 use super::TimeSource;
 use crate::{octavia, state::CloudState};
 
-/// How addresses in the catalog are written. Deployments differ, and clients must read both.
+/// Format of URLs in the catalog. Deployments differ, and clients must support all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CatalogForm {
-    /// As usual: a version for compute, none for the others.
+    /// The usual format: with a version for compute, without one for the others.
     #[default]
     Usual,
     /// All with their version.
@@ -17,36 +17,38 @@ pub enum CatalogForm {
     Unversioned,
 }
 
-/// What can be chosen of a local cloud. Tests change it while the cloud runs, but for what is fixed or set at the start.
+/// Settings of a local cloud. Tests change them while the cloud runs, except those that are fixed or set at the start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Region of all endpoints. Default `RegionOne`. Fixed when the state is first made.
+    /// Region of all endpoints. Default `RegionOne`. Fixed when the state is created.
     pub region: String,
-    /// Password of `admin` when the state is first made. Default: a random one.
+    /// Password of `admin` when the state is created. Default: a random one.
     pub admin_password: Option<Secret>,
-    /// Password of `demo` when the state is first made. Default: a random one.
+    /// Password of `demo` when the state is created. Default: a random one.
     pub member_password: Option<Secret>,
-    /// How long tokens are good for. Default an hour, as Keystone's.
+    /// Lifetime of tokens. Default an hour, as Keystone's.
     pub token_lifetime: Duration,
     /// Where the time comes from. Fixed at the start.
     pub time: TimeSource,
-    /// How the catalog writes addresses.
+    /// Format of URLs in the catalog.
     pub catalog: CatalogForm,
-    /// Kinds of services that this cloud lacks, such as `load-balancer`: not in the catalog, and nothing at their paths.
+    /// Kinds of services that this cloud lacks, such as `load-balancer`: they are not in the catalog, and nothing is at
+    /// their paths.
     pub without: BTreeSet<String>,
-    /// Most rows on a page. By default as each service has it: 1,000 for Nova and Octavia, no limit for Neutron.
+    /// Maximum number of rows on a page. The default is that of each service: 1,000 for Nova and Octavia, no limit for
+    /// Neutron.
     pub page_size: Option<usize>,
     /// Highest minor version of Nova's API 2, between 1 and 96. Default 96.
     pub nova_minor: u16,
     /// Highest minor version of Octavia's API 2. Default 30. Set at the start, and changed later in
-    /// [`octavia::settings`](crate::octavia::settings).
+    /// `octavia::settings`.
     pub octavia_minor: u16,
-    /// How long load balancers stay in a PENDING state, in whole milliseconds. Default 500. Set at the start, and changed
-    /// later in [`octavia::settings`](crate::octavia::settings).
+    /// How long load balancers stay in a PENDING state, in whole milliseconds. Default 500. Set at the start, and
+    /// changed later in `octavia::settings`.
     pub pending: Duration,
     /// Aliases of Neutron's extensions to hide.
     pub hidden_extensions: BTreeSet<String>,
-    /// Serves `/admin`: journal, faults and clock over HTTP. Default no.
+    /// Serves `/admin`: request log, faults and clock over HTTP. Default no.
     pub admin_endpoint: bool,
 }
 
@@ -71,7 +73,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Sets what is kept with the state.
+    /// Applies the settings that are part of the state.
     pub(super) fn apply(&self, state: &mut CloudState) {
         octavia::settings::Settings::change(state, |octavia| {
             octavia.newest_minor = u8::try_from(self.octavia_minor).unwrap_or(u8::MAX);

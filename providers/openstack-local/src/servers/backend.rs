@@ -1,4 +1,4 @@
-//! A server's sockets: at each says who it is.
+//! Sockets of a server, which answer with its name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,15 +29,15 @@ use super::{
     proxy,
 };
 
-/// After an accept that failed for want of descriptors or memory.
+/// Delay after an accept failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// Longest datagram that is answered.
+/// Maximum length of a datagram that is answered.
 const DATAGRAM: usize = 2048;
 
-/// Where a socket is.
+/// Transport and address of a socket.
 type SocketKey = (Transport, SocketAddr);
 
-/// What a socket says: who answers, where, and for what.
+/// Content of a socket's answers: which server, at which address, and for what.
 #[derive(Debug)]
 struct ResponseText {
     name: String,
@@ -54,7 +54,7 @@ impl ResponseText {
     }
 }
 
-/// Answers at the machine's own ports and, for a node, those of the cluster, until `off`. Then everything is closed.
+/// Answers at the server's own ports and, for a node, those of the cluster, until `off`. Then everything is closed.
 pub(super) async fn serve(
     machine: &RunningServer,
     ports: Option<watch::Receiver<Arc<Ports>>>,
@@ -64,11 +64,13 @@ pub(super) async fn serve(
     let mut open: BTreeMap<SocketKey, (String, AbortOnDropHandle<()>)> = BTreeMap::new();
     let mut failed = BTreeSet::new();
     loop {
+        // First, close the sockets that are not needed any more.
         let known = ports.as_mut().map(|ports| ports.borrow_and_update().clone()).unwrap_or_default();
         let wanted = wanted(machine, &known);
         for (_, (_, socket)) in open.extract_if(.., |place, (what, _)| wanted.get(place) != Some(what)) {
             close(socket).await;
         }
+        // Then open those that are missing.
         failed.retain(|place| wanted.contains_key(place));
         for (place, what) in wanted {
             if open.contains_key(&place) {
@@ -80,13 +82,14 @@ pub(super) async fn serve(
                     open.insert(place, (what, AbortOnDropHandle::new(socket)));
                 }
                 Err(error) => {
-                    // Said once, however often it is tried.
+                    // Logged once, however often it is tried.
                     if failed.insert(place) {
                         tracing::warn!(server = %machine.name, at = %place.1, %error, "server cannot listen, for now");
                     }
                 }
             }
         }
+        // Finally, wait until the ports change or a retry is due.
         let changed = async {
             let changed = match &mut ports {
                 Some(ports) => ports.changed().await.is_ok(),
@@ -111,11 +114,11 @@ pub(super) async fn serve(
 /// Closes a socket and its connections, and returns when they are closed.
 async fn close(socket: AbortOnDropHandle<()>) {
     socket.abort();
-    // It ends by being cancelled, which is no news.
+    // It ends by being cancelled, which is no error.
     drop(socket.await);
 }
 
-/// Where the machine is to answer, and for what.
+/// Returns the sockets that the server should have, and what each is for.
 fn wanted(machine: &RunningServer, ports: &Ports) -> BTreeMap<SocketKey, String> {
     let own = machine.web.iter().map(|port| ((Transport::Tcp, *port), "itself".to_owned()));
     let all: Ports = ports.iter().map(|(port, what)| (*port, what.clone())).chain(own).collect();
@@ -145,7 +148,7 @@ async fn listen(
     }
 }
 
-/// Accepts for ever. Connections end with the task.
+/// Accepts connections indefinitely. They end with the task.
 async fn accept(listener: TcpListener, words: Arc<ResponseText>) {
     let mut connections = JoinSet::new();
     loop {
@@ -164,7 +167,7 @@ async fn accept(listener: TcpListener, words: Arc<ResponseText>) {
     }
 }
 
-/// Answers the requests of a connection, whose client may be named by the PROXY protocol.
+/// Answers the requests of a connection, whose client may be given by the PROXY protocol.
 async fn answer(stream: TcpStream, peer: SocketAddr, words: &ResponseText) -> Result<(), String> {
     let (mut reader, writer) = stream.into_split();
     let start = proxy::start(&mut reader).await.map_err(|error| error.to_string())?;
@@ -173,19 +176,19 @@ async fn answer(stream: TcpStream, peer: SocketAddr, words: &ResponseText) -> Re
     let service = service_fn(|request: Request<Incoming>| {
         let text = words.to(client, request.headers());
         let answer = Response::builder().header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
-        // What is written here is always a header.
+        // These values are always valid headers.
         let answer = answer.body(Full::new(Bytes::from(text))).unwrap_or_default();
         async move { Ok::<_, Infallible>(answer) }
     });
     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.map_err(|error| error.to_string())
 }
 
-/// Answers datagrams for ever.
+/// Answers datagrams indefinitely.
 async fn echo(socket: UdpSocket, words: Arc<ResponseText>) {
     let mut buffer = vec![0; DATAGRAM];
     loop {
         match socket.recv_from(&mut buffer).await {
-            // A client that is gone needs no answer.
+            // A client that is not there any more needs no answer.
             Ok((_, client)) => drop(socket.send_to(words.to(client, &HeaderMap::new()).as_bytes(), client).await),
             Err(_) => sleep(ACCEPT_PAUSE).await,
         }

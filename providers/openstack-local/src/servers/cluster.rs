@@ -1,4 +1,4 @@
-//! What a cluster is to servers.
+//! The interface of a cluster for servers.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What a port is of.
+/// Transport of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     /// HTTP over TCP.
@@ -20,18 +20,19 @@ pub type Ports = BTreeMap<(Transport, u16), String>;
 
 /// A cluster that servers can be nodes of.
 pub trait Cluster: Debug + Send + Sync {
-    /// Returns the ports, and tells when they change. Empty until [`run`](Self::run) knows better.
+    /// Returns the ports and their changes. Empty until [`run`](Self::run) has read them.
     fn ports(&self) -> watch::Receiver<Arc<Ports>>;
 
-    /// Makes a server a node with this name, or goes on with the node that it was. Safe to call again.
+    /// Makes a server a node with this name, or continues with the node that it was. Safe to call again.
     ///
     /// # Errors
-    /// The cluster does not answer or refuses, or the name is another node's. What a person must know.
+    /// The cluster does not answer or rejects the request, or the name is another node's. The text explains it to the
+    /// user.
     fn join<'a>(&'a self, name: &'a str, server: &'a str) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Says that a server which may have joined is off. The node stays, since to delete it is somebody else's business.
+    /// Reports that a server which may have joined is off. The Node stays: deleting it is the task of others.
     fn leave<'a>(&'a self, name: &'a str, server: &'a str) -> BoxFuture<'a, ()>;
 
-    /// Keeps the ports as the cluster has them until cancelled.
+    /// Keeps the ports up to date until cancelled.
     fn run(&self, cancel: CancellationToken) -> BoxFuture<'_, ()>;
 }

@@ -27,16 +27,16 @@ use super::{
     cluster::{Cluster, Ports, Transport},
 };
 
-/// Label of Nodes with the server that they are. A Node without it is somebody else's.
+/// Label of Nodes with the ID of their server. A Node without it belongs to somebody else.
 const SERVER: &str = "openstack-local/server";
-/// Between two renewals of a node's Lease, as a kubelet's.
+/// Interval between two renewals of a node's Lease, as of a kubelet.
 const LEASE: Duration = Duration::from_secs(10);
-/// Longest time to say that a node is gone.
+/// Timeout for reporting that a node is off.
 const LEAVE: Duration = Duration::from_secs(10);
-/// Between two watches.
+/// Delay between two watches.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Why there is no cluster.
+/// Why the cluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the kubeconfig {path}")]
 pub struct KubeconfigError {
@@ -45,13 +45,13 @@ pub struct KubeconfigError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// A Kubernetes cluster. Rights needed: get, create and patch Nodes and their status; get, create and update Leases in
-/// `kube-node-lease`; list and watch Services.
+/// A Kubernetes cluster. Required permissions: get, create and patch Nodes and their status; get, create and update
+/// Leases in `kube-node-lease`; list and watch Services.
 pub struct Kubernetes {
     nodes: Api<Node>,
     services: Api<Service>,
     kubelets: Kubelets,
-    /// Servers that are nodes, or may be, by the node's name.
+    /// ID of the server by the node's name, for servers that are nodes or may be.
     joined: Mutex<BTreeMap<String, String>>,
     ports: watch::Sender<Arc<Ports>>,
 }
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Kubernetes {
 type ByService = BTreeMap<String, Ports>;
 
 impl Kubernetes {
-    /// Makes one that is reached by this client.
+    /// Creates one that is reached by this client.
     pub fn new(client: Client) -> Self {
         let options = KubeletOptions { lease_period: Some(LEASE), ..KubeletOptions::default() };
         Self {
@@ -78,10 +78,10 @@ impl Kubernetes {
         }
     }
 
-    /// Makes one that is reached as a kubeconfig says. It need not answer yet.
+    /// Creates one that is reached by a kubeconfig. It need not answer yet.
     ///
     /// # Errors
-    /// The file cannot be read, or does not say how.
+    /// The file cannot be read, or is invalid.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, KubeconfigError> {
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| {
             let path = path.to_owned();
@@ -93,7 +93,7 @@ impl Kubernetes {
         Ok(Self::new(client.map_err(|error| failed(error.into()))?))
     }
 
-    /// Keeps the ports up to date for as long as the server plays along.
+    /// Keeps the ports up to date as long as the watches succeed.
     async fn follow(&self) -> kube::Result<()> {
         let list = self.services.list(&ListParams::default()).await?;
         let mut version = list.metadata.resource_version.unwrap_or_default();
@@ -161,7 +161,7 @@ impl Kubernetes {
         if self.joined.lock().get(name).is_none_or(|joined| joined != server) {
             return;
         }
-        // In a cluster with a kube-controller-manager that would be said after 40 seconds of silence.
+        // In a cluster with a kube-controller-manager, that would set the status after 40 seconds without a heartbeat.
         match timeout(LEAVE, self.kubelets.set_ready(name, Ready::Unknown)).await {
             Ok(Ok(())) => {}
             // Somebody has deleted it.
@@ -177,7 +177,7 @@ fn is_of(node: &Node, server: &str) -> bool {
     node.labels().get(SERVER).is_some_and(|label| label == server)
 }
 
-/// A Service's name and node ports.
+/// Returns a Service's name and node ports.
 fn entry(service: &Service) -> (String, Ports) {
     let name = format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any());
     let mut ports = Ports::new();
@@ -212,7 +212,7 @@ impl Cluster for Kubernetes {
         self.try_leave(name, server).boxed()
     }
 
-    /// What was known stays while the cluster does not answer, as with kube-proxy.
+    /// While the cluster does not answer, the ports stay as they were, as with kube-proxy.
     fn run(&self, cancel: CancellationToken) -> BoxFuture<'_, ()> {
         async move {
             let mut failing = false;

@@ -1,12 +1,12 @@
-//! Servers that run: what a server's metadata asks for is done by this process while the server is `ACTIVE`.
+//! Running servers: this process does what a server's metadata says, while the server is `ACTIVE`.
 //!
 //! - [`WEB`] names ports at which the server answers HTTP, on each of its loopback addresses.
-//! - [`NODE`] makes it a node of the [`Cluster`] that this cloud is for: its kubelet reports, and it answers at the node port
-//!   of every Service, as kube-proxy with a pod behind it would.
+//! - [`NODE`] makes it a node of this cloud's [`Cluster`]: its kubelet reports, and it answers at the node port of
+//!   every Service, as kube-proxy with a pod behind it would.
 //!
-//! A server that is stopped or deleted closes its sockets, with the connections that they have, and its kubelet falls
-//! silent. Nothing outlives the process, and what is to run after a restart follows from the rows. Metadata choose among
-//! these two things and nothing else: no program is started, and nothing but loopback is listened on.
+//! A server that is stopped or deleted closes its sockets with all connections, and its kubelet stops reporting.
+//! Nothing outlives the process, and what runs after a restart follows from the rows. Metadata can choose only between
+//! these two functions: no program is started, and only loopback addresses are listened on.
 
 mod backend;
 mod cluster;
@@ -34,10 +34,10 @@ pub use self::{
 };
 use crate::server::Cloud;
 
-/// Pause before something that failed is tried again: an address that is taken, a cluster that does not answer.
+/// Delay before something that failed is tried again: an address that is in use, a cluster that does not answer.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Runs the servers that ask for it until cancelled. Without a cluster no server is a node.
+/// Runs the servers whose metadata says so until cancelled. Without a cluster no server is a node.
 pub async fn run(cloud: &Cloud, cluster: Option<Arc<dyn Cluster>>, cancel: CancellationToken) {
     let around = async {
         match &cluster {
@@ -48,10 +48,10 @@ pub async fn run(cloud: &Cloud, cluster: Option<Arc<dyn Cluster>>, cancel: Cance
     tokio::join!(supervise(cloud, cluster.as_ref(), &cancel), around);
 }
 
-/// A machine that was started.
+/// A server that was started.
 struct Running {
     machine: RunningServer,
-    /// Its task, which is the last to know that it has ended.
+    /// ID of its task.
     task: Id,
     off: CancellationToken,
 }
@@ -63,7 +63,7 @@ async fn supervise(cloud: &Cloud, cluster: Option<&Arc<dyn Cluster>>, cancel: &C
     loop {
         let mut wanted = cloud.store.peek(machines);
         for (server, one) in &running {
-            // One that is wanted otherwise ends, too, and starts anew when it has.
+            // A server whose configuration has changed is stopped, and started again when it has ended.
             if wanted.remove(server).as_ref() != Some(&one.machine) {
                 one.off.cancel();
             }
@@ -89,8 +89,8 @@ async fn supervise(cloud: &Cloud, cluster: Option<&Arc<dyn Cluster>>, cancel: &C
     while tasks.join_next().await.is_some() {}
 }
 
-/// What a server does while it is switched on. Ends when `off` is set and everything is closed; `halt` says that the whole
-/// process ends, so that nobody is told.
+/// Runs a server while it is switched on. Ends when `off` is cancelled and everything is closed; with `halt` the whole
+/// process ends, so that the cluster is not notified.
 async fn live(
     machine: RunningServer,
     cluster: Option<Arc<dyn Cluster>>,
@@ -116,11 +116,11 @@ async fn live(
     tracing::info!(server, "server is off");
 }
 
-/// Is a node until `off`.
+/// Keeps the server a node until `off`.
 async fn be_node(machine: &RunningServer, cluster: &dyn Cluster, off: &CancellationToken, halt: &CancellationToken) {
     let join = async {
         let mut last = String::new();
-        // An attempt is not cut off when the server is: then nobody would know whether it has joined.
+        // An attempt is not aborted when the server is switched off: then it would be unknown whether it has joined.
         while let Err(error) = cluster.join(&machine.name, &machine.server).await {
             if error != last {
                 tracing::warn!(server = %machine.name, error, "server cannot join the cluster; trying again");

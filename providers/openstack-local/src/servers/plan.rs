@@ -1,4 +1,4 @@
-//! Which servers run, and as what: from rows to machines.
+//! Which servers run, and what they do: from rows to running servers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,32 +14,32 @@ use crate::{
 pub const NODE: &str = "openstack-local:node";
 /// Metadata: ports at which the server answers HTTP, separated by commas.
 pub const WEB: &str = "openstack-local:web";
-/// Most ports in [`WEB`].
+/// Maximum number of ports in [`WEB`].
 const MOST: usize = 16;
 
 /// A server that does something while it is switched on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningServer {
-    /// Server, by identifier.
+    /// ID of the server.
     pub server: String,
     /// Its name, and the node's.
     pub name: String,
-    /// Its addresses that are this machine's loopback.
+    /// Its addresses that are loopback addresses of this machine.
     pub addresses: Vec<IpAddr>,
     /// Ports at which it answers.
     pub web: BTreeSet<u16>,
-    /// Whether it is a node.
+    /// True when it is a node.
     pub node: bool,
 }
 
-/// Returns the servers that are to run now, by identifier.
+/// Returns the servers that should run now, by ID.
 pub fn machines(state: &CloudState) -> BTreeMap<String, RunningServer> {
     let rows = state.nova.servers.iter().filter(|row| row.status == "ACTIVE");
     rows.filter_map(|row| machine(state, row)).map(|machine| (machine.server.clone(), machine)).collect()
 }
 
 fn machine(state: &CloudState, row: &ServerRow) -> Option<RunningServer> {
-    // They were checked when they were set.
+    // The metadata was checked when it was set.
     let ServerOptions { node, web } = wishes(&row.metadata).unwrap_or_default();
     if !node && web.is_empty() {
         return None;
@@ -50,10 +50,10 @@ fn machine(state: &CloudState, row: &ServerRow) -> Option<RunningServer> {
     Some(RunningServer { server: row.id.clone(), name: row.name.clone(), addresses, web, node })
 }
 
-/// Refuses values that mean nothing.
+/// Rejects invalid values.
 ///
 /// # Errors
-/// 400 with the key and what it takes.
+/// 400 with the key and its valid values.
 pub(crate) fn check(metadata: &BTreeMap<String, String>) -> Result<(), ApiError> {
     wishes(metadata).map(drop).map_err(|message| ApiError::bad_request("", message))
 }

@@ -1,27 +1,27 @@
-//! Connections that begin with the PROXY protocol, which tells who the client is.
+//! Connections that begin with the PROXY protocol, which contains the client's address.
 
 use std::{io, net::SocketAddr};
 
 use ppp::{HeaderResult, PartialResult as _, v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// How version 1 begins.
+/// First bytes of version 1.
 const TEXT: &[u8] = b"PROXY ";
-/// How version 2 begins.
+/// First bytes of version 2.
 const BINARY: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Longest header that is waited for; those of balancers are much shorter.
+/// Maximum length of a header; those of load balancers are much shorter.
 const LONGEST: usize = 4096;
 
-/// What came first on a connection.
+/// The first bytes of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Start {
-    /// The client that a header names.
+    /// The client's address in the header.
     pub(super) client: Option<SocketAddr>,
-    /// What was read behind the header, or, without one, everything.
+    /// What was read after the header, or everything without one.
     pub(super) rest: Vec<u8>,
 }
 
-/// Reads the header, if there is one, and as little behind it as possible.
+/// Reads the header, if there is one, and as little after it as possible.
 ///
 /// # Errors
 /// The connection fails; the header is wrong or too long.
@@ -48,7 +48,7 @@ pub(super) async fn start(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<S
     }
 }
 
-/// Tells whether these bytes are, or may become, a header that begins so.
+/// Returns whether these bytes are, or may become, a header that begins like this.
 fn may_begin(read: &[u8], begin: &[u8]) -> bool {
     let length = read.len().min(begin.len());
     read[..length] == begin[..length]

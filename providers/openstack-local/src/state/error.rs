@@ -2,22 +2,22 @@ use std::{borrow::Cow, time::Duration};
 
 use http::StatusCode;
 
-/// A refusal, before a service gives it its own shape.
+/// An error of a request, before a service formats it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{status} {kind}: {message}")]
 pub struct ApiError {
     /// Status of the answer.
     pub status: StatusCode,
-    /// Name of the kind where the service has one (Neutron's `type`, such as `PortNotFound`); empty otherwise.
+    /// Code of the error where the service has one (Neutron's `type`, such as `PortNotFound`); empty otherwise.
     pub kind: Cow<'static, str>,
-    /// What is wrong, for a person.
+    /// What is wrong, as text.
     pub message: String,
-    /// For `Retry-After`.
+    /// Value of `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
 impl ApiError {
-    /// Makes a refusal.
+    /// Creates an error.
     pub fn new(status: StatusCode, kind: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self { status, kind: kind.into(), message: message.into(), retry_after: None }
     }

@@ -1,7 +1,7 @@
-//! Everything the cloud knows, in memory: rows by kind, changed by plain functions, all or nothing.
+//! The state of the cloud in memory: rows by kind, changed by plain functions, all or nothing.
 //!
-//! A handler of a request is a function of [`CloudState`] and [`Cx`]. The store runs it, writes down what it touched and only
-//! then lets the answer go; after an error it puts everything back. So no function here thinks of disks or locks.
+//! A request handler is a function of [`CloudState`] and [`Cx`]. The store runs it, writes what it touched to disk, and
+//! only then returns the answer; after an error it undoes everything. So no handler has to deal with disks or locks.
 
 mod error;
 mod table;
@@ -13,10 +13,10 @@ pub use self::{
     table::{Row, Table},
 };
 
-/// Writes one row down: table, key, and its bytes (`None`: removed).
+/// Writes one row: table, key, and its bytes (`None`: removed).
 pub type WriteRow<'a> = &'a mut dyn FnMut(&'static str, &str, Option<Vec<u8>>);
 
-/// What a database is made of: raw rows by table.
+/// A set of tables that can be stored: raw rows by table.
 pub trait Tables {
     /// Gives each touched row to `write`.
     fn each_touched(&self, write: WriteRow<'_>);
@@ -34,7 +34,7 @@ pub trait Tables {
     fn undo(&mut self);
 }
 
-/// Makes a struct of [`Table`]s with its [`Tables`].
+/// Defines a struct of [`Table`]s and implements [`Tables`] for it.
 macro_rules! tables {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $row:ty,)* }) => {
         $(#[$doc])*
@@ -72,11 +72,11 @@ pub(crate) use tables;
 
 /// Encodes a row for the database.
 pub fn encode<R: Row>(row: &R) -> Vec<u8> {
-    // Rows are plain structs with string keys, which JSON can always hold.
+    // Rows are plain structs with string keys, which JSON can always represent.
     serde_json::to_vec(row).expect("a row is JSON")
 }
 
-/// Everything.
+/// The whole state.
 #[derive(Debug, Default)]
 pub struct CloudState {
     /// Identity: projects, users, credentials, tokens.
@@ -90,7 +90,7 @@ pub struct CloudState {
 }
 
 impl CloudState {
-    /// Returns the parts, for what concerns all tables.
+    /// Returns the parts, for operations on all tables.
     pub fn parts(&self) -> [&dyn Tables; 4] {
         [&self.keystone, &self.nova, &self.neutron, &self.octavia]
     }
@@ -101,7 +101,7 @@ impl CloudState {
     }
 }
 
-/// Who asks, and when.
+/// The user of a request, and its time.
 #[derive(Clone, Debug)]
 pub struct Cx {
     /// Now, by the cloud's clock.
@@ -110,18 +110,18 @@ pub struct Cx {
     pub project: Box<str>,
     /// User of the token.
     pub user: Box<str>,
-    /// Sees and changes every project's objects.
+    /// True for an administrator, who sees and changes every project's objects.
     pub admin: bool,
 }
 
 impl Cx {
-    /// Tells whether an object of `project` is to be seen.
+    /// Returns whether the user may see an object of `project`.
     pub fn sees(&self, project: &str) -> bool {
         self.admin || &*self.project == project
     }
 }
 
-/// Makes an identifier as OpenStack does: a random UUID.
+/// Returns a new ID like OpenStack's: a random UUID.
 pub fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }

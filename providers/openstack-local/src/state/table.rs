@@ -1,10 +1,10 @@
-//! Rows of one kind, with what a change has touched so far, so that it can be undone or written down.
+//! Rows of one kind, with what a change has touched so far, so that it can be undone or written to disk.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What a table holds.
+/// A row of a table.
 pub trait Row: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Name of the table in the database. Never changed once released: it is how rows are found again.
     const TABLE: &'static str;
@@ -15,11 +15,11 @@ pub trait Row: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
 
 /// Rows by key.
 ///
-/// What changes is remembered until [`Table::commit`] or [`Table::undo`].
+/// Changes are recorded until [`Table::commit`] or [`Table::undo`].
 #[derive(Debug)]
 pub struct Table<R> {
     rows: BTreeMap<Arc<str>, Arc<R>>,
-    /// What was there before, for each key touched since the last commit.
+    /// The previous row of each key that was touched since the last commit.
     before: BTreeMap<Arc<str>, Option<Arc<R>>>,
 }
 
@@ -45,12 +45,12 @@ impl<R: Row> Table<R> {
         self.rows.len()
     }
 
-    /// Tells whether there is none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Puts a row, in place of the one with its key.
+    /// Adds a row, or replaces the one with its key.
     pub fn put(&mut self, row: R) {
         let key: Arc<str> = row.key().into();
         let before = self.rows.insert(key.clone(), Arc::new(row));
@@ -66,14 +66,14 @@ impl<R: Row> Table<R> {
         Some(result)
     }
 
-    /// Takes a row out.
+    /// Removes a row.
     pub fn remove(&mut self, key: &str) -> Option<Arc<R>> {
         let (key, row) = self.rows.remove_entry(key)?;
         self.before.entry(key).or_insert_with(|| Some(row.clone()));
         Some(row)
     }
 
-    /// Takes out all rows that are like this.
+    /// Removes all rows that match.
     pub fn remove_where(&mut self, mut is_like: impl FnMut(&R) -> bool) {
         let keys: Vec<Arc<str>> =
             self.rows.iter().filter(|(_, row)| is_like(row)).map(|(key, _)| key.clone()).collect();
@@ -92,7 +92,7 @@ impl<R: Row> Table<R> {
         self.before.clear();
     }
 
-    /// Puts back what was touched.
+    /// Restores what was touched.
     pub fn undo(&mut self) {
         for (key, before) in std::mem::take(&mut self.before) {
             match before {

@@ -11,7 +11,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageErro
 use super::StoreError;
 use crate::state::{CloudState, Tables};
 
-/// Form of what is written. It rises when an older version must not read it.
+/// Version of the format on disk. It is increased when an older program must not read it.
 const FORMAT: u64 = 1;
 const FORMAT_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("format");
 const FORMAT_KEY: &str = "version";
@@ -24,11 +24,11 @@ pub(super) struct Write {
     pub(super) bytes: Option<Vec<u8>>,
 }
 
-/// Opens the database: again after a failure.
+/// Opens the database, at the start and again after a failure.
 pub(super) trait Open: std::fmt::Debug + Send {
     fn open(&self) -> Result<Database, DatabaseError>;
 
-    /// Directory, for errors.
+    /// Directory, for error messages.
     fn dir(&self) -> &Path;
 }
 
@@ -47,7 +47,7 @@ impl Files {
 
 impl Open for Files {
     fn open(&self) -> Result<Database, DatabaseError> {
-        // Without the check a file that was changed by others would be trusted.
+        // Without the check, a file that another program has changed would be trusted.
         Database::builder().set_check_integrity_on_open(true).create(self.dir.join("state.redb"))
     }
 
@@ -66,7 +66,7 @@ pub(super) struct Disk {
 impl Disk {
     pub(super) fn open(files: &dyn Open) -> Result<Self, StoreError> {
         let dir = files.dir().to_owned();
-        // A debug build of redb asserts where a release reports corruption.
+        // A debug build of redb panics where a release build reports corruption.
         let opened = panic::catch_unwind(panic::AssertUnwindSafe(|| files.open()));
         let database = match opened {
             Ok(Ok(database)) => database,

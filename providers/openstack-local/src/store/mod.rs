@@ -1,8 +1,9 @@
 //! The state behind a lock, and its copy on disk.
 //!
-//! A change runs in memory; what it touched goes to disk in one transaction, and only then does the change return. One
-//! thread writes: changes that wait meanwhile share the next transaction, so that many at once cost one flush. Others may
-//! run on what is not on disk yet, but nothing leaves before everything that it saw is there.
+//! A change runs in memory. The rows that it touched are written to disk in one transaction, and only then does the
+//! change return. One thread writes: changes that wait meanwhile share the next transaction, so that many at once cost
+//! one flush. Other changes may use data that is not on disk yet, but no result is returned before everything that it
+//! depends on is on disk.
 
 mod disk;
 mod error;
@@ -22,11 +23,11 @@ use self::{
 };
 use crate::state::{ApiError, CloudState, Tables};
 
-/// The state, with its copy on disk where it has one.
+/// The state, with its copy on disk if it has one.
 #[derive(Debug)]
 pub struct Store {
     shared: std::sync::Arc<SharedStore>,
-    /// Ends when the sender in `shared` is gone.
+    /// Ends when the sender in `shared` is dropped.
     writer: Option<thread::JoinHandle<()>>,
 }
 
@@ -42,29 +43,29 @@ struct StoreInner {
     state: CloudState,
     /// Number of the last change.
     sequence: u64,
-    /// How often the state was put back to what the disk has.
+    /// How often the state was reset to what is on disk.
     generation: u64,
     /// Why nothing can be read or changed at the moment.
     broken: Option<String>,
-    /// To the writing thread; `None` without a disk, or when the store is closing.
+    /// Queue of the writing thread; `None` without a disk, or when the store is closing.
     jobs: Option<std::sync::mpsc::Sender<Job>>,
 }
 
-/// How far the disk is.
+/// Progress of writing to disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
-    /// Changes up to this one are on disk, or were refused.
+    /// Changes up to this one are on disk, or were rejected.
     settled: u64,
     /// As in [`StoreInner`].
     generation: u64,
 }
 
-/// Tells of changes.
+/// Notifies of changes.
 #[derive(Clone, Debug)]
 pub struct Changes(watch::Receiver<Progress>);
 
 impl Changes {
-    /// Waits until something has changed since the last call. Returns `false` when the store is gone.
+    /// Waits until something has changed since the last call. Returns `false` when the store is closed.
     ///
     /// # Cancellation
     /// A change is not missed when the call is dropped.
@@ -74,12 +75,12 @@ impl Changes {
 }
 
 impl Store {
-    /// Makes a store without a disk. It never waits, so it works under paused time.
+    /// Creates a store without a disk. It never waits, so it works under paused time.
     pub fn in_memory() -> Self {
         Self::in_memory_with(|_| ())
     }
 
-    /// Like [`in_memory`](Self::in_memory), with what `prepare` puts there.
+    /// Like [`in_memory`](Self::in_memory), after `prepare` has changed the empty state.
     pub fn in_memory_with(prepare: impl FnOnce(&mut CloudState)) -> Self {
         let mut state = CloudState::default();
         prepare(&mut state);
@@ -87,15 +88,16 @@ impl Store {
         Self { shared: std::sync::Arc::new(SharedStore::new(state, None)), writer: None }
     }
 
-    /// Opens the store in a directory, which is made when missing, and reads everything.
+    /// Opens the store in a directory, which is created if it does not exist, and reads everything.
     ///
     /// # Errors
-    /// Another process has it open; it is corrupt; a newer version wrote it; the system refuses.
+    /// Another process has it open; it is corrupt; a newer version wrote it; the system denies access.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         Self::open_with(dir, |_| ())
     }
 
-    /// Like [`open`](Self::open), with what `prepare` changes. That is on disk, too, when the store is returned.
+    /// Like [`open`](Self::open), after `prepare` has changed the state. Its changes are on disk, too, when the store
+    /// is returned.
     pub fn open_with(dir: &Path, prepare: impl FnOnce(&mut CloudState)) -> Result<Self, StoreError> {
         Self::on(Box::new(Files::new(dir)?), prepare)
     }
@@ -113,7 +115,7 @@ impl Store {
         Ok(Self { shared, writer: Some(thread.map_err(StoreError::Thread)?) })
     }
 
-    /// Reads the state. Returns once everything that was seen is on disk.
+    /// Reads the state. Returns when everything that was read is on disk.
     ///
     /// # Errors
     /// Those of `read`; 503 when the disk fails.
@@ -127,13 +129,13 @@ impl Store {
         result
     }
 
-    /// Reads the state at once, also what is not on disk yet, and may never be when the disk fails: for what does not leave
-    /// the process.
+    /// Reads the state at once, including what is not on disk yet and, if the disk fails, never will be. Only for
+    /// results that do not leave the process.
     pub fn peek<T>(&self, read: impl FnOnce(&CloudState) -> T) -> T {
         read(&self.shared.inner.read().state)
     }
 
-    /// Changes the state: all of it or, after an error, nothing. Returns once it is on disk.
+    /// Changes the state: completely or, after an error, not at all. Returns when the change is on disk.
     ///
     /// # Errors
     /// Those of `change`; 503 when the disk fails, and then nothing has changed.
@@ -147,13 +149,13 @@ impl Store {
                 Ok(written) => written.map_err(|reason| unavailable(&reason))?,
                 Err(_) => return Err(unavailable("the store is closing")),
             },
-            // A refusal or an answer without a change says something about the state, too.
+            // An error, or an answer without a change, depends on the state, too.
             None => self.wait_until_written(seen).await?,
         }
         result
     }
 
-    /// Returns what tells of changes.
+    /// Returns a receiver of changes.
     pub fn changes(&self) -> Changes {
         Changes(self.shared.progress.subscribe())
     }
@@ -190,7 +192,7 @@ impl Store {
         Ok((result, inner.current_progress(), Some(done)))
     }
 
-    /// Waits until what was seen is on disk.
+    /// Waits until what was read is on disk.
     async fn wait_until_written(&self, seen: Progress) -> Result<(), ApiError> {
         let mut progress = self.shared.progress.subscribe();
         let now = progress.wait_for(|now| now.settled >= seen.settled || now.generation != seen.generation).await;
@@ -205,7 +207,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.shared.inner.write().jobs = None;
         if let Some(writer) = self.writer.take() {
-            // It writes what waits, and ends. A panic there has been reported by its hook.
+            // It writes what is queued, and ends. A panic in it has been reported by the panic hook.
             drop(writer.join());
         }
     }
@@ -228,7 +230,7 @@ impl StoreInner {
     }
 }
 
-/// Puts the state back unless told not to: after an error, and after a panic.
+/// Undoes a change after an error or a panic, unless disarmed.
 struct Undo<'a> {
     state: &'a mut CloudState,
     armed: bool,

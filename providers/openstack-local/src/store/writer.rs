@@ -1,4 +1,4 @@
-//! The thread that writes.
+//! The thread that writes to disk.
 
 use std::{
     panic,
@@ -13,10 +13,10 @@ use super::{
     disk::{Disk, Open, Write},
 };
 
-/// Most changes in one transaction: the first of them waits for the last.
+/// Maximum number of changes in one transaction: the first of them waits for the last.
 const GROUP: usize = 256;
 
-/// How long to wait before a disk that failed is tried again.
+/// Delay before a disk that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A change to write.
@@ -41,7 +41,7 @@ impl Writer {
         Self { files, disk: Some(disk), shared, queue }
     }
 
-    /// Writes until the store closes.
+    /// Writes until the store is closed.
     pub(super) fn run(mut self) {
         loop {
             let first = match &self.disk {
@@ -61,7 +61,7 @@ impl Writer {
         jobs.extend(self.queue.try_iter().take(GROUP - 1));
         let Some(disk) = &self.disk else { return self.recover(jobs) };
         let writes = jobs.iter_mut().map(|job| std::mem::take(&mut job.writes)).collect();
-        // A debug build of redb asserts where a release reports what is wrong; this thread must not end by that.
+        // A debug build of redb panics where a release build returns an error; this thread must survive that.
         let written = panic::catch_unwind(panic::AssertUnwindSafe(|| disk.write(writes)));
         if !matches!(written, Ok(Ok(()))) {
             let error = written.ok().and_then(Result::err).map(tracing::field::display);
@@ -72,15 +72,15 @@ impl Writer {
         let last = jobs.last().map_or(0, |job| job.sequence);
         self.shared.progress.send_modify(|progress| progress.settled = last);
         for job in jobs {
-            // Who asked may have gone.
+            // The receiver may be dropped.
             drop(job.tell.send(Ok(())));
         }
     }
 
-    /// Puts the state back to what the disk has, and refuses the changes that are not there.
+    /// Resets the state to what is on disk, and rejects the changes that are not there.
     fn recover(&mut self, mut jobs: Vec<Job>) {
         let mut inner = self.shared.inner.write();
-        // Nothing is added while the lock is held.
+        // Nothing can be added while the lock is held.
         jobs.extend(self.queue.try_iter());
         let opened = Disk::open(&*self.files).and_then(|disk| disk.load().map(|state| (disk, state)));
         match opened {

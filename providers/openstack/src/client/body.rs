@@ -8,7 +8,7 @@ use serde::{
     ser::SerializeMap as _,
 };
 
-/// A body with what is asked for under a key, and `<key>_links` beside it.
+/// A body with the requested value under a key, and `<key>_links` beside it.
 #[derive(Debug)]
 pub(super) struct Unwrapped<T> {
     pub value: T,
@@ -16,7 +16,7 @@ pub(super) struct Unwrapped<T> {
     pub next: Option<String>,
 }
 
-/// Reads a body. Without a key the body itself is what is asked for.
+/// Parses a body. Without a key the whole body is the value.
 ///
 /// # Errors
 /// It is not JSON, was cut short, lacks the key, or has something else under it.
@@ -79,7 +79,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Envelope<T> {
     }
 }
 
-/// A body to send, in its envelope; without a key as it is.
+/// A body to send, in its envelope; without a key, as it is.
 pub(super) struct Wrapped<'a, B> {
     pub key: &'static str,
     pub body: &'a B,

@@ -1,4 +1,4 @@
-//! The one table of requests: names of metrics and of changes, the service that is asked, and the envelope of the body.
+//! The one table of requests: their names in metrics and change records, the service, and the envelope of the body.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Service {
     LoadBalancer,
     /// Barbican; paths begin below `/v1`.
     KeyManager,
-    /// Keystone. Asked for tokens by the client itself.
+    /// Keystone. The client itself requests tokens from it.
     Identity,
 }
 
@@ -21,7 +21,7 @@ impl Service {
     /// Every service.
     pub const ALL: [Self; 5] = [Self::Compute, Self::Network, Self::LoadBalancer, Self::KeyManager, Self::Identity];
 
-    /// Returns the type by which the catalog knows the service.
+    /// Returns the service's type in the catalog.
     pub fn catalog_type(self) -> &'static str {
         match self {
             Self::Compute => "compute",
@@ -42,15 +42,15 @@ impl fmt::Display for Service {
 /// Whether a request changes the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Nothing changes.
+    /// It changes nothing.
     Read,
-    /// Something does: sent through [`Op::mutate`](ccm_core::provider::Op::mutate).
+    /// It changes something, and is sent through [`Op::mutate`](ccm_core::provider::Op::mutate).
     Write,
 }
 
 macro_rules! calls {
     ($($service:ident $class:ident { $($call:ident $name:literal $key:literal)* })*) => {
-        /// A kind of request. Its name is a label of metrics, `<resource>_<verb>` as upstream's.
+        /// A kind of request. Its name is a label of metrics, `<resource>_<verb>` as in upstream.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Call {
             $($(
@@ -68,17 +68,18 @@ macro_rules! calls {
                 match self { $($(Self::$call => $name,)*)* }
             }
 
-            /// Returns the service that is asked.
+            /// Returns the service that handles the request.
             pub fn service(self) -> Service {
                 match self { $($(Self::$call => Service::$service,)*)* }
             }
 
-            /// Tells whether it changes the cloud.
+            /// Returns whether it changes the cloud.
             pub fn class(self) -> Class {
                 match self { $($(Self::$call => Class::$class,)*)* }
             }
 
-            /// Returns the key of the body's envelope, such as `servers` in `{"servers": […]}`; empty where there is none.
+            /// Returns the key of the body's envelope, such as `servers` in `{"servers": […]}`; empty where there is
+            /// none.
             pub fn key(self) -> &'static str {
                 match self { $($(Self::$call => $key,)*)* }
             }

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, with the service's own words.
+//! Errors of requests, with the service's own messages.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -11,15 +11,15 @@ use serde_json::Value;
 
 use super::{Call, TransportError};
 
-/// Longest part of a service's message that is repeated.
+/// Maximum length of a service's message in an error.
 const MAX_MESSAGE_LENGTH: usize = 500;
-/// The words of a web server that knows no such path: nothing is said about an object.
+/// The message of a web server for an unknown path, which says nothing about an object.
 const UNKNOWN_PATH: &str = "The resource could not be found.";
 
 /// A request that failed. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct OpenStackError {
-    /// What was asked.
+    /// Which request.
     pub call: Call,
     /// Method and path, without query.
     pub target: Arc<str>,
@@ -27,42 +27,42 @@ pub struct OpenStackError {
     pub cause: ErrorCause,
 }
 
-/// What happened to a request.
+/// Why a request failed.
 #[derive(Clone, Debug)]
 pub enum ErrorCause {
-    /// The service refused, in its own form.
+    /// The service rejected it, in its own format.
     Response(Arc<ErrorResponse>),
-    /// The answer is none of the service's: a proxy's page, a body that was cut, other JSON than expected. Whether the object
-    /// is there or the change was made is in doubt.
+    /// The answer is not the service's: a proxy's page, a body that was cut, unexpected JSON. It is unknown whether the
+    /// object exists or the change was made.
     UnreliableResponse(UnreliableResponse),
     /// No complete answer came.
     NoResponse(Arc<TransportError>),
     /// There is no token, or no endpoint in the catalog.
     Session(Arc<SessionError>),
-    /// Our own budget keeps it back for so long; the cloud did not see it.
+    /// Our own rate limit delays it for this long; it was not sent to the cloud.
     RateLimited(Duration),
-    /// It was not to be sent: no right to write, or the operation was cancelled.
+    /// It must not be sent: no right to write, or the operation was cancelled.
     NotSent(CloudError),
     /// It cannot be sent as it is.
     Input(Box<str>),
 }
 
-/// A service's refusal.
+/// A service's error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorResponse {
     /// Status.
     pub status: StatusCode,
-    /// The service's own name for it: `PortNotFound`, `itemNotFound`, `Unauthorized`; Octavia's `Client` or `Server`.
+    /// The service's own code for it: `PortNotFound`, `itemNotFound`, `Unauthorized`; Octavia's `Client` or `Server`.
     pub kind: Box<str>,
-    /// The service's words.
+    /// The service's message.
     pub message: Box<str>,
     /// `Retry-After`, where that is a number of seconds.
     pub retry_after: Option<Duration>,
-    /// ID by which the cloud's logs know the request.
+    /// ID of the request in the cloud's logs.
     pub request_id: Option<Box<str>>,
 }
 
-/// An answer that proves nothing.
+/// An answer that proves nothing about the request.
 #[derive(Clone, Debug)]
 pub struct UnreliableResponse {
     /// Status.
@@ -73,31 +73,31 @@ pub struct UnreliableResponse {
     pub retry_after: Option<Duration>,
 }
 
-/// Why there is no way to a service.
+/// Why a service cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Keystone refuses the credentials.
+    /// Keystone rejects the credentials.
     #[error("authentication at {url}: {message}")]
     Denied {
-        /// Where.
+        /// URL of Keystone.
         url: Box<str>,
-        /// Keystone's words.
+        /// Keystone's message.
         message: Box<str>,
     },
-    /// Keystone does not answer as it should.
+    /// Keystone does not answer as expected.
     #[error("authentication at {url}: {message}")]
     Unavailable {
-        /// Where.
+        /// URL of Keystone.
         url: Box<str>,
         /// What happened.
         message: Box<str>,
-        /// How long to leave it alone.
+        /// How long to wait before the next request.
         retry_after: Option<Duration>,
     },
-    /// The catalog does not have the service where it is looked for; the message lists what it has.
+    /// The catalog does not have the service in this region and interface; the message lists what it has.
     #[error("{0}")]
     NoEndpoint(Box<str>),
-    /// The service does not speak a version that is spoken here.
+    /// The service does not support a version that this client supports.
     #[error("{0}")]
     Version(Box<str>),
     /// Credentials cannot be read.
@@ -106,18 +106,19 @@ pub enum SessionError {
 }
 
 impl OpenStackError {
-    /// Makes an error of a request that has no address yet.
+    /// Creates an error of a request that has no URL yet.
     pub(super) fn new(call: Call, cause: ErrorCause) -> Self {
         Self { call, target: call.name().into(), cause }
     }
 
-    /// Makes an answer that proves nothing.
+    /// Creates the error for an unreliable response.
     pub(super) fn unreliable(call: Call, target: &Arc<str>, status: StatusCode, reason: impl Into<Box<str>>) -> Self {
         let doubt = UnreliableResponse { status, reason: reason.into(), retry_after: None };
         Self { call, target: target.clone(), cause: ErrorCause::UnreliableResponse(doubt) }
     }
 
-    /// Reads the answer to a request that was refused, in which these secrets stood: some services repeat requests.
+    /// Parses the error response to a request that contained these secrets. They are redacted, because some services
+    /// repeat requests.
     pub(super) fn from_response(
         call: Call,
         target: &Arc<str>,
@@ -131,7 +132,7 @@ impl OpenStackError {
         let cause = match service_message(body) {
             Some((kind, message)) => ErrorCause::Response(Arc::new(ErrorResponse {
                 status,
-                // A word by which refusals are told apart, unless it is a title that repeats the request.
+                // A code that identifies the error stays as it is. A title that may repeat the request is redacted.
                 kind: if is_error_code(&kind) && !secrets.contains(&&*kind) {
                     kind.into()
                 } else {
@@ -150,7 +151,7 @@ impl OpenStackError {
         Self { call, target: target.clone(), cause }
     }
 
-    /// Returns the service's refusal, if it is one.
+    /// Returns the service's error response, if there is one.
     pub fn response(&self) -> Option<&ErrorResponse> {
         match &self.cause {
             ErrorCause::Response(answer) => Some(answer),
@@ -158,7 +159,7 @@ impl OpenStackError {
         }
     }
 
-    /// Returns the status of the answer, whoever gave it.
+    /// Returns the status of the answer, whoever sent it.
     pub fn status(&self) -> Option<StatusCode> {
         match &self.cause {
             ErrorCause::Response(answer) => Some(answer.status),
@@ -167,12 +168,12 @@ impl OpenStackError {
         }
     }
 
-    /// Returns the service's own name for the refusal; empty for any other error.
+    /// Returns the service's own code for the error; empty for any other error.
     pub fn kind(&self) -> &str {
         self.response().map_or("", |answer| &answer.kind)
     }
 
-    /// Returns how long the cloud wants to be left alone.
+    /// Returns how long the cloud requests to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.cause {
             ErrorCause::Response(answer) => answer.retry_after,
@@ -215,8 +216,9 @@ impl std::error::Error for OpenStackError {
     }
 }
 
-/// Reads the form of any of the services: `{"NeutronError": {"type", "message"}}`, `{"itemNotFound": {"code", "message"}}`,
-/// `{"error": {"title", "message"}}`, `{"faultcode", "faultstring"}`, and Barbican's `{"code", "title", "description"}`.
+/// Parses the error format of any of the services: `{"NeutronError": {"type", "message"}}`, `{"itemNotFound": {"code",
+/// "message"}}`, `{"error": {"title", "message"}}`, `{"faultcode", "faultstring"}`, and Barbican's `{"code", "title",
+/// "description"}`.
 fn service_message(body: &[u8]) -> Option<(String, String)> {
     let Ok(Value::Object(map)) = serde_json::from_slice(body) else { return None };
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
@@ -244,7 +246,7 @@ fn service_message(body: &[u8]) -> Option<(String, String)> {
     }
 }
 
-/// Says what an answer is that is not of the service.
+/// Describes an answer that is not the service's.
 fn describe_foreign(headers: &HeaderMap, body: &[u8]) -> String {
     let content = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("no type");
     format!("the answer is not the service's: {} bytes of {}", body.len(), shortened(content))
@@ -272,7 +274,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl ErrorResponse {
-    /// Tells whether it is about an object that is not there, and not about a path that is not.
+    /// Returns whether the error is about an object that does not exist, and not about an unknown path.
     pub(super) fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
             && self.kind.as_ref() != "HTTPNotFound"

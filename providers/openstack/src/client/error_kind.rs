@@ -1,4 +1,4 @@
-//! What the framework does about each error of the cloud.
+//! Classifies errors, and maps them to what the framework does about them.
 
 use std::time::Duration;
 
@@ -7,56 +7,56 @@ use http::StatusCode;
 
 use super::{ErrorCause, ErrorResponse, OpenStackError, Service, SessionError};
 
-/// How long to wait for somebody to change what the cloud refuses.
+/// Retry delay when somebody has to change what the cloud rejects.
 const USER_ERROR: Duration = Duration::from_secs(600);
-/// How long to wait for a quota.
+/// Retry delay when a quota is used up.
 const QUOTA: Duration = Duration::from_secs(300);
-/// How long to wait for a permission.
+/// Retry delay when a permission is missing.
 const PERMISSION: Duration = Duration::from_secs(60);
 
-/// Event reasons beside the framework's own.
+/// Event reasons in addition to the framework's.
 pub mod reason {
     /// The cloud does not allow the request: credentials or policy.
     pub const PERMISSION: &str = "OpenStackPermissionDenied";
     /// A quota of the project is used up.
     pub const QUOTA: &str = "OpenStackQuotaExceeded";
-    /// The cloud refuses what the object asks for.
+    /// The cloud rejects what the object requests.
     pub const REFUSED: &str = "OpenStackRequestRefused";
-    /// Our own budget of requests is used up.
+    /// Our own rate limit is used up.
     pub const BUDGET: &str = "OpenStackRequestBudget";
-    /// The service is not in the catalog, or not in a version that is spoken here.
+    /// The service is not in the catalog, or not in a supported version.
     pub const SERVICE: &str = "OpenStackServiceMissing";
 }
 
-/// What an error means, whatever was asked.
+/// What an error means, whatever the request was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// The object is not there: the service itself says so, about the object.
+    /// The object does not exist: the service itself says so, about the object.
     NotFound,
     /// A load balancer is not in a state in which it may be changed (Octavia, 409).
     Immutable,
-    /// Something else is going on with the object, or it is there already.
+    /// Another change of the object is in progress, or the object exists already.
     Conflict,
     /// The object was changed since it was read (412).
     Changed,
     /// A quota or a limit of the project is used up.
     Quota,
-    /// The cloud refuses what was asked for.
+    /// The cloud rejects the request's content.
     Invalid,
-    /// The cloud cannot do what was asked for, whatever it is about (501, or no such path).
+    /// The cloud cannot do this at all, for any object (501, or an unknown path).
     Unsupported,
-    /// Credentials or policy.
+    /// Credentials or policy do not allow it.
     Denied,
-    /// Requests come too fast.
+    /// Requests are sent too fast.
     Throttled,
     /// The request was not sent; the source says why.
     NotSent,
-    /// Everything else, and every doubt.
+    /// Everything else, and every unreliable response.
     Transient,
 }
 
 impl OpenStackError {
-    /// Tells what it means.
+    /// Returns the class of the error.
     pub fn class(&self) -> ErrorClass {
         match &self.cause {
             ErrorCause::Response(answer) => classify_response(self.call.service(), answer),
@@ -75,23 +75,23 @@ impl OpenStackError {
         }
     }
 
-    /// Tells whether the service itself said that the object is not there. Doubt is not.
+    /// Returns whether the service itself said that the object does not exist. An unreliable response does not count.
     pub fn is_not_found(&self) -> bool {
         self.class() == ErrorClass::NotFound
     }
 
-    /// Tells whether a load balancer is not to be changed just now.
+    /// Returns whether a load balancer cannot be changed at the moment.
     pub fn is_immutable(&self) -> bool {
         self.class() == ErrorClass::Immutable
     }
 
-    /// Tells whether the object was changed since it was read, so that nothing was done.
+    /// Returns whether the object was changed since it was read, so that nothing was done.
     pub fn is_changed(&self) -> bool {
         self.class() == ErrorClass::Changed
     }
 
-    /// Returns when a request may be sent that our own budget kept back; `None` for every other error. The cloud did not see
-    /// it, so that nothing is in doubt.
+    /// Returns when a request may be sent that our own rate limit delayed; `None` for every other error. The request
+    /// was not sent to the cloud, so nothing has changed.
     pub fn rate_limit_delay(&self) -> Option<Duration> {
         match &self.cause {
             ErrorCause::RateLimited(after) => Some(*after),
@@ -115,7 +115,7 @@ fn classify_response(service: Service, answer: &ErrorResponse) -> ErrorClass {
     }
 }
 
-/// Neutron has a type for each; Octavia says it only in words, and 403 is policy as well.
+/// Neutron has an error type for each; Octavia says it only in the message, and uses 403 for policy as well.
 fn is_quota(service: Service, answer: &ErrorResponse) -> bool {
     match service {
         Service::LoadBalancer => answer.message.starts_with("Quota has been met"),
@@ -131,13 +131,15 @@ fn is_quota(service: Service, answer: &ErrorResponse) -> bool {
     }
 }
 
-/// Octavia tells two kinds of 409 apart by their words alone: of the object below a balancer, and of the balancer.
+/// Octavia distinguishes two kinds of 409 only by their messages: about a child of a load balancer, and about the load
+/// balancer.
 fn is_immutable(message: &str) -> bool {
     message.contains("is immutable and cannot be updated") || message.starts_with("Invalid state ")
 }
 
 impl From<OpenStackError> for CloudError {
     fn from(error: OpenStackError) -> Self {
+        // First, map the class to a kind, a retry delay and an event reason.
         let new = |kind| Self::new(kind, error.to_string());
         let cloud = match error.class() {
             ErrorClass::NotSent => match &error.cause {
@@ -160,6 +162,7 @@ impl From<OpenStackError> for CloudError {
             ErrorClass::Throttled => new(ErrorKind::Throttled),
             ErrorClass::Transient => new(ErrorKind::Transient),
         };
+        // Then add what the answer says: retry delay, request ID, source.
         let cloud = match error.retry_after() {
             Some(after) => cloud.with_retry_after(after),
             None => cloud,

@@ -1,4 +1,4 @@
-//! The transport over sockets.
+//! HTTP transport over sockets.
 
 use std::{
     net::IpAddr,
@@ -18,39 +18,39 @@ use super::{
 };
 use crate::config::{Cloud, Tls, stamp};
 
-/// How often the files of TLS are looked at.
+/// How often the TLS files are checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Longest answer: a thousand servers are a few megabytes.
+/// Maximum length of an answer: a thousand servers take a few megabytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
-/// Longest time for a connection, of the time of a request.
+/// Maximum time to connect, as part of the request's timeout.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Why there is no transport.
+/// Why the transport cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpsError {
-    /// Authorities or client certificate.
+    /// CA bundle or client certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A `--user-agent` that cannot be sent.
     #[error("--user-agent {0:?} cannot be sent in a header")]
     Agent(String),
-    /// The HTTP client refuses the settings.
+    /// The HTTP client rejects the settings.
     #[error("the HTTP client cannot be made")]
     Client(#[source] reqwest::Error),
 }
 
 /// HTTP and HTTPS over sockets. Redirections are not followed.
 ///
-/// Proxies are those of the usual variables, read when the process starts: `HTTPS_PROXY` and `HTTP_PROXY` by the scheme of
-/// the request, `ALL_PROXY` for either, `NO_PROXY` with hosts, domains, addresses and networks; each in small letters as
-/// well. As upstream does it, nothing on the loopback interface is asked for through a proxy.
+/// Proxies come from the usual variables, read when the process starts: `HTTPS_PROXY` and `HTTP_PROXY` by the scheme of
+/// the request, `ALL_PROXY` for either, `NO_PROXY` with hosts, domains, addresses and networks; each also in lower
+/// case. As upstream does, requests to the loopback interface never use a proxy.
 #[derive(Debug)]
 pub struct Https {
     tls: Tls,
     timeout: Duration,
     agent: String,
     check_interval: Duration,
-    /// Longest answer, in bytes.
+    /// Maximum length of an answer in bytes.
     max_response_bytes: usize,
     state: Mutex<LoadedClients>,
 }
@@ -64,7 +64,7 @@ struct LoadedClients {
     checked_at: Instant,
 }
 
-/// One by the proxies of the environment, and one without.
+/// One client with the proxies of the environment, and one without.
 #[derive(Clone, Debug)]
 struct Clients {
     proxied: reqwest::Client,
@@ -86,10 +86,10 @@ impl Clients {
 }
 
 impl Https {
-    /// Makes a transport. Each of `agents` goes before the program's own name, the last one first.
+    /// Creates a transport. Each of `agents` precedes the program's own name in `User-Agent`, the last one first.
     ///
     /// # Errors
-    /// Files of TLS that cannot be used, or agents that cannot be sent.
+    /// TLS files that cannot be used, or agents that cannot be sent.
     pub fn new(cloud: &Cloud, agents: &[String]) -> Result<Self, HttpsError> {
         let own = concat!("ccm-openstack/v", env!("CARGO_PKG_VERSION"));
         if let Some(bad) = agents.iter().find(|agent| http::HeaderValue::from_str(agent).is_err()) {
@@ -122,7 +122,8 @@ impl Https {
         self
     }
 
-    /// The clients with what the files hold now. Files that cannot be used, half-written perhaps, leave the last ones.
+    /// Returns clients with the current content of the files. If they cannot be used, for example because they are
+    /// half-written, the last clients stay in use.
     fn current(&self) -> Clients {
         let mut state = self.state.lock();
         if state.checked_at.elapsed() >= self.check_interval {
@@ -184,7 +185,7 @@ impl Transport for Https {
     }
 }
 
-/// Scheme, host and port: nothing that is secret.
+/// Returns scheme, host and port: nothing secret.
 fn origin(uri: &http::Uri) -> String {
     let port = uri.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default())

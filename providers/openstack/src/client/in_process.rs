@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 use super::{Transport, TransportError};
 use crate::config::{Auth, Cloud, Domain, Identity, Scope, Settings, User};
 
-/// The host by which the local cloud is called here.
+/// Host name of the local cloud.
 pub(crate) const HOST: &str = "cloud.test";
 
 type TransportResult = Result<Response<Bytes>, TransportError>;
@@ -27,7 +27,7 @@ impl InProcess {
         Arc::new(Self(Box::new(move |mut request| {
             let router = router.clone();
             Box::pin(async move {
-                // As a client over sockets writes it.
+                // As a client over sockets does.
                 let host = request.uri().authority().and_then(|host| host.as_str().parse().ok());
                 host.and_then(|host| request.headers_mut().insert(header::HOST, host));
                 let Ok(response) = router.oneshot(request.map(Full::new)).await;

@@ -1,11 +1,12 @@
-//! The way to the cloud: sockets, tokens, catalog, retries, pages, metrics; typed requests on top.
+//! The OpenStack client: sockets, tokens, catalog, retries, pages, metrics; typed requests on top.
 //!
-//! [`Client::get`] and the others take a [`Request`] (which [`Call`], on what path) and give what is inside the envelope:
-//! `get::<Server>` of [`Call::ServerGet`] reads `{"server": {…}}`, `get_all::<Server>` of [`Call::ServerList`] every page of
-//! `{"servers": […]}`, `post` wraps its body likewise.
+//! [`Client::get`] and the others take a [`Request`] (which [`Call`], on what path) and return what is inside the
+//! envelope: `get::<Server>` of [`Call::ServerGet`] reads `{"server": {…}}`, `get_all::<Server>` of
+//! [`Call::ServerList`] reads every page of `{"servers": […]}`, and `post` wraps its body in the same way.
 
 mod body;
 mod call;
+mod display_url;
 mod error;
 mod error_kind;
 mod https;
@@ -45,15 +46,15 @@ pub use self::{
 };
 use crate::config::{Limits, Settings};
 
-/// Longest walk through pages: 1,000 pages of 1,000 are more than any project holds, so that a service whose pages never end
-/// is an error and no loop.
+/// Maximum number of pages of a list: 1,000 pages of 1,000 are more than any project has. A service whose pages never
+/// end causes an error and not an endless loop.
 const MAX_PAGES: usize = 1000;
 
-/// A further page of a list: the query that asks for it.
+/// A further page of a list: the query that requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextPage(String);
 
-/// The way to the cloud. Cheap to clone; all clones share token, budgets and metrics.
+/// The OpenStack client. Cheap to clone; all clones share token, rate limiters and metrics.
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<dyn Transport>,
@@ -63,7 +64,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client. Nothing is asked yet.
+    /// Creates a client. No request is sent yet.
     pub fn new(settings: &Settings, credentials: Arc<dyn Credentials>, transport: Arc<dyn Transport>) -> Self {
         let metrics = ApiMetrics::new().expect("names and labels of the metrics are valid");
         let session = Session::new(&settings.cloud, credentials, transport.clone(), metrics.clone());
@@ -71,17 +72,17 @@ impl Client {
         Self { transport, session: Arc::new(session), rate_limiters, metrics }
     }
 
-    /// Makes a client with the credentials of the settings, and gets its first token.
+    /// Creates a client with the credentials of the settings, and gets its first token.
     ///
     /// # Errors
-    /// No token.
+    /// No token was issued.
     pub async fn connect(settings: &Settings, transport: Arc<dyn Transport>) -> Result<Self, OpenStackError> {
         let client = Self::new(settings, Arc::new(settings.cloud.auth.clone()), transport);
         client.session.authenticate().await?;
         Ok(client)
     }
 
-    /// Sets other budgets; `None` is none.
+    /// Sets other rate limits; `None` means no limits.
     #[must_use]
     pub fn with_limits(mut self, limits: Option<&Limits>) -> Self {
         self.rate_limiters = limits.map(|limits| Arc::new(RateLimiters::new(limits)));
@@ -93,7 +94,7 @@ impl Client {
         &self.session
     }
 
-    /// Offers the metrics of requests.
+    /// Registers the metrics of requests.
     ///
     /// # Errors
     /// Metrics of these names are registered already.
@@ -101,7 +102,7 @@ impl Client {
         self.metrics.register(registry)
     }
 
-    /// Returns how often a request was sent, with repetitions.
+    /// Returns how often a request was sent, including retries.
     pub fn count(&self, call: Call) -> u64 {
         self.metrics.count(call)
     }
@@ -118,7 +119,8 @@ impl Client {
     /// Reads every page of a list.
     ///
     /// # Errors
-    /// As [`get`](Self::get), if any page is missing: there is no half list. Pages that never end are an error as well.
+    /// As [`get`](Self::get), if any page is missing: a partial list is never returned. Pages that never end are an
+    /// error too.
     pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OpenStackError> {
         let (mut items, mut pages, mut at) = (Vec::new(), 0, None);
         loop {
@@ -135,7 +137,7 @@ impl Client {
         }
     }
 
-    /// Reads one page of a list, the first without `at`, and says which is the next.
+    /// Reads one page of a list, the first without `at`, and returns which page is next.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -169,8 +171,8 @@ impl Client {
     /// Creates an object, as one [`Op::mutate`] for each attempt.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and without the right to write. A request without an answer is not repeated: the next
-    /// reconcile sees what it did.
+    /// As [`get`](Self::get), and when this process must not write. A request without an answer is not repeated: the
+    /// next reconcile sees what it did.
     pub async fn post<T: DeserializeOwned>(
         &self,
         op: &Op,
@@ -195,7 +197,7 @@ impl Client {
         Ok(self.write(op, &out).await?.open::<T>()?.value)
     }
 
-    /// Changes something where the answer has no body (batch of members, failover), or none that matters.
+    /// Changes something where the answer has no body (batch update of members, failover), or none that matters.
     ///
     /// # Errors
     /// As [`post`](Self::post).
@@ -212,13 +214,13 @@ impl Client {
     /// Deletes an object.
     ///
     /// # Errors
-    /// As [`post`](Self::post); [`OpenStackError::is_not_found`] tells that it is gone already.
+    /// As [`post`](Self::post); [`OpenStackError::is_not_found`] says that the object is deleted already.
     pub async fn delete(&self, op: &Op, request: &Request<'_>) -> Result<(), OpenStackError> {
         let out = OutgoingRequest::new(request, Method::DELETE, Bytes::new());
         self.write(op, &out).await?.close()
     }
 
-    /// Creates several objects in one request, all or none, recorded one by one under the names `objects`.
+    /// Creates several objects in one request, all or none. They are recorded one by one under the names `objects`.
     ///
     /// # Errors
     /// As [`post`](Self::post).

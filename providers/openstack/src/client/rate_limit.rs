@@ -1,4 +1,4 @@
-//! Budgets: how often requests may be sent, and how many at once, so that one program does not use up a cloud.
+//! Rate limits: how often requests may be sent, and how many at once, so that one program does not overload a cloud.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use tokio::{
 use super::{Class, Service};
 use crate::config::{Limits, Rate};
 
-/// How long a budget is halved after the cloud said that requests come too fast.
+/// How long a rate is halved after the cloud throttled requests.
 const HALVED_FOR: Duration = Duration::from_secs(30);
-/// What is told to wait for when too many requests have no answer yet.
+/// Delay that is reported when too many requests are in flight.
 const MAX_IN_FLIGHT_WAIT: Duration = Duration::from_secs(2);
 
-/// Token buckets for each service, and the number of requests without an answer.
+/// Token buckets for each service, and the number of requests in flight.
 pub(super) struct RateLimiters {
-    /// Reads and changes of each service.
+    /// For reads and for changes of each service.
     buckets: [[Mutex<TokenBucket>; 2]; Service::ALL.len()],
     in_flight: Semaphore,
 }
@@ -31,10 +31,10 @@ impl RateLimiters {
         Self { buckets: Service::ALL.map(service), in_flight: Semaphore::new(permits) }
     }
 
-    /// Waits for the turn of a request, as long as the call that it belongs to may sleep.
+    /// Waits until a request may be sent, as long as the operation that it belongs to may sleep.
     ///
     /// # Errors
-    /// How long it would have to wait, when that is longer; then it has no turn.
+    /// How long the wait would be, when it is longer than that; then no token was taken.
     pub(super) async fn acquire(
         &self,
         op: &Op,
@@ -47,7 +47,7 @@ impl RateLimiters {
         }
         let (permit, began) = (self.in_flight.acquire(), Instant::now());
         let permit = tokio::time::timeout(op.remaining_sleep(), permit).await;
-        // What it waited counts.
+        // This wait counts as sleep of the operation.
         op.charge_sleep(began.elapsed());
         match permit {
             Ok(Ok(permit)) => Ok(permit),
@@ -56,7 +56,7 @@ impl RateLimiters {
         }
     }
 
-    /// Halves the rate of these requests for a while.
+    /// Halves the rate of these requests for [`HALVED_FOR`].
     pub(super) fn halve_rate(&self, service: Service, class: Class) {
         self.bucket(service, class).lock().halve(Instant::now());
     }
@@ -69,9 +69,9 @@ impl RateLimiters {
 #[derive(Debug)]
 struct TokenBucket {
     rate: Rate,
-    /// Fewer than none when turns were given that are not due yet.
+    /// Negative when tokens were promised that are not due yet.
     tokens: f64,
-    /// When `tokens` was right; none before the first request.
+    /// When `tokens` was computed; `None` before the first request.
     at: Option<Instant>,
     halved_until: Option<Instant>,
 }
@@ -94,14 +94,14 @@ impl TokenBucket {
 
     fn halve(&mut self, now: Instant) {
         self.fill(now);
-        // What is left of the burst would only be refused as well.
+        // What is left of the burst would only be throttled too.
         self.tokens = self.tokens.min(0.0);
         self.halved_until = Some(now + HALVED_FOR);
     }
 
     fn fill(&mut self, now: Instant) {
         let Some(at) = self.at.replace(now) else { return };
-        // The part of the time before the end of the halving counts half.
+        // Time before the end of the halving counts half.
         let elapsed = now.saturating_duration_since(at).as_secs_f64();
         let slow = self.halved_until.map_or(0.0, |end| end.min(now).saturating_duration_since(at).as_secs_f64());
         let gained = (elapsed - slow / 2.0) * self.rate.per_second;

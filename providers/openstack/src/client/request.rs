@@ -1,4 +1,4 @@
-//! A request before it has a method, a body and an address.
+//! A request before it has a method, a body and a URL.
 
 use url::Url;
 
@@ -8,7 +8,7 @@ use super::{Call, ErrorCause, OpenStackError};
 ///
 /// ```
 /// # use ccm_openstack::client::{Call, Request};
-/// let request = Request::new(Call::PortUpdate, &["ports", "0b1c"]).if_revision(7).because("node left");
+/// let request = Request::new(Call::PortUpdate, &["ports", "0b1c"]).if_revision(7).with_detail("node left");
 /// # let _ = request;
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +22,8 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Makes a request. The path is below the service's version and in segments, such as `["pools", id, "members"]`, each
-    /// escaped: what people write into annotations cannot lead elsewhere.
+    /// Creates a request. The path is below the service's version, in segments such as `["pools", id, "members"]`. Each
+    /// is escaped, so that what users write into annotations cannot lead to another path.
     pub fn new(call: Call, path: &'a [&'a str]) -> Self {
         Self { call, path, query: &[], revision: None, object: None, detail: "" }
     }
@@ -35,21 +35,21 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Has a change refused (412) unless the object has this `revision_number` (`If-Match`, Neutron).
+    /// Makes a change fail (412) unless the object has this `revision_number` (`If-Match`, Neutron).
     #[must_use]
     pub fn if_revision(mut self, revision: u64) -> Self {
         self.revision = Some(revision);
         self
     }
 
-    /// Names the object in the record of the change; without it that is the path.
+    /// Sets the object's name in the record of the change; the default is the path.
     #[must_use]
     pub fn object(mut self, object: &'a str) -> Self {
         self.object = Some(object);
         self
     }
 
-    /// Adds what only the caller knows about the reason of a change.
+    /// Adds the reason of a change, which only the caller knows.
     #[must_use]
     pub fn with_detail(mut self, why: &'a str) -> Self {
         self.detail = why;
@@ -60,10 +60,10 @@ impl<'a> Request<'a> {
         self.object.map_or_else(|| self.path.join("/"), str::to_owned)
     }
 
-    /// Makes the URL below a service's base.
+    /// Returns the URL below a service's base.
     ///
     /// # Errors
-    /// A segment that would lead elsewhere: empty, or of dots.
+    /// A segment would lead to another path: empty, or dots.
     pub(super) fn url(&self, base: &Url) -> Result<Url, OpenStackError> {
         if let Some(bad) = self.path.iter().find(|segment| segment.is_empty() || matches!(**segment, "." | "..")) {
             let words = format!("{bad:?} cannot be part of the path {}", self.path.join("/"));

@@ -1,4 +1,4 @@
-//! One request on its way: its turn, its token, its answer.
+//! Sends one request: rate limit, token, answer.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,6 +13,7 @@ use url::{Url, form_urlencoded};
 use super::{
     Call, Client, ErrorCause, ErrorClass, OpenStackError, Request,
     body::{self, Unwrapped},
+    display_url::display_url,
     error::request_id,
     retry,
     session::ScopedToken,
@@ -23,7 +24,7 @@ pub(super) struct OutgoingRequest<'a> {
     pub request: &'a Request<'a>,
     pub method: Method,
     pub body: Bytes,
-    /// Query in place of the request's own: of a further page.
+    /// Query that replaces the request's own: of a further page.
     pub page: Option<String>,
 }
 
@@ -63,7 +64,7 @@ impl<'a> OutgoingRequest<'a> {
     }
 }
 
-/// An answer that is none of an error.
+/// An answer that is not an error.
 #[derive(Debug)]
 pub(super) struct ServiceResponse {
     call: Call,
@@ -72,19 +73,19 @@ pub(super) struct ServiceResponse {
 }
 
 impl ServiceResponse {
-    /// Reads what is in the envelope.
+    /// Parses what is in the envelope.
     ///
     /// # Errors
-    /// [`Fault::UnreliableResponse`].
+    /// [`ErrorCause::UnreliableResponse`].
     pub(super) fn open<T: DeserializeOwned>(&self) -> Result<Unwrapped<T>, OpenStackError> {
         let opened = body::unwrap_envelope(self.response.body(), self.call.key());
         opened.map_err(|error| self.unreliable(&format!("the answer cannot be read: {error}")))
     }
 
-    /// Checks an answer in which nothing is to be read: a page of a proxy says nothing about the request.
+    /// Checks an answer whose content does not matter: a proxy's page says nothing about the request.
     ///
     /// # Errors
-    /// [`Fault::UnreliableResponse`].
+    /// [`ErrorCause::UnreliableResponse`].
     pub(super) fn close(&self) -> Result<(), OpenStackError> {
         let body = self.response.body();
         match body.is_empty() || serde_json::from_slice::<IgnoredAny>(body).is_ok() {
@@ -93,8 +94,9 @@ impl ServiceResponse {
         }
     }
 
-    /// Returns the query of a link to another page. The rest of a link is not followed: behind a proxy it often names another
-    /// scheme, host or path, where the token must not go. Octavia's links lack the filters of the list, which are added.
+    /// Returns the query of a link to another page. The rest of the link is ignored: behind a proxy it often has
+    /// another scheme, host or path, where the token must not be sent. Octavia's links lack the filters of the list,
+    /// which are added.
     pub(super) fn page(&self, link: &str, own: &[(&str, &str)]) -> Result<String, OpenStackError> {
         let query = link.split('#').next().and_then(|link| link.split_once('?')).map(|(_, query)| query);
         let Some(query) = query.filter(|query| !query.is_empty()) else {
@@ -118,14 +120,14 @@ impl ServiceResponse {
 }
 
 impl Client {
-    /// Waits for the turn of a request, which lasts until the permit is dropped.
+    /// Waits until the rate limiter admits a request. The request counts as in flight until the permit is dropped.
     pub(super) async fn acquire(&self, op: &Op, call: Call) -> Result<Option<SemaphorePermit<'_>>, OpenStackError> {
         let Some(budgets) = &self.rate_limiters else { return Ok(None) };
         let turn = budgets.acquire(op, call.service(), call.class()).await;
         turn.map(Some).map_err(|wait| OpenStackError::new(call, ErrorCause::RateLimited(wait)))
     }
 
-    /// One attempt in its turn; an error comes with when the attempt began.
+    /// Sends one attempt when the rate limiter admits it. An error includes when the attempt began.
     pub(super) async fn attempt_when_allowed(
         &self,
         op: &Op,
@@ -138,7 +140,8 @@ impl Client {
         result
     }
 
-    /// Waits before a request whose attempt began then is sent again; gives its error back where that does not help.
+    /// Waits before a request is sent again whose last attempt began at `began`. Returns the error if a retry does not
+    /// help.
     pub(super) async fn wait_to_retry(
         &self,
         op: &Op,
@@ -162,7 +165,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a request; when its token is refused, once more with a new one.
+    /// Sends a request. If its token is rejected, sends it once more with a new one.
     pub(super) async fn attempt(&self, out: &OutgoingRequest<'_>) -> Result<ServiceResponse, OpenStackError> {
         let call = out.request.call;
         let no_way = |error: OpenStackError| OpenStackError { call, ..error };
@@ -212,11 +215,4 @@ impl Client {
             Err(error) => Err(OpenStackError { call, target, cause: ErrorCause::NoResponse(Arc::new(error)) }),
         }
     }
-}
-
-/// A URL without user, password and query.
-pub(super) fn display_url(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{}://{host}{port}{}", url.scheme(), url.path())
 }

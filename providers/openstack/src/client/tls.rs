@@ -1,4 +1,4 @@
-//! TLS of the way to the cloud: authorities and client certificates from files that may change.
+//! TLS of the connections to the cloud: CA bundle and client certificate, from files that may change.
 
 use std::{
     fs,
@@ -23,33 +23,33 @@ pub enum TlsError {
     Read {
         /// Key of the configuration.
         key: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A file holds something else.
+    /// The content of a file is not as expected.
     #[error("{key} {} {reason}", path.display())]
     Content {
         /// Key of the configuration.
         key: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         reason: Box<str>,
     },
-    /// The parts do not fit together.
+    /// The parts do not match, for example certificate and key.
     #[error("TLS cannot be set up")]
     Settings(#[from] rustls::Error),
 }
 
-/// Returns the files that count.
+/// Returns the files that the configuration is read from.
 pub(super) fn files(tls: &Tls) -> Vec<&Path> {
     let pair = tls.client.iter().flat_map(|pair| [&*pair.cert, &*pair.key]);
     tls.ca_file.as_deref().into_iter().chain(pair).collect()
 }
 
-/// Makes the configuration from what the files hold now. Nothing is installed for the process.
+/// Builds the configuration from the current content of the files. Nothing is installed for the whole process.
 ///
 /// # Errors
 /// A file that cannot be used.
@@ -111,7 +111,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
 fn client(pair: &ClientPair) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
     let chain = certificates("cert-file", &pair.cert)?;
     let pem = read("key-file", &pair.key)?;
-    // Without the parser's own words: they might repeat a part of the file.
+    // Without the parser's own message: it might repeat a part of the file.
     let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::Content {
         key: "key-file",
         path: pair.key.clone(),
@@ -120,7 +120,7 @@ fn client(pair: &ClientPair) -> Result<(Vec<CertificateDer<'static>>, PrivateKey
     Ok((chain, key))
 }
 
-/// Takes any certificate: `tls-insecure`. That the server has its key is still checked.
+/// Accepts any certificate: `tls-insecure`. That the server has the certificate's key is still checked.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

@@ -4,13 +4,13 @@ use http::{Request, Response};
 
 /// Sends HTTP requests: each once, without retries, and reads the whole answer.
 ///
-/// The one over sockets is `Https`; tests put the local cloud here, in process and in virtual time.
+/// `Https` sends over sockets; tests use the local cloud, in process and in virtual time.
 #[async_trait]
 pub trait Transport: Send + Sync + 'static {
     /// Sends one request and reads its answer to the end. An answer with any status is `Ok`.
     ///
     /// # Errors
-    /// No complete answer: refused, reset, timed out, cut short, not trusted.
+    /// There is no complete answer: refused, reset, timed out, cut short, or the server is not trusted.
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError>;
 }
 
@@ -20,7 +20,7 @@ pub trait Transport: Send + Sync + 'static {
 pub struct TransportError {
     /// What happened, with the host and without secrets.
     pub message: String,
-    /// Whether the request may have reached the service: a change may have been made.
+    /// True when the request may have reached the service: a change may have been made.
     pub maybe_sent: bool,
     /// The error below.
     #[source]

@@ -1,4 +1,4 @@
-//! Who we are: which of the keys count, and whether they are enough.
+//! Credentials: which keys apply, and whether they are sufficient.
 
 use ccm_core::config::gcfg_keys::ConfigValue;
 use openstack_api::Secret;
@@ -7,12 +7,12 @@ use url::Url;
 use super::{
     Auth, Domain, Identity, Scope, User,
     keys::{Global, SecretValue},
-    validate::{ValidationReport, text},
+    report::{ValidationReport, text},
 };
 
 const SECTION: &str = "Global";
 
-/// Checks the credentials. `None` only with a mistake.
+/// Checks the credentials. `None` only if there is an error.
 pub(super) fn check(raw: &Global, report: &mut ValidationReport) -> Option<Auth> {
     let url = url(raw, report);
     let (identity, scope) = (identity(raw, report), scope(raw, report));
@@ -25,7 +25,7 @@ fn url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
         return None;
     };
     let url = Url::parse(written).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    // Not with the URL itself, in which a password may stand.
+    // Without the URL itself, which may contain a password.
     let plain = url.filter(|url| url.username().is_empty() && url.password().is_none());
     if plain.is_none() {
         report.add_error(SECTION, &raw.auth_url, "is not a URL of the form https://host:port/v3");
@@ -37,7 +37,7 @@ fn secret(spot: &ConfigValue<SecretValue>) -> Option<Secret> {
     Some(spot.value.0.clone()).filter(|secret| !secret.is_empty())
 }
 
-/// Whether application credentials count, as any of their keys makes them.
+/// Returns whether application credentials are used; any of their keys selects them.
 fn by_credential(raw: &Global) -> bool {
     let texts = [&raw.credential_id, &raw.credential_name];
     texts.into_iter().any(|spot| text(spot).is_some()) || secret(&raw.credential_secret).is_some()
@@ -83,7 +83,7 @@ fn credential(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
     Some(Identity::NamedCredential { name: name.into(), user: user?, secret: secret? })
 }
 
-/// Either by ID or by name in a domain.
+/// Returns the user, either by ID or by name in a domain.
 fn user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
     let own = domain(&raw.user_domain_id, &raw.user_domain_name);
     match (text(&raw.user_id), text(&raw.username)) {
@@ -144,12 +144,12 @@ fn scope(raw: &Global, report: &mut ValidationReport) -> Option<Scope> {
     }
 }
 
-/// The domain for user and project where they name none.
+/// Returns the domain for user and project where they name none.
 fn general(raw: &Global) -> Option<Domain> {
     domain(&raw.domain_id, &raw.domain_name)
 }
 
-/// By ID where there is one.
+/// Returns the domain, by ID if there is one.
 fn domain(id: &ConfigValue<String>, name: &ConfigValue<String>) -> Option<Domain> {
     text(id).map(|id| Domain::Id(id.into())).or_else(|| text(name).map(|name| Domain::Name(name.into())))
 }

@@ -1,4 +1,4 @@
-//! `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`: what `cloud.conf` leaves out.
+//! `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`: values that `cloud.conf` does not set.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use ccm_core::config::gcfg_keys::ConfigValue;
 use openstack_api::Secret;
 use serde::Deserialize;
 
-use super::{ConfigIssue, Environment, Raw, keys::Global, validate::ValidationReport, validate::text};
+use super::{ConfigIssue, Environment, Raw, keys::Global, report::ValidationReport, report::text};
 
 /// Variable with the path of the file.
 const FILE: &str = "OS_CLIENT_CONFIG_FILE";
@@ -24,7 +24,7 @@ macro_rules! texts {
         }
 
         impl $name {
-            /// Puts what there is over what is below.
+            /// Merges both; values of `self` take precedence.
             fn over(self, below: Self) -> Self {
                 Self { $($field: self.$field.or(below.$field),)* }
             }
@@ -33,7 +33,7 @@ macro_rules! texts {
 }
 
 texts! {
-    /// Keys below `auth`. Texts and no values of YAML, for which an ID of digits is a number.
+    /// Keys below `auth`. They are texts and not YAML values, because YAML reads an ID of digits as a number.
     AuthKeys {
         auth_url user_id username password project_id project_name domain_id domain_name project_domain_id
         project_domain_name user_domain_id user_domain_name application_credential_id application_credential_name
@@ -41,7 +41,7 @@ texts! {
     }
 }
 
-/// A cloud of a file. Not flattened, which would make values of the texts.
+/// A cloud in a file. Not flattened, because that would turn texts into YAML values.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 struct CloudEntry {
@@ -58,7 +58,7 @@ struct CloudEntry {
 }
 
 impl CloudEntry {
-    /// Puts what there is over what is below.
+    /// Merges both; values of `self` take precedence.
     fn merged_over(self, below: Self) -> Self {
         Self {
             profile: self.profile.or(below.profile),
@@ -84,7 +84,7 @@ struct Document {
     public: Option<BTreeMap<String, CloudEntry>>,
 }
 
-/// Takes what is missing from the entry of the cloud.
+/// Fills in missing values from the cloud's entry.
 pub(super) fn merge(raw: &mut Raw, environment: &Environment, report: &mut ValidationReport) {
     let mut files = Files { folders: folders(environment), read: Vec::new() };
     let entry = entry(&raw.global, environment, &mut files);
@@ -107,8 +107,9 @@ struct ResolvedCloud {
     values: CloudEntry,
 }
 
-/// Finds the entry of a cloud, complete with what the other files say about it.
+/// Finds the entry of a cloud, merged with what the other files say about it.
 fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Result<ResolvedCloud, String> {
+    // First, find and read the file.
     let (file, clouds) = match text(&global.clouds_file).or_else(|| environment.get(FILE)) {
         Some(file) => {
             let file = PathBuf::from(file);
@@ -123,6 +124,7 @@ fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Resul
             format!("there is no clouds.yaml in {}", folders.join(", "))
         })?,
     };
+    // Then choose the cloud.
     let mut clouds = clouds.clouds.ok_or_else(|| format!("{}: there is no `clouds`", file.display()))?;
     let names = || clouds.keys().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
     let wanted = text(&global.cloud).or_else(|| environment.get("OS_CLOUD"));
@@ -139,6 +141,7 @@ fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Resul
     };
     let missing = format!("{}: there is no cloud {name:?}, only {}", file.display(), names());
     let mut values = clouds.remove(&name).ok_or(missing)?;
+    // Finally, merge the profile below the entry, and `secure.yaml` above it.
     if let Some(profile) = values.profile.clone().or_else(|| values.cloud.clone())
         && let Some((public, document)) = files.find(&["clouds-public.yaml", "clouds-public.yml"])?
     {
@@ -154,14 +157,14 @@ fn entry(global: &Global, environment: &Environment, files: &mut Files) -> Resul
     Ok(ResolvedCloud { name, file, values })
 }
 
-/// Files that were looked at.
+/// Files that were read, and folders to search.
 struct Files {
     folders: Vec<PathBuf>,
     read: Vec<PathBuf>,
 }
 
 impl Files {
-    /// Reads the first of these files.
+    /// Reads the first of these files that exists.
     fn find(&mut self, names: &[&str]) -> Result<Option<(PathBuf, Document)>, String> {
         let candidates: Vec<PathBuf> =
             self.folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).collect();
@@ -181,7 +184,7 @@ impl Files {
         };
         self.read.push(file.to_owned());
         let parsed: Result<Option<Document>, _> = serde_saphyr::from_str(&text);
-        // Without the parser's copy of the text, in which secrets stand.
+        // Without the parser's copy of the text, which contains secrets.
         parsed.map(|document| Some(document.unwrap_or_default())).map_err(|error| {
             let line = error.location().map(|at| format!(" line {}", at.line())).unwrap_or_default();
             format!("{}{line} is no YAML of the form of clouds.yaml", file.display())
@@ -194,10 +197,11 @@ fn folders(environment: &Environment) -> Vec<PathBuf> {
     environment.folder.clone().into_iter().chain(home).chain([PathBuf::from("/etc/openstack")]).collect()
 }
 
-/// Fills in what `cloud.conf` leaves out. Of keys that say the same thing in two ways, one in `cloud.conf` keeps both.
+/// Fills in what `cloud.conf` does not set. Where two keys mean the same thing, one of them in `cloud.conf` excludes
+/// both of the file.
 fn fill(global: &mut Global, mut values: CloudEntry) {
     let (auth, keys) = (values.auth.take().unwrap_or_default(), values);
-    // Another way to prove who we are.
+    // `cloud.conf` has other credentials.
     let proven = [&global.username, &global.user_id].into_iter().any(|spot| text(spot).is_some());
     let proven = proven || !global.token.value.0.is_empty();
     pair(&mut global.username, auth.username, &mut global.user_id, auth.user_id);

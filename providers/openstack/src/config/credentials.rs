@@ -1,4 +1,4 @@
-//! Credentials that are read anew for each token, so that rotated ones need no restart.
+//! Credentials that are read again for each token, so that rotated ones need no restart.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -12,17 +12,18 @@ use parking_lot::Mutex;
 use super::{Auth, Environment, load};
 use crate::client::Credentials;
 
-/// Credentials of a file, and of `clouds.yaml` where that says so. The rest of the files counts at the start alone.
+/// Credentials from a file, and from `clouds.yaml` if the file enables it. The other settings in the files are read
+/// only at startup.
 #[derive(Debug)]
 pub struct ReloadingCredentials {
     file: PathBuf,
     environment: Environment,
-    /// Files that the last reading took something from.
+    /// Files that were read last time.
     sources: Mutex<Vec<PathBuf>>,
 }
 
 impl ReloadingCredentials {
-    /// Makes credentials of a file.
+    /// Creates credentials that are read from a file.
     pub fn new(file: impl Into<PathBuf>, environment: Environment) -> Self {
         let file = file.into();
         Self { sources: Mutex::new(vec![file.clone()]), file, environment }
@@ -43,7 +44,8 @@ impl Credentials for ReloadingCredentials {
     }
 }
 
-/// What tells that a file is another: time, length, and the file itself where it is replaced by a link.
+/// Returns what changes when a file is replaced: time, length, and the real path, because the file may be a symbolic
+/// link.
 pub(crate) fn stamp(path: &Path) -> Option<(std::time::SystemTime, u64, PathBuf)> {
     let about = std::fs::metadata(path).ok()?;
     Some((about.modified().ok()?, about.len(), std::fs::canonicalize(path).ok()?))

@@ -1,11 +1,11 @@
-//! What is in force, as text: for the log at the start, without secrets.
+//! The effective settings as text, for the log at startup, without secrets.
 
 use std::fmt::Display;
 
 use super::{Auth, ContainerStore, Domain, Identity, LbNetwork, LoadBalancer, Rate, Scope, Settings, User};
 
 impl Settings {
-    /// Returns every key with the value in force, empty where there is none. Secrets are left out.
+    /// Returns every key with its effective value, empty where there is none. Secrets are left out.
     pub fn effective(&self) -> Vec<(String, String)> {
         let cloud = &self.cloud;
         let path = |path: Option<&std::path::PathBuf>| path.map(|path| path.display().to_string()).unwrap_or_default();
@@ -51,7 +51,7 @@ impl Settings {
         shown
     }
 
-    /// Logs what has no effect, what differs from the defaults, and, for who wants to know, everything.
+    /// Logs what has no effect, what differs from the defaults, and everything at debug level.
     pub fn log(&self) {
         for warning in &self.warnings {
             tracing::warn!("cloud config: {warning}");

@@ -1,13 +1,13 @@
-//! What can be wrong with a configuration.
+//! Errors in a configuration.
 
 use std::path::{Path, PathBuf};
 
 use ccm_core::config::gcfg::ConfigIssue;
 
-/// Everything that is wrong with a configuration.
+/// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigErrors {
-    /// No file is named.
+    /// No file was given.
     #[error("a cloud config is needed: --cloud-config names none")]
     NoFile,
     /// The file cannot be read.
@@ -15,10 +15,10 @@ pub enum ConfigErrors {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// Mistakes in the text, in its order, one a line.
+    /// Errors in the text, in its order, one per line.
     #[error("{}", lines(file.as_deref(), mistakes))]
     Invalid {
         /// The file, if the text is from one.
@@ -29,7 +29,7 @@ pub enum ConfigErrors {
 }
 
 impl ConfigErrors {
-    /// Returns the mistakes in the text.
+    /// Returns the errors in the text.
     pub fn issues(&self) -> &[ConfigIssue] {
         match self {
             Self::NoFile | Self::Unreadable { .. } => &[],

@@ -1,6 +1,6 @@
-//! The one table of keys. Parsing, the reference page and the log of effective settings are made from it.
+//! The one table of keys. Parsing, the reference page and the log of effective settings are generated from it.
 //!
-//! After a change the reference page follows by `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-openstack reference_page`.
+//! After a change, update the reference page: `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-openstack reference_page`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use ccm_core::{
 };
 use openstack_api::Secret;
 
-/// Text that is not shown.
+/// Text that is never shown.
 #[derive(Clone, Debug)]
 pub(crate) struct SecretValue(pub(crate) Secret);
 

@@ -7,21 +7,22 @@ use ccm_core::config::gcfg_keys::ConfigValue;
 use super::{
     ConfigIssue, ContainerStore, Environment, LbNetwork, LoadBalancer, Raw,
     keys::Class,
-    validate::{ValidationReport, number, owned, text},
+    report::{ValidationReport, number, owned, text},
 };
 
 const SECTION: &str = "LoadBalancer";
-/// The class that the others take from.
+/// The class that provides defaults for the others.
 const DEFAULTS: &str = "default-LoadBalancerClass";
 /// Provider drivers that upstream knows.
 const PROVIDERS: [&str; 5] = ["amphora", "octavia", "ovn", "f5", "amphorav2"];
-/// Methods of Octavia.
+/// Algorithms that Octavia supports.
 const METHODS: [&str; 4] = ["ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"];
 
-/// Checks the sections; `None` where load balancers are off.
+/// Checks the sections; `None` where load balancers are disabled.
 // length: one line for each key
 pub(super) fn check(raw: &Raw, environment: &Environment, report: &mut ValidationReport) -> Option<LoadBalancer> {
     let (keys, defaults) = (&raw.load_balancer, LoadBalancer::default());
+    // First, check the keys whose values have to be known.
     if !matches!(keys.version.value.as_str(), "" | "v2") {
         report.add_error(SECTION, &keys.version, format!("{:?} is not supported: expected v2", keys.version.value));
     }
@@ -32,6 +33,7 @@ pub(super) fn check(raw: &Raw, environment: &Environment, report: &mut Validatio
     }
     let method: Box<str> = or(&keys.method, &defaults.method);
     check_method(raw, &provider, &method, report);
+    // Then build the settings; the other checks are made per key.
     let settings = LoadBalancer {
         provider,
         method,
@@ -82,7 +84,7 @@ fn check_method(raw: &Raw, provider: &str, method: &str, report: &mut Validation
     }
 }
 
-/// Octavia counts whole seconds.
+/// Checks a duration: Octavia counts whole seconds.
 fn seconds(spot: &ConfigValue<Option<Duration>>, default: Duration, report: &mut ValidationReport) -> Duration {
     let whole = Duration::from_secs(spot.value.unwrap_or(default).as_secs());
     if whole.is_zero() {
@@ -144,7 +146,7 @@ fn with_defaults(own: LbNetwork, general: &LbNetwork) -> LbNetwork {
     }
 }
 
-/// Reads labels: `key=value,key`, each trimmed; a key alone has an empty value. Empty text has none.
+/// Parses labels: `key=value,key`, each trimmed; a key alone has an empty value. Empty text has no labels.
 pub fn selector(written: &str) -> BTreeMap<Box<str>, Box<str>> {
     let pairs = written.split(',').filter(|_| !written.trim().is_empty());
     pairs

@@ -1,6 +1,6 @@
-//! `cloud.conf` and `clouds.yaml`: upstream's keys, and a few of ours beside them.
+//! `cloud.conf` and `clouds.yaml`: upstream's keys, and a few of our own.
 //!
-//! [`Settings`] is what everything else reads: complete, checked, nothing left to interpret.
+//! [`Settings`] is what everything else uses: complete, checked, nothing left to interpret.
 
 mod auth;
 mod clouds_yaml;
@@ -10,6 +10,7 @@ mod environment;
 mod error;
 mod keys;
 mod load_balancer;
+mod report;
 mod settings;
 mod validate;
 
@@ -30,17 +31,17 @@ pub use self::{
 };
 use self::{
     keys::{Class, Global, LoadBalancer as LoadBalancerKeys, Metadata, Networking as NetworkingKeys, Requests, Route},
-    validate::ValidationReport,
+    report::ValidationReport,
 };
 pub use ccm_core::config::gcfg::ConfigIssue;
 
 /// Sections for other programs that read the same file, as upstream's chart writes them.
 const OTHER_PROGRAMS_SECTIONS: [&str; 1] = ["BlockStorage"];
 
-/// Reads a file, and `clouds.yaml` where it says so.
+/// Reads a file, and `clouds.yaml` if the file enables it.
 ///
 /// # Errors
-/// There is none, it cannot be read, or has mistakes: all of them.
+/// There is no file, it cannot be read, or it has errors: all of them are returned.
 pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Settings, ConfigErrors> {
     let file = file.ok_or(ConfigErrors::NoFile)?;
     let bytes = std::fs::read(file).map_err(|source| ConfigErrors::Unreadable { file: file.to_owned(), source })?;
@@ -57,15 +58,15 @@ pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Settings, 
     Ok(settings)
 }
 
-/// Reads a text.
+/// Parses a text.
 ///
 /// # Errors
-/// All mistakes in it.
+/// All errors in it.
 pub fn parse(text: &str, environment: &Environment) -> Result<Settings, ConfigErrors> {
     read(text, environment).map_err(|mistakes| ConfigErrors::Invalid { file: None, mistakes })
 }
 
-/// The file as written.
+/// The values as written in the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Raw {
     pub(crate) global: Global,
@@ -75,7 +76,7 @@ pub(crate) struct Raw {
     pub(crate) load_balancer: LoadBalancerKeys,
     pub(crate) classes: BTreeMap<String, Class>,
     pub(crate) requests: Requests,
-    /// Files that were read beside it.
+    /// Other files that were read.
     pub(crate) sources: Vec<PathBuf>,
 }
 
@@ -91,7 +92,7 @@ fn read(text: &str, environment: &Environment) -> Result<Settings, Vec<ConfigIss
     }
 }
 
-/// Reads the values of all keys, with those of `clouds.yaml`.
+/// Reads the values of all keys, including those of `clouds.yaml`.
 fn raw(text: &str, environment: &Environment, report: &mut ValidationReport) -> Raw {
     let document = gcfg::parse(text);
     report.errors.extend(document.issues);
@@ -121,7 +122,7 @@ fn raw(text: &str, environment: &Environment, report: &mut ValidationReport) -> 
     raw
 }
 
-/// Returns a section as it is written.
+/// Returns a section's title as it is written.
 fn title(section: &Section) -> String {
     let Section { name, sub, .. } = section;
     sub.as_ref().map_or_else(|| format!("[{name}]"), |sub| format!("[{name} {sub:?}]"))

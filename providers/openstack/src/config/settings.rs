@@ -1,4 +1,4 @@
-//! What everything else reads: complete, checked, nothing left to interpret.
+//! The settings that everything else uses: complete, checked, nothing left to interpret.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use super::ConfigIssue;
 /// The configuration of the provider, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Who we are, and where the cloud is: `[Global]`.
+    /// Credentials and endpoints of the cloud: `[Global]`.
     pub cloud: Cloud,
     /// `[Networking]`.
     pub networking: Networking,
@@ -19,18 +19,18 @@ pub struct Settings {
     pub router: Option<Box<str>>,
     /// `[LoadBalancer]`; `None` when `enabled=false`.
     pub load_balancer: Option<LoadBalancer>,
-    /// `[Requests]`: budgets.
+    /// `[Requests]`: rate limits.
     pub limits: Limits,
     /// Whether provider IDs name the region: `OS_CCM_REGIONAL=true`.
     pub regional_ids: bool,
-    /// Files that were read: when one changes, credentials may have.
+    /// Files that were read: when one of them changes, the credentials may have changed.
     pub sources: Vec<PathBuf>,
-    /// What the file says without effect: to be told once.
+    /// What has no effect in the file; to be logged once.
     pub warnings: Vec<ConfigIssue>,
 }
 
 impl Settings {
-    /// Makes settings with every default, for a cloud.
+    /// Creates settings for a cloud, with every default.
     pub fn new(cloud: Cloud) -> Self {
         Self {
             cloud,
@@ -48,23 +48,23 @@ impl Settings {
 /// Settings as they are shared.
 pub type SharedSettings = Arc<Settings>;
 
-/// Who we are, and where the cloud is.
+/// Credentials and endpoints of the cloud.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cloud {
     /// Credentials.
     pub auth: Auth,
-    /// Region of the endpoints, of labels and of provider IDs; empty when none is named.
+    /// Region of the endpoints, of labels and of provider IDs; empty when none is set.
     pub region: Box<str>,
     /// Which endpoints of the catalog are used. Default public.
     pub interface: Interface,
     /// TLS.
     pub tls: Tls,
-    /// Longest time of one request, with its answer. Default 60 s.
+    /// Timeout of one request including its answer. Default 60 s.
     pub request_timeout: Duration,
 }
 
 impl Cloud {
-    /// Makes a cloud with every default.
+    /// Creates a cloud with every default.
     pub fn new(auth: Auth) -> Self {
         Self {
             auth,
@@ -76,18 +76,18 @@ impl Cloud {
     }
 }
 
-/// What Keystone is asked for a token with.
+/// Input of a token request to Keystone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
-    /// Keystone, as configured: with a version or without.
+    /// Keystone's URL as configured, with or without a version.
     pub url: Url,
-    /// Who we are.
+    /// Credentials.
     pub identity: Identity,
-    /// What the token is to be good for.
+    /// Scope of the token.
     pub scope: Scope,
 }
 
-/// Who we are.
+/// Credentials of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// User and password.
@@ -108,7 +108,7 @@ pub enum Identity {
     NamedCredential {
         /// Its name.
         name: Box<str>,
-        /// Whose it is.
+        /// Its user.
         user: User,
         /// Its secret.
         secret: Secret,
@@ -140,10 +140,10 @@ pub enum Domain {
     Name(Box<str>),
 }
 
-/// What a token is good for.
+/// Scope of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// What Keystone chooses: the user's default project, or that of the application credential.
+    /// Chosen by Keystone: the user's default project, or that of the application credential.
     Default,
     /// A project by ID.
     Project(Box<str>),
@@ -156,7 +156,7 @@ pub enum Scope {
     },
     /// A domain.
     Domain(Domain),
-    /// What a trust gives.
+    /// What a trust grants.
     Trust(Box<str>),
 }
 
@@ -173,7 +173,7 @@ pub enum Interface {
 }
 
 impl Interface {
-    /// Returns the spelling of the catalog.
+    /// Returns the spelling in the catalog.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Public => "public",
@@ -186,11 +186,11 @@ impl Interface {
 /// TLS: files are read again when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// `ca-file`: authorities in place of the system's.
+    /// `ca-file`: CA bundle that replaces the system's.
     pub ca_file: Option<PathBuf>,
     /// `cert-file` and `key-file`.
     pub client: Option<ClientPair>,
-    /// `tls-insecure`: certificates of servers are not checked.
+    /// `tls-insecure`: certificates of servers are not verified.
     pub insecure: bool,
 }
 
@@ -210,9 +210,9 @@ pub struct Networking {
     pub ipv6_disabled: bool,
     /// `public-network-name`: networks whose addresses are external.
     pub public_networks: Vec<Box<str>>,
-    /// `internal-network-name`: if there are any, only these networks give internal addresses.
+    /// `internal-network-name`: if any are set, only these networks provide internal addresses.
     pub internal_networks: Vec<Box<str>>,
-    /// `address-sort-order`: networks, the best first.
+    /// `address-sort-order`: networks, the preferred ones first.
     pub sort_order: Vec<IpNet>,
 }
 
@@ -224,7 +224,7 @@ pub struct LoadBalancer {
     pub provider: Box<str>,
     /// `lb-method`. Default `ROUND_ROBIN`.
     pub method: Box<str>,
-    /// Where addresses come from: `floating-network-id`, `network-id`, `subnet-id` and the like.
+    /// Networks and subnets: `floating-network-id`, `network-id`, `subnet-id` and the like.
     pub network: LbNetwork,
     /// `create-monitor`. Default false.
     pub create_monitor: bool,
@@ -260,8 +260,8 @@ pub struct LoadBalancer {
     pub container_store: ContainerStore,
     /// `provider-requires-serial-api-calls`. Default false.
     pub serial_calls: bool,
-    /// How often a balancer that is not ready is looked at before that is worth a warning: `OCCM_WAIT_LB_ACTIVE_STEPS`.
-    /// Default 23; the pauses grow from 1 s by a fifth each.
+    /// How often a load balancer that is not ready is polled before a warning is emitted: `OCCM_WAIT_LB_ACTIVE_STEPS`.
+    /// Default 23; the delays grow from 1 s by a fifth each.
     pub wait_steps: u32,
     /// `[LoadBalancerClass "name"]`, with the values of `default-LoadBalancerClass` where it has none of its own.
     pub classes: BTreeMap<Box<str>, LbNetwork>,
@@ -296,14 +296,14 @@ impl Default for LoadBalancer {
     }
 }
 
-/// Where addresses come from. `None` is a key that is not there or empty.
+/// Networks and subnets of load balancers. `None` means that the key is absent or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LbNetwork {
-    /// `floating-network-id`: external network; without it one is looked for.
+    /// `floating-network-id`: external network; without it, one is searched for.
     pub floating_network: Option<Box<str>>,
     /// `floating-subnet-id`.
     pub floating_subnet_id: Option<Box<str>>,
-    /// `floating-subnet`: pattern of names.
+    /// `floating-subnet`: pattern for names.
     pub floating_subnet: Option<Box<str>>,
     /// `floating-subnet-tags`.
     pub floating_subnet_tags: Option<Box<str>>,
@@ -315,7 +315,7 @@ pub struct LbNetwork {
     pub member_subnet: Option<Box<str>>,
 }
 
-/// Where certificates of listeners are kept.
+/// Where certificates of listeners are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerStore {
     /// `barbican`: references are checked there.
@@ -326,14 +326,14 @@ pub enum ContainerStore {
     Other(Box<str>),
 }
 
-/// Budgets of requests, of the whole process.
+/// Rate limits of requests, shared by the whole process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Reads. Default 50/s, 200 at once after a pause.
+    /// Reads of each service. Default 50/s, burst 200.
     pub read: Rate,
-    /// Changes. Default 20/s, 400 at once after a pause.
+    /// Changes of each service. Default 20/s, burst 400.
     pub write: Rate,
-    /// Requests without an answer yet. Default 32.
+    /// Maximum number of requests in flight. Default 32.
     pub in_flight: u32,
 }
 

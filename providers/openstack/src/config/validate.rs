@@ -1,4 +1,4 @@
-//! From values of the right type to settings that make sense: what upstream checks late, or never, is checked here.
+//! Turns typed values into settings that make sense. What upstream checks late, or never, is checked here.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,48 +6,16 @@ use ccm_core::config::gcfg_keys::ConfigValue;
 use ipnet::IpNet;
 
 use super::{
-    ClientPair, Cloud, ConfigIssue, Environment, Interface, Limits, Networking, Rate, Raw, Settings, Tls, auth,
-    load_balancer,
+    ClientPair, Cloud, Environment, Interface, Limits, Networking, Rate, Raw, Settings, Tls, auth, load_balancer,
+    report::{ValidationReport, number, owned, text},
 };
 
-/// Names that the key `search-order` may have.
+/// Values that `search-order` may contain.
 const SOURCES: [&str; 2] = ["configDrive", "metadataService"];
 /// Default of `request-timeout`.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What there is to say about a configuration.
-#[derive(Debug, Default)]
-pub(super) struct ValidationReport {
-    /// What must be mended.
-    pub errors: Vec<ConfigIssue>,
-    /// What has no effect.
-    pub warnings: Vec<ConfigIssue>,
-}
-
-impl ValidationReport {
-    pub(super) fn add_error<T>(&mut self, section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
-        self.errors.push(issue_at(section, spot, message));
-    }
-
-    pub(super) fn warn<T>(&mut self, section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
-        self.warnings.push(issue_at(section, spot, message));
-    }
-}
-
-fn issue_at<T>(section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIssue {
-    ConfigIssue::at(spot.line.unwrap_or_default(), format!("[{section}] {}", spot.key), message)
-}
-
-/// Returns a text, unless it is empty.
-pub(super) fn text(spot: &ConfigValue<String>) -> Option<&str> {
-    Some(spot.value.as_str()).filter(|text| !text.is_empty())
-}
-
-pub(super) fn owned(spot: &ConfigValue<String>) -> Option<Box<str>> {
-    text(spot).map(Into::into)
-}
-
-/// Checks everything. `None` only with a mistake.
+/// Checks everything. `None` only if there is an error.
 pub(super) fn settings(raw: &Raw, environment: &Environment, report: &mut ValidationReport) -> Option<Settings> {
     let (auth, cloud) = (auth::check(&raw.global, report), cloud(raw, report));
     search_order(&raw.metadata.search_order, report);
@@ -108,7 +76,7 @@ fn cloud(raw: &Raw, report: &mut ValidationReport) -> (Interface, Tls) {
     (interface, Tls { ca_file, client, insecure })
 }
 
-/// One or two of two names.
+/// Checks that there are one or two of the two names.
 fn search_order(spot: &ConfigValue<String>, report: &mut ValidationReport) {
     if spot.line.is_none() {
         return;
@@ -134,7 +102,7 @@ fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
     for cidr in keys.sort_order.value.split([',', ' ', '\t']).filter(|cidr| !cidr.is_empty()) {
         match cidr.parse::<IpNet>() {
             Ok(network) => sort_order.push(network),
-            // As upstream, where it is a warning.
+            // As in upstream, where it is a warning.
             Err(_) => report.warn("Networking", &keys.sort_order, format!("{cidr:?} is no network and has no effect")),
         }
     }
@@ -159,23 +127,5 @@ fn limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
         read: rate(&keys.read_qps, read, defaults.read),
         write: rate(&keys.write_qps, write, defaults.write),
         in_flight,
-    }
-}
-
-/// Checks a number that may be left alone.
-pub(super) fn number(
-    section: &str,
-    spot: &ConfigValue<Option<i64>>,
-    default: u32,
-    range: std::ops::RangeInclusive<u32>,
-    report: &mut ValidationReport,
-) -> u32 {
-    let Some(value) = spot.value else { return default };
-    match u32::try_from(value).ok().filter(|value| range.contains(value)) {
-        Some(value) => value,
-        None => {
-            report.add_error(section, spot, format!("must be between {} and {}", range.start(), range.end()));
-            default
-        }
     }
 }

@@ -9,14 +9,14 @@ use anyhow::anyhow;
 use ipnet::Ipv4Net;
 use tokio::net::TcpListener;
 
-/// Number in the network of the first server.
+/// Number of the first server's address in the network.
 const SERVERS: u32 = 11;
-/// Number of the first address for load balancers.
+/// Number of the first load balancer's address.
 const FIRST_LOAD_BALANCER: u32 = 100;
-/// Addresses for load balancers.
+/// Number of addresses for load balancers.
 const LOAD_BALANCER_ADDRESSES: u32 = 20;
 
-/// Where everything is.
+/// Addresses of everything in the demo.
 #[derive(Debug)]
 pub(super) struct DemoAddresses {
     pub(super) network: Ipv4Net,
@@ -28,7 +28,7 @@ pub(super) struct DemoAddresses {
     pub(super) port: u16,
 }
 
-/// Reads `--network`.
+/// Parses `--network`.
 pub(super) fn network(text: &str) -> Result<Ipv4Net, String> {
     let network: Ipv4Net = text.parse().map_err(|_| "not a network such as 127.77.0.0/24".to_owned())?;
     let network = network.trunc();
@@ -41,7 +41,7 @@ pub(super) fn network(text: &str) -> Result<Ipv4Net, String> {
     Ok(network)
 }
 
-/// Reads an address that others cannot reach.
+/// Parses an address that other machines cannot reach.
 pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|_| "not an address and port such as 127.0.0.1:5000".to_owned())?;
     if address.ip().is_loopback() {
@@ -66,7 +66,7 @@ impl DemoAddresses {
     /// Checks that this machine has the addresses, and that the Service's port is free.
     ///
     /// # Errors
-    /// What to do about it.
+    /// An address that cannot be used, with advice on what to do.
     pub(super) async fn check(&self) -> anyhow::Result<()> {
         let servers = self.nodes.iter().map(|(_, address)| SocketAddr::new(IpAddr::V4(*address), 0));
         let service = SocketAddr::new(IpAddr::V4(self.load_balancers.0), self.port);

@@ -14,17 +14,17 @@ use super::{
     print,
 };
 
-/// Longest time of one scene before it has failed: far more than a machine with other work needs.
+/// Maximum duration of one step: far more than a busy machine needs.
 const STEP_TIMEOUT: Duration = Duration::from_secs(120);
-/// Pause between two looks. The cloud is in this process, and the API server too.
+/// Delay between two checks. Cloud and API server are in this process.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often each node is to answer.
+/// How often each node has to answer.
 const REQUESTS_PER_NODE: usize = 3;
-/// Requests are shown without what is before the resource.
+/// Prefixes of request paths that are not printed.
 const PREFIXES: [&str; 4] =
     ["/compute/v2.1/", "/network/v2.0/", "/load-balancer/v2.0/lbaas/", "/load-balancer/v2/lbaas/"];
 
-/// What the scenes play with.
+/// What the steps work with.
 pub(super) struct DemoEnvironment<'a> {
     pub(super) client: kube::Client,
     pub(super) server: &'a ApiServer,
@@ -45,10 +45,10 @@ impl DemoEnvironment<'_> {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Waits until `look` finds what it looks for; it answers what is missing as long as it does not.
+    /// Waits until `look` succeeds; until then it returns what is missing.
     ///
     /// # Errors
-    /// What is still missing after two minutes, and who should have seen to it.
+    /// What is still missing after two minutes, and which controller is responsible.
     pub(super) async fn wait_for<T>(
         &self,
         who: &str,
@@ -66,10 +66,11 @@ impl DemoEnvironment<'_> {
         }
     }
 
-    /// Asks the Service's address three times for each of these nodes, until all of them and no other have answered alike.
+    /// Sends three requests per node to the Service's address, until all of these nodes and no other have answered
+    /// equally often.
     ///
     /// # Errors
-    /// Others answer still, or some do not, after two minutes.
+    /// After two minutes other nodes still answer, or some do not.
     pub(super) async fn curl(&self, address: SocketAddr, nodes: &[String]) -> anyhow::Result<()> {
         let answers = self
             .wait_for("load balancer that sends there", async || {
@@ -89,16 +90,17 @@ impl DemoEnvironment<'_> {
         Ok(())
     }
 
-    /// Forgets requests and writes so far.
+    /// Clears the counts of requests and writes.
     pub(super) fn reset_counts(&self) {
         self.cloud.cloud().journal.clear();
         self.server.log().clear();
     }
 
-    /// Shows what the controllers asked of the cloud and wrote to the API server since [`reset_counts`](Self::count_anew).
+    /// Prints the controllers' requests to the cloud and writes to the API server since
+    /// [`reset_counts`](Self::reset_counts).
     pub(super) fn print_counts(&self) {
         let requests = self.cloud.cloud().journal.counts();
-        // Servers are made by the operator.
+        // The operator creates the servers.
         let requests = requests.iter().filter(|(request, _)| *request != "POST /compute/v2.1/servers");
         let requests = requests.map(|(request, times)| {
             let (method, route) = request.split_once(' ').unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What `curl` does: a connection, a request, an answer.
+//! A minimal `curl`: one connection, one request, one answer.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,13 +9,13 @@ use tokio::{
     time::timeout,
 };
 
-/// Longest time of one request.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks for `/` by a connection of its own and returns the node that answers.
+/// Requests `/` on a new connection and returns the node that answers.
 ///
 /// # Errors
-/// Nobody listens, or the answer is none.
+/// Nobody listens, or the answer is not usable.
 pub(super) async fn get(address: SocketAddr) -> anyhow::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -31,7 +31,7 @@ pub(super) async fn get(address: SocketAddr) -> anyhow::Result<String> {
     Ok(body.split_whitespace().next().context("an empty answer")?.to_owned())
 }
 
-/// Tells whether anybody listens.
+/// Returns whether somebody listens.
 pub(super) async fn is_open(address: SocketAddr) -> bool {
     matches!(timeout(REQUEST_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_)))
 }

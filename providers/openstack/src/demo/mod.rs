@@ -1,8 +1,8 @@
 //! `ccm-openstack demo`: everything in one process and on loopback, with no cluster and no cloud.
 //!
-//! An embedded API server and a local cloud, whose servers are simulated nodes that answer at their node ports and whose
-//! load balancers carry traffic. The controllers are the real ones: they reach the API server through a kubeconfig over
-//! TLS and the cloud through a cloud.conf over HTTP, as in a cluster.
+//! There is an embedded API server and a local cloud, whose servers are simulated nodes that answer at their node ports
+//! and whose load balancers carry traffic. The controllers are the real ones: they reach the API server through a
+//! kubeconfig over TLS and the cloud through a cloud.conf over HTTP, as in a cluster.
 
 mod addresses;
 mod environment;
@@ -39,13 +39,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{addresses::DemoAddresses, environment::DemoEnvironment, operator::Operator};
-use crate::{cli, config::Environment, manager};
+use crate::{config::Environment, manager};
 
-/// Most nodes: all of them listen in this process.
+/// Maximum number of nodes: all of them listen in this process.
 const MAX_NODES: i64 = 50;
 /// How long a load balancer is in a PENDING state after each change.
 const PENDING: Duration = Duration::from_millis(500);
-/// User of the local cloud, with no special rights.
+/// User of the local cloud, with no special permissions.
 const USER: &str = "demo";
 
 /// Arguments of `ccm-openstack demo`.
@@ -71,9 +71,9 @@ pub struct DemoArgs {
 /// Runs the demo.
 ///
 /// # Errors
-/// What did not happen, or could not be started.
+/// Something could not be started, or did not happen in time.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    // Caught before anything is started, so that Ctrl-C always cleans up.
+    // Signals are caught before anything is started, so that Ctrl-C always cleans up.
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let place = DemoAddresses::new(args.network, args.nodes, args.port);
     place.check().await?;
@@ -81,7 +81,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(args.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}: --listen chooses another", args.listen))?;
     let address = listener.local_addr()?;
-    // Nothing here would take off the taint that a real server puts on new nodes until they are Ready.
+    // Nothing here would remove the taint that a real API server puts on new nodes until they are Ready.
     let server = ApiServer::new(Options { taint_new_nodes: false, ..Options::default() });
     let serving = server.serve((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let files = Files::new(folder.path());
@@ -105,7 +105,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
             _ = int.recv() => quit.cancel(),
         }
     };
-    // The cloud goes on until those who use it have ended.
+    // The cloud runs until its users have ended.
     cloud_stop.cancel();
     if result.is_ok() {
         local.await?;
@@ -126,8 +126,8 @@ struct Demo {
 }
 
 impl Demo {
-    /// Prepares the cloud, starts the controllers and plays all scenes; then waits, unless it is to be over. Ends in order
-    /// when `quit` is set.
+    /// Prepares the cloud, starts the controllers and runs all steps; then waits for `quit`, unless the demo runs only
+    /// once. Stops everything in order.
     async fn work(&self, quit: CancellationToken) -> anyhow::Result<()> {
         let prepare = async {
             let operator = Operator::authenticate(&self.cloud, USER, self.address).await?;
@@ -171,7 +171,7 @@ fn cloud_stopped(ended: std::io::Result<()>) -> anyhow::Error {
     }
 }
 
-/// Files for those who look on.
+/// Files for the user.
 struct Files {
     kubeconfig: PathBuf,
     openrc: PathBuf,
@@ -203,8 +203,8 @@ fn print_introduction(files: &Files, server: &str, cloud: SocketAddr) {
     print(&format!("  . {}; openstack server list; openstack loadbalancer status show …", files.openrc.display()));
 }
 
-/// The cloud.conf for the controllers. Addresses of load balancers are those of the network itself, which is loopback:
-/// nothing leads to a floating IP here.
+/// Returns the cloud.conf for the controllers. Load balancers have addresses of the network itself, which is loopback:
+/// a floating IP would be unreachable here.
 fn cloud_conf(cloud: &LocalCloud, address: SocketAddr, ground: &operator::CloudResources) -> anyhow::Result<String> {
     let password = cloud.credentials().password(USER).context("the user of the local cloud")?.expose();
     let region = &cloud.credentials().region;
@@ -226,13 +226,14 @@ async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Resu
         flag
     };
     let paths = [flag("kubeconfig", &files.kubeconfig), flag("cloud-config", &files.cloud_conf)];
-    // Shorter periods than in a cluster, so that nobody has to wait; no election, since there is nobody else.
+    // Periods are shorter than in a cluster, so that nobody has to wait. There is no leader election, because there is
+    // no other manager.
     let flags = [
         "--cloud-provider=openstack",
         "--cluster-name=demo",
         "--leader-elect=false",
         "--node-monitor-period=1s",
-        // Node-IPAM is off unless named: in most clusters kube-controller-manager gives the pod CIDRs.
+        // Node-IPAM is off unless named: in most clusters kube-controller-manager assigns the pod CIDRs.
         "--controllers=*,node-ipam-controller",
         "--allocate-node-cidrs=true",
         "--cluster-cidr=10.244.0.0/16",
@@ -241,7 +242,7 @@ async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Resu
     ];
     let args = flags.into_iter().map(OsString::from).chain(paths);
     let Invocation::Run(config) = config::parse(&manager::product(), args)? else { bail!("flags of the demo") };
-    let building = manager::build(Config::clone(&config), Environment::default(), cli::connect);
+    let building = manager::build(Config::clone(&config), Environment::default(), manager::connect);
     let provider = tokio::select! {
         provider = building => Arc::new(provider.map_err(|error| anyhow::anyhow!(error))?),
         () = stop.cancelled() => return Ok(()),
@@ -252,7 +253,7 @@ async fn run_controllers(files: &Files, stop: CancellationToken) -> anyhow::Resu
     }
 }
 
-/// Plays all scenes.
+/// Runs all steps.
 async fn run_scenes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     nodes::join(stage).await?;
     nodes::routes(stage).await?;
@@ -266,7 +267,7 @@ async fn run_scenes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     services::delete(stage, &web).await
 }
 
-/// Writes a line for the person watching; a closed pipe is no reason to fail.
+/// Writes a line for the user; a closed pipe is no reason to fail.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::{environment::DemoEnvironment, print, services::WebService};
 
-/// Label that initialisation sets last, together with taking the taint away.
+/// Label that initialisation sets last, when it also removes the taint.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Makes servers, and shows their nodes as they are initialised.
+/// Creates servers, and prints their nodes when they are initialised.
 pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let (api, wanted) = (stage.nodes(), stage.addresses.nodes.len());
     print(&format!("{wanted} servers are made in Nova; each is a kubelet and a web server in this process"));
@@ -32,7 +32,7 @@ pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until every node has a pod CIDR, and a route of the router leads there.
+/// Waits until every node has a pod CIDR and a route to it.
 pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let wanted = stage.addresses.nodes.len();
     let routes = stage
@@ -56,7 +56,7 @@ pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Deletes the last server and waits until nothing speaks of its node any more.
+/// Deletes the last server and waits until no member and no route refers to its node.
 pub(super) async fn lose_a_server(stage: &DemoEnvironment<'_>, web: &WebService) -> anyhow::Result<()> {
     let Some(((victim, address), others)) = stage.addresses.nodes.split_last() else { return Ok(()) };
     print(&format!("openstack server delete {victim}"));

@@ -1,4 +1,4 @@
-//! Whoever runs the cloud: makes the network and the servers, stops and deletes them, through the REST APIs.
+//! The cloud's operator: creates the network and the servers, stops and deletes them, through the REST APIs.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use crate::{
 /// Flavor of the servers.
 const FLAVOR: &str = "2";
 
-/// What the controllers are configured with.
+/// Cloud resources in the controllers' configuration.
 #[derive(Clone, Debug)]
 pub(super) struct CloudResources {
     network: String,
@@ -59,7 +59,7 @@ impl Operator {
         Ok(operator)
     }
 
-    /// Makes a network with a subnet, and a router on it.
+    /// Creates a network with a subnet, and a router on it.
     pub(super) async fn prepare(&self, place: &DemoAddresses) -> anyhow::Result<CloudResources> {
         let network = self.make("/network/v2.0/networks", "network", json!({"name": "nodes"})).await?;
         let (start, end) = place.load_balancers;
@@ -75,7 +75,7 @@ impl Operator {
         Ok(CloudResources { network, subnet, router })
     }
 
-    /// Makes the servers, each a node.
+    /// Creates the servers, each a node.
     pub(super) async fn make_servers(&self, ground: &CloudResources, place: &DemoAddresses) -> anyhow::Result<()> {
         for (name, address) in &place.nodes {
             let server = json!({
@@ -87,7 +87,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Does something to a server: `os-stop`, `os-start`.
+    /// Sends an action to a server: `os-stop`, `os-start`.
     pub(super) async fn server_action(&self, server: &str, action: &str) -> anyhow::Result<()> {
         let path = format!("/compute/v2.1/servers/{}/action", self.id(server).await?);
         self.send(Method::POST, &path, Some(json!({action: null}))).await.map(drop)
@@ -105,7 +105,7 @@ impl Operator {
         Ok(found["servers"][0]["id"].as_str().with_context(|| format!("there is no server {server}"))?.to_owned())
     }
 
-    /// Makes something and returns its identifier.
+    /// Creates an object and returns its ID.
     async fn make(&self, path: &str, kind: &str, body: Value) -> anyhow::Result<String> {
         let (_, made) = self.send(Method::POST, path, Some(json!({kind: body}))).await?;
         Ok(made[kind]["id"].as_str().with_context(|| format!("no {kind} in {made}"))?.to_owned())

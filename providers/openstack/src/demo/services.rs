@@ -16,16 +16,16 @@ const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// Name of the Service.
 const NAME: &str = "web";
 
-/// The Service as it is served.
+/// The Service once it has an address.
 #[derive(Debug)]
 pub(super) struct WebService {
-    /// Where `curl` goes.
+    /// Address for `curl`.
     pub(super) address: SocketAddr,
-    /// Where nodes answer.
+    /// Port at which nodes answer.
     node_port: u16,
 }
 
-/// Creates the Service, waits for its address, and asks who answers there.
+/// Creates the Service, waits for its address, and checks which nodes answer there.
 pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<WebService> {
     print("a Service of type LoadBalancer is created");
     stage.reset_counts();
@@ -61,7 +61,7 @@ fn served(service: &Service, port: u16) -> Option<WebService> {
     Some(WebService { address: SocketAddr::new(address, port), node_port: u16::try_from(node_port).ok()? })
 }
 
-/// Stops a server, shows that traffic goes elsewhere, and starts it again.
+/// Stops a server, shows that traffic goes to the others, and starts it again.
 pub(super) async fn stop_a_backend(stage: &DemoEnvironment<'_>, web: &WebService) -> anyhow::Result<()> {
     let (victim, address) = stage.addresses.nodes.first().context("there are nodes")?;
     let backend = SocketAddr::new(IpAddr::V4(*address), web.node_port);
@@ -121,7 +121,7 @@ async fn tainted(stage: &DemoEnvironment<'_>, node: &str, wanted: bool) -> anyho
         .await
 }
 
-/// Deletes the Service and sees that its address closes and nothing is left.
+/// Deletes the Service and checks that its address is closed and nothing is left.
 pub(super) async fn delete(stage: &DemoEnvironment<'_>, web: &WebService) -> anyhow::Result<()> {
     let api = stage.services();
     print(&format!("the Service {NAME} is deleted"));
@@ -151,7 +151,7 @@ pub(super) async fn delete(stage: &DemoEnvironment<'_>, web: &WebService) -> any
     Ok(())
 }
 
-/// Creates the Service once more for whoever looks on, and says what to try.
+/// Creates the Service again for the user, and prints what to try.
 pub(super) async fn recreate(stage: &DemoEnvironment<'_>, files: &Files) -> anyhow::Result<()> {
     let web = make(stage).await?;
     let (kubectl, openrc) = (format!("kubectl --kubeconfig {}", files.kubeconfig.display()), files.openrc.display());

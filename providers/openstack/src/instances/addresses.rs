@@ -1,4 +1,4 @@
-//! Addresses of a Node, in the order that upstream gives them.
+//! Addresses of a Node, in upstream's order.
 
 use std::{cmp::Reverse, net::IpAddr};
 
@@ -7,23 +7,25 @@ use ipnet::IpNet;
 
 use super::server::{NetworkAddress, NovaServer, ServerPort};
 
-/// Which addresses a Node shows, and in which order: section `[Networking]` of `cloud.conf`.
+/// Which addresses a Node has, and in which order: section `[Networking]` of `cloud.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
-    /// Leaves IPv6 addresses out (`ipv6-support-disabled`).
+    /// True when IPv6 addresses are left out (`ipv6-support-disabled`).
     pub no_ipv6: bool,
     /// Networks whose addresses are external (`public-network-name`).
     pub public: Vec<String>,
-    /// Networks whose addresses are internal, and no others; every network where empty (`internal-network-name`).
+    /// Networks whose addresses are internal. If there are any, no other network's addresses are
+    /// (`internal-network-name`).
     pub internal: Vec<String>,
-    /// Networks whose addresses come first, most wanted first (`address-sort-sort_order`).
+    /// Networks whose addresses come first, in order of preference (`address-sort-order`).
     pub sort_order: Vec<IpNet>,
 }
 
-/// Addresses of a server; `sub_ports` are fixed addresses of trunks' sub-ports.
+/// Returns the addresses of a server's Node. `sub_ports`: fixed addresses of trunks' sub-ports.
 ///
-/// Fixed addresses of active ports first, then the access addresses and the host name, then what Nova shows by network
-/// name; an address on a network that `rules` call public is external, one on a network that is neither is left out.
+/// The order is: fixed addresses of active ports, the access addresses, the host name, and then what Nova shows, by
+/// network name. An address on a network that `rules` call public is external. If `rules` name internal networks,
+/// addresses on networks that are neither are left out.
 pub fn of(
     machine: &NovaServer,
     nics: &[ServerPort],
@@ -58,14 +60,14 @@ struct AddressList<'a> {
 }
 
 impl AddressList<'_> {
-    /// Adds an address unless its family is switched off.
+    /// Adds an address unless its family is disabled.
     fn add(&mut self, kind: AddressType, address: &str) {
         if !self.is_hidden(address) {
             self.put(NodeAddress::new(kind, address));
         }
     }
 
-    /// Adds, moves or takes out an address as the rules of its network say.
+    /// Adds, moves or removes an address according to the rules for its network.
     fn add_on(&mut self, network: &str, address: &str, floating: bool) {
         let is = |names: &[String]| names.iter().any(|name| name == network);
         if self.is_hidden(address) {
@@ -96,7 +98,8 @@ impl AddressList<'_> {
     }
 }
 
-/// Reads `address-sort-sort_order`: networks by comma or space. What is none is given back as well, to be told.
+/// Parses `address-sort-order`: networks, separated by comma or space. Also returns the words that are not networks, to
+/// be reported.
 pub fn parse_order(text: &str) -> (Vec<IpNet>, Vec<&str>) {
     let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
     let (mut networks, mut wrong) = (Vec::new(), Vec::new());
@@ -109,7 +112,8 @@ pub fn parse_order(text: &str) -> (Vec<IpNet>, Vec<&str>) {
     (networks, wrong)
 }
 
-/// Sorts: what is in an earlier network first, by number within one; the rest stays in order behind.
+/// Sorts addresses: those in an earlier network first, by number within one network; the rest keeps its order after
+/// them.
 pub fn sort(addresses: &mut [NodeAddress], order: &[IpNet]) {
     addresses.sort_by_cached_key(|address| {
         let ip = address.address.parse::<IpAddr>().ok();
@@ -118,12 +122,12 @@ pub fn sort(addresses: &mut [NodeAddress], order: &[IpNet]) {
     });
 }
 
-/// How much an address is wanted: the most in the first network, 1 in the last, 0 in none.
+/// Returns the priority of an address: highest in the first network, 1 in the last, 0 in none.
 fn priority(ip: IpAddr, order: &[IpNet]) -> usize {
     order.iter().position(|network| network.contains(&ip)).map_or(0, |place| order.len() - place)
 }
 
-/// An address as a number among both families, as 16 bytes.
+/// Returns an address as 16 bytes, comparable among both families.
 fn number(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

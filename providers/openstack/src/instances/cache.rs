@@ -1,4 +1,4 @@
-//! What is known about servers, shared by all who ask.
+//! Cache of servers, shared by all who query them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::client::{Client, OpenStackError};
 
-/// How long an answer is kept that nobody asks for.
+/// How long an answer is kept since it was fetched.
 const IDLE_TTL: Duration = Duration::from_secs(3600);
-/// How long an absence is believed at most, whatever age is allowed: a server just created shows up within seconds.
+/// How long a "not found" is valid at most, whatever age is allowed: a new server may appear within seconds.
 const MAX_ABSENCE_AGE: Duration = Duration::from_secs(5);
 
-/// Which server is asked for.
+/// How a server is looked up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ServerTarget {
     /// By its ID.
@@ -34,12 +34,12 @@ pub enum ServerTarget {
     Name(Arc<str>),
 }
 
-/// What is said about one server. `Ok(None)`: Nova said that there is none.
+/// Result for one server. `Ok(None)`: Nova said that there is none.
 pub type ServerLookup = Result<Option<Arc<NovaServer>>, CloudError>;
 
-/// The servers of the project as they were last seen, and the way to see them again.
+/// Cache of the project's servers, and the requests that refresh it.
 ///
-/// One question at a time is on its way; whoever comes meanwhile is answered by it if that will do.
+/// One request at a time is in flight; callers that arrive meanwhile use its answer if that is new enough.
 pub struct ServerCache {
     client: Client,
     strings: Interner,
@@ -51,7 +51,7 @@ pub struct ServerCache {
 struct CacheState {
     servers: HashMap<ServerTarget, Cached<Option<Arc<NovaServer>>>>,
     nics: HashMap<Arc<str>, Cached<Arc<ServerPorts>>>,
-    /// Names of flavors by ID; `None` where there is no such flavor to be seen.
+    /// Names of flavors by ID; `None` where the flavor does not exist or is hidden.
     flavors: HashMap<Arc<str>, Option<Arc<str>>>,
     /// How many servers the last complete listing had.
     listed: Option<usize>,
@@ -68,7 +68,7 @@ pub struct ServerPorts {
     pub sub_ports: Vec<NetworkAddress>,
 }
 
-/// A moment in the order of requests: clocks alone cannot tell what came first within a tick.
+/// Position among the requests: clocks alone cannot order two events within a tick.
 #[derive(Clone, Copy)]
 struct RequestMoment {
     at: Instant,
@@ -76,15 +76,15 @@ struct RequestMoment {
     round: u64,
 }
 
-/// An answer, and when the request began that brought it.
+/// An answer, and when its request began.
 struct Cached<T> {
     answer: T,
     fetched_at: RequestMoment,
 }
 
 impl<T> Cached<T> {
-    /// Tells whether it answers a question that came at `came`. Nothing older than `max_age` does, unless it was asked for
-    /// after the question came.
+    /// Returns whether it answers a query that arrived at `came`: it is not older than `max_age`, or its request began
+    /// after the query arrived.
     fn satisfies(&self, came: RequestMoment, max_age: Duration) -> bool {
         let age = came.at.saturating_duration_since(self.fetched_at.at);
         self.fetched_at.round > came.round || (!max_age.is_zero() && age <= max_age)
@@ -96,7 +96,7 @@ impl<T> Cached<T> {
 }
 
 impl ServerCache {
-    /// Makes an empty store.
+    /// Creates an empty cache.
     pub fn new(client: Client) -> Arc<Self> {
         Arc::new(Self {
             client,
@@ -106,10 +106,10 @@ impl ServerCache {
         })
     }
 
-    /// Finds servers, none of the answers older than the question's age; zero asks Nova. One answer per question.
+    /// Finds servers. No answer is older than the age given for it; zero always queries Nova. One answer per query.
     ///
     /// # Errors
-    /// The operation was given up. Everything else is the answer of those whom it concerns.
+    /// The operation was cancelled. Every other error is the answer for the servers that it concerns.
     pub async fn find(
         &self,
         op: &Op,
@@ -140,13 +140,14 @@ impl ServerCache {
     /// Returns the ports of servers, by ID of the server.
     ///
     /// # Errors
-    /// Neutron's answer: then nothing is answered.
+    /// Neutron's error; then there is no answer at all.
     pub async fn interfaces(
         &self,
         op: &Op,
         servers: &BTreeMap<Arc<str>, Duration>,
     ) -> Result<HashMap<Arc<str>, Arc<ServerPorts>>, OpenStackError> {
         let came = self.moment();
+        // First, answer from the cache, both before and after waiting for the lock.
         let known = |found: &mut HashMap<Arc<str>, Arc<ServerPorts>>| {
             let state = self.state.lock();
             let fresh = servers.iter().filter_map(|(id, age)| {
@@ -165,6 +166,7 @@ impl ServerCache {
         if open.is_empty() {
             return Ok(found);
         }
+        // Then request what is missing.
         let began = self.begin();
         let fetch = self.fetch(op);
         let mut nics = fetch.nics(&open).await?;
@@ -176,6 +178,7 @@ impl ServerCache {
             .map(|id| &**id)
             .collect();
         let sub_ports = if wanted.is_empty() { BTreeMap::new() } else { fetch.sub_ports(&wanted).await? };
+        // Finally, store and return the new answers.
         let mut state = self.state.lock();
         state.nics.retain(|_, seen| !seen.is_expired(began));
         for id in open {
@@ -189,10 +192,10 @@ impl ServerCache {
         Ok(found)
     }
 
-    /// Returns the name of a flavor, asked for once; `None` when it is gone or hidden.
+    /// Returns the name of a flavor, requested once; `None` when it does not exist or is hidden.
     ///
     /// # Errors
-    /// Nova's answer.
+    /// Nova's error.
     pub async fn flavor(&self, op: &Op, id: &Arc<str>) -> Result<Option<Arc<str>>, OpenStackError> {
         if let Some(known) = self.state.lock().flavors.get(id) {
             return Ok(known.clone());
@@ -206,7 +209,7 @@ impl ServerCache {
         RequestMoment { at: Instant::now(), round: self.state.lock().round }
     }
 
-    /// Begins to ask: the answer is as old as this moment.
+    /// Begins a request: its answer is as old as this moment.
     fn begin(&self) -> RequestMoment {
         let mut state = self.state.lock();
         state.round += 1;
@@ -217,7 +220,7 @@ impl ServerCache {
         Fetch { client: &self.client, strings: &self.strings, op }
     }
 
-    /// Moves what is known and fresh enough.
+    /// Moves what is cached and fresh enough to the answers.
     fn take_cached(
         &self,
         questions: &BTreeMap<ServerTarget, Duration>,
@@ -236,7 +239,7 @@ impl ServerCache {
         });
     }
 
-    /// Asks Nova about each of these, in the way that takes the fewest requests.
+    /// Queries Nova for each of these, with the strategy that takes the fewest requests.
     async fn request_missing(
         &self,
         op: &Op,
@@ -267,7 +270,7 @@ impl ServerCache {
         }
     }
 
-    /// Keeps a complete listing: what was not asked for may be soon.
+    /// Stores a complete listing: servers that were not queried may be soon.
     fn store_listing(&self, listing: &Listing, began: RequestMoment) -> HashMap<Arc<str>, Arc<NovaServer>> {
         let machines = listing.machines.iter().map(|machine| (machine.id.clone(), Arc::new(machine.clone())));
         let machines: HashMap<_, _> = machines.collect();
@@ -282,7 +285,7 @@ impl ServerCache {
     }
 }
 
-/// Answers from a complete listing. What it does not hold is asked for by ID before it counts as gone.
+/// Answers from a complete listing. A server that is not in it is requested by ID before it counts as deleted.
 async fn confirm(
     fetch: &Fetch<'_>,
     open: BTreeSet<ServerTarget>,
@@ -317,7 +320,7 @@ async fn confirm(
     answers
 }
 
-/// Asks about one server alone.
+/// Queries one server alone.
 async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
     match target {
         ServerTarget::Id(id) => match fetch.by_id(id).await? {
@@ -328,7 +331,7 @@ async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
         ServerTarget::Name(name) => {
             let mut listing = fetch.named(name).await?;
             if listing.machines.is_empty() {
-                // Nova leaves cells that do not answer out of a list with a filter, without a word.
+                // Nova silently leaves cells that do not answer out of a filtered list.
                 listing = fetch.list().await?;
                 listing.machines.retain(|machine| machine.name == *name);
             }
@@ -338,7 +341,7 @@ async fn fetch_one(fetch: &Fetch<'_>, target: &ServerTarget) -> ServerLookup {
     }
 }
 
-/// Picks the one server of a name.
+/// Returns the only server with a name.
 fn single_match(name: &str, found: &[&Arc<NovaServer>], others_hidden: bool) -> ServerLookup {
     match found {
         [machine] => Ok(Some((*machine).clone())),

@@ -14,11 +14,11 @@ use openstack_api::{
 use super::server::{self, NetworkAddress, NovaServer, ServerPort};
 use crate::client::{Call, Client, OpenStackError, Request};
 
-/// Most servers whose ports are asked for by name; for more, all ports of the project are listed. 50 UUIDs make a URL of
-/// 2.5 kB, well below what web servers take.
+/// Maximum number of servers whose ports are requested by server ID; for more, all ports of the project are listed. 50
+/// UUIDs make a URL of 2.5 kB, well below the limits of web servers.
 const MAX_DEVICES: usize = 50;
 
-/// Fields of ports that are read; a port has many more.
+/// Fields of ports that are requested; a port has many more.
 const PORT_FIELDS: [(&str, &str); 5] = [
     ("fields", "id"),
     ("fields", "device_id"),
@@ -27,7 +27,7 @@ const PORT_FIELDS: [(&str, &str); 5] = [
     ("fields", "trunk_details"),
 ];
 
-/// Asks on behalf of one operation.
+/// Sends requests on behalf of one operation.
 pub(super) struct Fetch<'a> {
     pub client: &'a Client,
     pub strings: &'a Interner,
@@ -37,17 +37,17 @@ pub(super) struct Fetch<'a> {
 /// A complete listing of the project's servers.
 pub(super) struct Listing {
     pub machines: Vec<NovaServer>,
-    /// IDs of servers whose cells do not answer: they are there, and nothing else is known about them.
+    /// IDs of servers whose cells do not answer: they exist, and nothing else is known about them.
     pub unknown_cell_ids: BTreeSet<String>,
 }
 
-/// A server by its ID.
+/// Result of requesting a server by its ID.
 pub(super) enum ServerRow {
     /// Nova says that there is none.
     NotFound,
     /// Its cell does not answer.
     CellDown,
-    /// Here it is.
+    /// The server.
     Found(NovaServer),
 }
 
@@ -61,7 +61,7 @@ impl Fetch<'_> {
     pub(super) async fn named(&self, name: &str) -> Result<Listing, OpenStackError> {
         let pattern = format!("^{}$", regex::escape(name));
         let mut found = self.servers(&[("name", pattern.as_str())]).await?;
-        // Nova matches by the rules of its database, which may not know case.
+        // Nova matches by the rules of its database, which may ignore case.
         found.machines.retain(|machine| &*machine.name == name);
         Ok(found)
     }
@@ -80,7 +80,7 @@ impl Fetch<'_> {
         Ok(Listing { machines, unknown_cell_ids: hidden })
     }
 
-    /// Asks for one server by its ID.
+    /// Requests one server by its ID.
     pub(super) async fn by_id(&self, id: &str) -> Result<ServerRow, OpenStackError> {
         let path = ["servers", id];
         let request = Request::new(Call::ServerGet, &path);
@@ -91,7 +91,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Lists the ports of servers; those of others may be among them.
+    /// Lists the ports of servers; ports of other servers may be among them.
     pub(super) async fn nics(&self, servers: &[Arc<str>]) -> Result<BTreeMap<String, Vec<ServerPort>>, OpenStackError> {
         let mut query = Vec::from(PORT_FIELDS);
         if servers.len() <= MAX_DEVICES {
@@ -131,11 +131,11 @@ impl Fetch<'_> {
             };
             Some((port.id.clone(), port.fixed_ips.iter().map(on).collect()))
         };
-        // A network that the project does not see leaves its addresses out, as upstream does.
+        // Addresses on a network that the project cannot see are left out, as in upstream.
         Ok(ports.iter().filter_map(addresses).collect())
     }
 
-    /// Asks for the name of a flavor; `None` when it is gone or hidden.
+    /// Requests the name of a flavor; `None` when it does not exist or is hidden.
     pub(super) async fn flavor(&self, id: &str) -> Result<Option<Arc<str>>, OpenStackError> {
         match self.client.get::<Flavor>(self.op, &Request::new(Call::FlavorGet, &["flavors", id])).await {
             Ok(flavor) => Ok(Some(self.strings.intern(&flavor.name))),

@@ -1,9 +1,10 @@
-//! Names of the cloud, as values of labels.
+//! Converts the cloud's names to label values.
 
-/// Most characters in the value of a label.
+/// Maximum number of characters in a label value.
 const MAX_LABEL_VALUE: usize = 63;
 
-/// Makes a zone's name fit for a label: each run of other characters becomes one `-`, ends are letters or digits.
+/// Converts a zone's name to a label value: each run of invalid characters becomes one `-`, and it starts and ends with
+/// a letter or digit.
 pub fn zone(name: &str) -> String {
     let mut value = String::with_capacity(name.len());
     for letter in name.chars() {
@@ -19,7 +20,7 @@ pub fn zone(name: &str) -> String {
     trim(&cut).to_owned()
 }
 
-/// Stands for a run of characters that were replaced, apart from a `-` that was there.
+/// Placeholder for a run of replaced characters, distinct from a `-` in the name.
 const REPLACED: char = '\u{0}';
 
 fn trim(value: &str) -> &str {

@@ -1,11 +1,11 @@
 //! Nodes as Nova servers: existence, power state, addresses, flavor, zone.
 //!
-//! # When a Node counts as gone
+//! # When a Node counts as not found
 //!
-//! [`Presence::NotFound`] is answered for a server ID when Nova, asked for this server alone, says in its own form that there
-//! is none; for a name when a complete list holds no server of that name and every cell answered. Anything else is an error:
-//! a server that a list does not hold is asked for by its ID first, one in a cell that does not answer is in doubt, and so is
-//! one whose provider ID names another region, where nobody was asked.
+//! [`InstanceStatus::NotFound`] is returned for a server ID when Nova, queried for this server alone, says in its own
+//! format that there is none; for a name when a complete list has no server of that name and every cell answered.
+//! Anything else is an error: a server that a list does not contain is queried by its ID first, one in a cell that does
+//! not answer is uncertain, and so is one whose provider ID names another region, which this process does not query.
 
 pub mod addresses;
 mod cache;
@@ -40,21 +40,21 @@ use crate::provider_id::ProviderId;
 
 /// Label with the opaque name of the hypervisor.
 pub const HOST_ID_LABEL: &str = "topology.openstack.org/host-id";
-/// Greatest age of an answer about existence, whatever the question allows.
+/// Maximum age of an answer about existence and power state, whatever the query allows.
 const POWER_AGE: Duration = Duration::from_secs(10);
 
-/// What the capability needs of the configuration.
+/// Settings of this capability.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceSettings {
     /// Region of labels and provider IDs; empty when none is configured.
     pub region: Box<str>,
-    /// Whether provider IDs name the region (`OS_CCM_REGIONAL`).
+    /// True when provider IDs contain the region (`OS_CCM_REGIONAL`).
     pub regional_ids: bool,
-    /// Which addresses are shown, and how.
+    /// Which addresses a Node has, and in which order.
     pub addresses: AddressRules,
 }
 
-/// Instances of Nova.
+/// Nodes as instances of Nova.
 pub struct NovaInstances {
     settings: InstanceSettings,
     server_cache: Arc<ServerCache>,
@@ -63,12 +63,12 @@ pub struct NovaInstances {
 type ServerLookups = HashMap<ServerTarget, ServerLookup>;
 
 impl NovaInstances {
-    /// Makes the capability.
+    /// Creates the capability.
     pub fn new(settings: InstanceSettings, server_cache: Arc<ServerCache>) -> Self {
         Self { settings, server_cache }
     }
 
-    /// Says which server a Node is.
+    /// Returns which server a Node is.
     fn target(&self, node: &NodeView) -> Result<ServerTarget, CloudError> {
         let Some(text) = node.provider_id.as_deref() else { return Ok(ServerTarget::Name(node.name.clone())) };
         let id = ProviderId::parse(text)?;
@@ -110,7 +110,7 @@ impl NovaInstances {
         })
     }
 
-    /// Returns the flavor's name, or its ID where the name is no value of a label or cannot be known any more.
+    /// Returns the flavor's name, or its ID where the name is not a valid label value or cannot be found.
     async fn instance_type(&self, op: &Op, machine: &NovaServer) -> Result<Option<Box<str>>, CloudError> {
         let (name, id) = match &machine.flavor {
             Flavor::Name(name) => (Some(name.clone()), None),
@@ -143,7 +143,7 @@ impl NovaInstances {
 #[async_trait]
 impl Instances for NovaInstances {
     fn limits(&self) -> BatchLimits {
-        // One list answers for any number of nodes, so there is one question of any size at a time.
+        // One listing answers for any number of nodes, so queries are few and large.
         const BATCH: NonZeroUsize = NonZeroUsize::new(5000).expect("not zero");
         const IN_FLIGHT: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
         BatchLimits { max_batch: BATCH, max_in_flight: IN_FLIGHT, ..BatchLimits::default() }

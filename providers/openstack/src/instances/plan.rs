@@ -1,14 +1,14 @@
-//! In which way to ask about servers.
+//! Chooses how to query servers.
 
-/// Most servers that a complete listing does not hold and that are then asked for one by one: each may be gone, which needs
-/// proof, but a listing that lacks them all is more likely one of another project.
+/// Maximum number of servers that are missing in a complete listing and are then requested one by one. Each may be
+/// deleted, which needs proof, but a listing that lacks them all is more likely one of another project.
 pub const MAX_CONFIRMATIONS: usize = 20;
-/// Up to so many servers are asked for one by one in any case: an answer for one is small and says all.
+/// Up to this many servers are requested one by one in any case: an answer for one is small and complete.
 const MAX_SINGLE_REQUESTS: usize = 3;
-/// Rows on a page of Nova, unless its operator set fewer.
+/// Rows on one of Nova's pages, unless its operator set fewer.
 const PAGE: usize = 1000;
 
-/// How to ask.
+/// How to query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupStrategy {
     /// One request for each.
@@ -17,8 +17,8 @@ pub enum LookupStrategy {
     List,
 }
 
-/// Chooses the way that takes the fewest requests, for so many questions in a project where so many servers were listed
-/// last.
+/// Chooses the strategy with the fewest requests, for this many queries in a project whose last listing had this many
+/// servers.
 pub fn choose_strategy(asked: usize, listed: Option<usize>) -> LookupStrategy {
     let pages = listed.map_or(1, |listed| listed / PAGE + 1);
     if asked <= MAX_SINGLE_REQUESTS || asked < pages { LookupStrategy::Each } else { LookupStrategy::List }

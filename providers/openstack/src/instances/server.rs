@@ -1,4 +1,4 @@
-//! What is kept of a Nova server, and of its ports.
+//! The parts of a Nova server and its ports that are kept.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,20 +8,20 @@ use openstack_api::{
     nova::{AddressType, Server, ServerFlavor},
 };
 
-/// A server: the part of it that Nodes show.
+/// The part of a server that Nodes show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NovaServer {
     /// ID.
     pub id: Arc<str>,
-    /// Name, which is how a Node without provider ID is found.
+    /// Name, by which a Node without provider ID is found.
     pub name: Arc<str>,
-    /// Status as Nova spells it.
+    /// Status in Nova's spelling.
     pub status: Arc<str>,
-    /// Availability zone, as Nova spells it.
+    /// Availability zone in Nova's spelling.
     pub zone: Option<Arc<str>>,
-    /// Opaque name of the hypervisor, the same for servers that share one within a project.
+    /// Opaque name of the hypervisor, equal for servers that share one within a project.
     pub host_id: Option<Arc<str>>,
-    /// Flavor by name, or by ID where Nova says no more.
+    /// Flavor by name, or by ID where Nova shows only that.
     pub flavor: Flavor,
     /// `accessIPv4`.
     pub access_v4: Option<Box<str>>,
@@ -29,12 +29,12 @@ pub struct NovaServer {
     pub access_v6: Option<Box<str>>,
     /// Metadata entry `hostname`.
     pub hostname: Option<Box<str>>,
-    /// Addresses on its networks: by name of the network, ascending, and in Nova's order within one.
+    /// Addresses on its networks: by network name in ascending order, and in Nova's order within one.
     pub networks: Box<[NetworkAddress]>,
 }
 
 impl NovaServer {
-    /// Keeps what Nodes show of a server; `None` for a row of a cell that does not answer, which says nothing.
+    /// Keeps what Nodes show of a server; `None` for a row of a cell that does not answer, which has no data.
     pub fn of(server: Server, strings: &Interner) -> Option<Self> {
         if server.is_partial() {
             return None;
@@ -59,20 +59,20 @@ impl NovaServer {
             access_v4: own(server.access_ipv4),
             access_v6: own(server.access_ipv6),
             hostname: own(server.metadata.and_then(|mut metadata| metadata.remove("hostname"))),
-            // A map by name, so that networks come ascending.
+            // Collected by name, so that networks are in ascending order.
             networks: server.addresses.unwrap_or_default().into_iter().flat_map(on).collect(),
         })
     }
 }
 
-/// Which flavor a server has.
+/// Flavor of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Flavor {
     /// Its name (`flavor.original_name`, microversion 2.47 and newer).
     Name(Arc<str>),
-    /// Its ID, which another request turns into a name.
+    /// Its ID; another request finds the name.
     Id(Arc<str>),
-    /// Nova does not say.
+    /// Nova does not show it.
     #[default]
     Unknown,
 }
@@ -93,18 +93,18 @@ pub struct NetworkAddress {
     pub network: Arc<str>,
     /// The address.
     pub address: Box<str>,
-    /// Whether it is a floating IP.
+    /// True when it is a floating IP.
     pub floating: bool,
 }
 
 /// A port of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerPort {
-    /// Whether its status is `ACTIVE`.
+    /// True when its status is `ACTIVE`.
     pub active: bool,
     /// Fixed addresses, in Neutron's order.
     pub fixed: Box<[Box<str>]>,
-    /// IDs of the sub-ports of the trunk whose parent it is.
+    /// IDs of the sub-ports of the trunk whose parent this port is.
     pub sub_ports: Box<[Box<str>]>,
 }
 
@@ -119,7 +119,7 @@ impl ServerPort {
     }
 }
 
-/// Sorts ports by the server that they belong to, each list in Neutron's order.
+/// Groups ports by server, each list in Neutron's order.
 pub fn by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
     let mut found: BTreeMap<String, Vec<ServerPort>> = BTreeMap::new();
     for mut port in ports {
@@ -128,11 +128,11 @@ pub fn by_server(ports: Vec<Port>) -> BTreeMap<String, Vec<ServerPort>> {
     found
 }
 
-/// Says what a status means for a Node.
+/// Maps a server status to the power state of a Node.
 ///
-/// Only `SHUTOFF` counts as stopped, as upstream has it: a paused, suspended or shelved server keeps its Node as it is.
-/// `UNKNOWN` is what Nova shows while the cell of a server does not answer. A server that Nova shows is there, whatever its
-/// status: even `SOFT_DELETED` ones can be restored, so none counts as terminated.
+/// Only `SHUTOFF` counts as stopped, as in upstream: a paused, suspended or shelved server keeps its Node unchanged.
+/// Nova shows `UNKNOWN` while a server's cell does not answer. A server that Nova shows exists, whatever its status:
+/// even `SOFT_DELETED` ones can be restored, so none counts as terminated.
 pub fn power(status: &str) -> PowerState {
     match status {
         "SHUTOFF" => PowerState::Stopped,

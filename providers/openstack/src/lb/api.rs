@@ -1,4 +1,4 @@
-//! Requests about load balancers, each by its name.
+//! Requests for load balancers, one function each.
 
 use ccm_core::provider::Op;
 use openstack_api::{
@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 
 use crate::client::{Call, Client, OpenStackError, Request};
 
-/// Most servers in one query: each takes 47 characters of a request line.
+/// Maximum number of servers in one query: each takes 47 characters of a request line.
 const MAX_SERVERS: usize = 50;
 
-/// The client in the course of one operation.
+/// The client during one operation.
 #[derive(Clone, Copy)]
 pub(super) struct Api<'a> {
     pub(super) client: &'a Client,
     pub(super) op: &'a Op,
 }
 
-/// Nothing, if it is not there; other errors stay.
+/// Returns `None` for "not found"; other errors stay.
 fn none_if_not_found<T>(result: Result<T, OpenStackError>) -> Result<Option<T>, OpenStackError> {
     match result {
         Ok(found) => Ok(Some(found)),
@@ -99,7 +99,7 @@ impl Api<'_> {
         self.client.put_no_content(self.op, &request, &json!({})).await
     }
 
-    /// Creates something below a balancer.
+    /// Creates a child of a load balancer. `named`: the object's name and the reason.
     pub(super) async fn create<T: DeserializeOwned>(
         &self,
         call: Call,
@@ -195,7 +195,7 @@ impl Api<'_> {
         Ok(found)
     }
 
-    /// Sets the security groups of a port that is as it was read.
+    /// Sets the security groups of a port, if it is unchanged since it was read. `None` if it does not exist.
     pub(super) async fn set_groups(
         &self,
         port: &Port,
@@ -249,7 +249,7 @@ impl Api<'_> {
         self.delete_if_exists(Call::SecurityGroupRuleDelete, &["security-group-rules", id], "nothing wants it").await
     }
 
-    /// Tells whether a certificate is in Barbican.
+    /// Returns whether a certificate is in Barbican.
     pub(super) async fn has_certificate(&self, reference: &str) -> Result<bool, OpenStackError> {
         let mut parts = reference.rsplit('/');
         let id = parts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Carries out one step and notes its effect in the picture.
+//! Applies one action and updates the observed state.
 
 use openstack_api::octavia::{
     HealthMonitor, Listener, ListenerCreate, LoadBalancer, Member, MonitorRef, Patch, Pool, PoolCreate,
@@ -10,19 +10,21 @@ use serde_json::Value;
 use super::{
     api::Api,
     plan::{ActionKind, PlannedAction},
-    seen::{ObservedLoadBalancer, ObservedMember},
 };
-use crate::client::OpenStackError;
+use crate::{
+    client::OpenStackError,
+    lb::observed::{ObservedLoadBalancer, ObservedMember},
+};
 
-/// How a step ended.
+/// Result of applying an action.
 pub(super) enum ApplyResult {
-    /// It was carried out; the balancer is busy with it.
+    /// It was applied; the load balancer is busy with it.
     Done,
-    /// What it is about is not there any more, or not yet: the picture is wrong.
+    /// Its object does not exist any more, or not yet, or has changed: the observed state is wrong.
     Replan,
 }
 
-/// Carries out a step. The picture has its effect then, and shows a balancer that is busy.
+/// Applies an action. Afterwards the observed state includes its effect, and shows a busy load balancer.
 // length: one arm for each kind of change
 pub(super) async fn apply(
     api: Api<'_>,
@@ -34,7 +36,7 @@ pub(super) async fn apply(
     match &step.kind {
         ActionKind::UpdateLoadBalancer(update) => {
             let id = seen.load_balancer.id.clone();
-            // Tags are written as a whole, and another Service may have put its own there meanwhile.
+            // Tags are written as a whole, and another Service may have added its own meanwhile.
             if !update.tags.is_keep() {
                 let now = api.load_balancer(&id).await?;
                 if now.is_none_or(|now| now.tags != seen.load_balancer.tags) {
@@ -114,6 +116,7 @@ pub(super) async fn apply(
         }
         ActionKind::CreateMonitor(None, _) => return Ok(ApplyResult::Replan),
     }
+    // Octavia is busy with the change from here on.
     seen.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
     Ok(ApplyResult::Done)
 }
@@ -135,7 +138,7 @@ fn set_monitor(seen: &mut ObservedLoadBalancer, pool: &str, monitor: Option<Heal
     seen.monitors.extend(monitor.map(|monitor| (monitor.id.clone(), monitor)));
 }
 
-/// Tells whether a step does no more than choose another algorithm, which a cloud may not have.
+/// Returns pool and algorithm of an action that only sets another algorithm, which a cloud may not support.
 pub(super) fn is_method_change(step: &PlannedAction) -> Option<(&str, &str)> {
     let ActionKind::UpdatePool(pool, update) = &step.kind else { return None };
     let alone = update.session_persistence.is_keep() && update.name.is_keep();
@@ -146,6 +149,6 @@ pub(super) fn is_method_change(step: &PlannedAction) -> Option<(&str, &str)> {
 }
 
 fn value(body: &impl Serialize) -> Value {
-    // Plain bodies of ours: text, numbers, lists and maps with text as keys.
+    // This cannot fail: our bodies are text, numbers, lists, and maps with text as keys.
     serde_json::to_value(body).unwrap_or_default()
 }

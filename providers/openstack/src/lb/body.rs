@@ -1,4 +1,4 @@
-//! The bodies of requests that create something.
+//! Bodies of requests that create something.
 
 use openstack_api::octavia::{
     HealthMonitorCreate, LbAlgorithm, ListenerCreate, ListenerProtocol, LoadBalancerCreate, MemberCreate, MonitorType,
@@ -12,12 +12,13 @@ use super::{
     names,
 };
 
-/// Header that tells the client's address.
+/// Header with the client's address.
 pub(super) const FORWARDED_FOR: &str = "X-Forwarded-For";
-/// Where kube-proxy tells whether it has endpoints.
+/// Path where kube-proxy reports whether it has endpoints.
 const HEALTH_PATH: &str = "/healthz";
 
-/// Makes the body of a listener without its pool. `name`: of the balancer, after which children are called.
+/// Returns the body of a listener without its pool. `name`: of the load balancer, which is part of the names of
+/// children.
 pub(super) fn listener(wanted: &DesiredListener, name: &str, features: Features) -> ListenerCreate {
     let timeout = |pick: fn(&super::model::Timeouts) -> i32| {
         wanted.timeouts.as_ref().map(|timeouts| pick(timeouts).unsigned_abs())
@@ -39,7 +40,7 @@ pub(super) fn listener(wanted: &DesiredListener, name: &str, features: Features)
     }
 }
 
-/// Makes the body of a pool without members and monitor.
+/// Returns the body of a pool without members and monitor.
 pub(super) fn pool(wanted: &DesiredListener, name: &str) -> PoolCreate {
     PoolCreate {
         name: Some(names::pool(wanted.index, name).into()),
@@ -50,7 +51,7 @@ pub(super) fn pool(wanted: &DesiredListener, name: &str) -> PoolCreate {
     }
 }
 
-/// Makes the body of a monitor.
+/// Returns the body of a monitor.
 pub(super) fn monitor(wanted: &DesiredMonitor, index: usize, name: &str) -> HealthMonitorCreate {
     let http = |text: &str| (wanted.kind == MonitorKind::Http).then(|| text.to_owned());
     let retries = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
@@ -68,7 +69,7 @@ pub(super) fn monitor(wanted: &DesiredMonitor, index: usize, name: &str) -> Heal
     }
 }
 
-/// Makes the body of a member. `serial`: it is made by itself, and called accordingly.
+/// Returns the body of a member. `serial`: it is created alone, which determines its name.
 pub(super) fn member(wanted: &DesiredMember, subnet: Option<&str>, serial: bool) -> MemberCreate {
     let address = wanted.address.to_string();
     let name = if serial { names::member(&wanted.node, &address, wanted.port) } else { names::truncate(&wanted.node) };
@@ -82,8 +83,8 @@ pub(super) fn member(wanted: &DesiredMember, subnet: Option<&str>, serial: bool)
     }
 }
 
-/// Makes the body of a balancer: with everything that it has where the driver takes that, and bare where it does not.
-/// `members`: by listener. `subnet`: of the VIP, as far as it was looked for.
+/// Returns the body of a load balancer: with all its children where the driver takes that, else without any. `members`:
+/// by listener. `subnet`: of the VIP, if one was looked up.
 pub(super) fn load_balancer(
     wanted: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],

@@ -1,4 +1,4 @@
-//! Takes away what there is of a Service: the whole balancer, or only its part of a shared one.
+//! Deletes what exists for a Service: the whole load balancer, or only its part of a shared one.
 
 use ccm_core::{
     k8s::ServiceView,
@@ -17,22 +17,21 @@ use super::{
     ownership::{ServiceOwnership, is_made_for_services, service_ownership},
     plan,
     reconcile::{LoadBalancerReconciler, ReconcileStop},
-    seen::ObservedLoadBalancer,
     sync_state::LoadBalancerSyncState,
 };
-use crate::client::OpenStackError;
+use crate::{client::OpenStackError, lb::observed::ObservedLoadBalancer};
 
-/// What is to go.
+/// What to delete.
 pub(super) struct DeleteInput<'a> {
     pub(super) owner: &'a ServiceKey,
-    /// What is left of the Service.
+    /// The Service as it was last observed.
     pub(super) service: &'a ServiceView,
-    /// Whether the floating IP stays allocated.
+    /// True when the floating IP stays allocated.
     pub(super) keep_floating_ip: bool,
 }
 
 impl LoadBalancerReconciler {
-    /// Deletes everything of a Service. Nothing is success.
+    /// Deletes everything of a Service. If nothing exists, that is success.
     pub(super) async fn delete(&self, op: &Op, doomed: &DeleteInput<'_>) -> Result<Progress, CloudError> {
         let uid = &doomed.owner.uid;
         let mut known = self.sync_states.take(uid);
@@ -73,7 +72,8 @@ impl LoadBalancerReconciler {
         } else {
             match self.find(op, doomed).await? {
                 Some(balancer) => ours = self.delete_from_load_balancer(op, doomed, known, balancer).await?,
-                // An address that an earlier Service of this name kept looks the same.
+                // Only if this Service had a load balancer: an address that an earlier Service of this name kept has
+                // the same description.
                 None if !doomed.keep_floating_ip && had_load_balancer(doomed.service) => {
                     let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
                     floating_ip::release_leftover(api, &description).await?;
@@ -94,11 +94,11 @@ impl LoadBalancerReconciler {
 
     async fn find(&self, op: &Op, doomed: &DeleteInput<'_>) -> Result<Option<LoadBalancer>, ReconcileStop> {
         let question = LoadBalancerQuery::of(&self.cluster, doomed.owner, doomed.service);
-        // That the ID is out of date is no mistake any more.
+        // With `served`, an ID that is out of date is no error.
         Ok(observe::find_load_balancer(self.api(op), &LoadBalancerQuery { served: true, ..question }).await?)
     }
 
-    /// Takes this Service's part of a balancer away, which may be all of it. Tells whether it had one.
+    /// Deletes this Service's part of a load balancer, which may be all of it. Returns whether it had one.
     async fn delete_from_load_balancer(
         &self,
         op: &Op,
@@ -107,8 +107,9 @@ impl LoadBalancerReconciler {
         balancer: LoadBalancer,
     ) -> Result<bool, ReconcileStop> {
         let id = balancer.id.clone();
-        // A Service that was copied with its annotations names the balancer of the other cluster, as one does whose cluster
-        // was renamed: but that one was served under the new name since.
+        // First, leave load balancers of other clusters alone. A Service that was copied with its annotations names the
+        // load balancer of the other cluster. So does a Service whose cluster was renamed, but its load balancer was
+        // synced under the new name since.
         let standing = service_ownership(&self.cluster, doomed.owner, false, &balancer);
         let listed = balancer.tags.iter().any(|tag| standing.is_own_tag(tag));
         let other = names::cluster_of(&balancer.name);
@@ -117,6 +118,7 @@ impl LoadBalancerReconciler {
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
         }
+        // Then wait until it can be changed.
         match &balancer.provisioning_status {
             ProvisioningStatus::Active => known.waiting_since = None,
             // It can be deleted as a whole.
@@ -130,6 +132,7 @@ impl LoadBalancerReconciler {
                 return Err(self.pending(op, known, &why));
             }
         }
+        // Finally, delete all of it if nobody else uses it, or only this Service's part.
         let made_for_services = is_made_for_services(&balancer, doomed.owner);
         let shared = standing.other_service_tags(&balancer).next().is_some();
         let mut seen = ObservedLoadBalancer::new(balancer);
@@ -145,8 +148,8 @@ impl LoadBalancerReconciler {
         Ok(true)
     }
 
-    /// Tells whether nobody else has anything on a balancer. Its tags alone do not say: of two Services that write them at the
-    /// same time one takes the other's off.
+    /// Returns whether nobody else has anything on a load balancer. Its tags alone do not prove that: when two Services
+    /// write them at the same time, one removes the other's.
     async fn is_sole_user(
         &self,
         op: &Op,
@@ -163,7 +166,7 @@ impl LoadBalancerReconciler {
         Ok(seen.listeners.iter().all(|listener| standing.owns_listener(listener)))
     }
 
-    /// Tells whether other Services have listeners on a balancer.
+    /// Returns whether other Services have listeners on a load balancer.
     pub(super) async fn has_other_services(
         &self,
         op: &Op,
@@ -174,7 +177,7 @@ impl LoadBalancerReconciler {
         Ok(tags && self.api(op).listeners(id).await?.iter().any(|listener| standing.is_other_services(listener)))
     }
 
-    /// Deletes a whole balancer: its floating IP first, while its port says which one that is.
+    /// Deletes a whole load balancer: its floating IP first, while its port says which one that is.
     async fn delete_load_balancer(
         &self,
         op: &Op,
@@ -188,7 +191,7 @@ impl LoadBalancerReconciler {
             floating_ip::release(api, port).await?;
         }
         let id = seen.load_balancer.id.clone();
-        // Of one in error nothing can be taken off.
+        // Nothing can be removed from a load balancer in ERROR.
         let cascade =
             self.settings.cascade_delete || seen.load_balancer.provisioning_status == ProvisioningStatus::Error;
         if !cascade {
@@ -229,7 +232,7 @@ impl LoadBalancerReconciler {
                 return Err(self.pending(op, known, &format!("load balancer {id} is being deleted")));
             }
             Some(found) => {
-                // The deletion failed, or never was: the next call begins anew.
+                // The deletion failed or never began: the next call starts again.
                 known.deleting_id = None;
                 let status = &found.provisioning_status;
                 op.event(EventType::Warning, "LoadBalancerDeleteFailed", &format!("load balancer {id} is {status}"));
@@ -241,7 +244,7 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Takes this Service's listeners, pools and tag off a balancer that stays.
+    /// Removes this Service's listeners, pools and tag from a load balancer that stays.
     async fn remove_from_shared(
         &self,
         op: &Op,
@@ -277,7 +280,7 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Tells whether a Service had a balancer, by what was written down of it.
+/// Returns whether a Service had a load balancer, according to its status and annotations.
 fn had_load_balancer(service: &ServiceView) -> bool {
     observe::was_served(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ID.key())
 }

@@ -1,4 +1,4 @@
-//! Says what would be changed, without changing anything.
+//! Dry run: returns what would be changed, without changing anything.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -11,15 +11,14 @@ use openstack_api::octavia::ProvisioningStatus;
 use super::{
     plan::PlannedAction,
     reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop, as_transient, is_rejected_method},
-    seen::ObservedLoadBalancer,
     status,
     sync_state::LoadBalancerSyncState,
 };
-use crate::client::Call;
+use crate::{client::Call, lb::observed::ObservedLoadBalancer};
 
 impl LoadBalancerReconciler {
-    /// Says what [`ensure`](Self::ensure) would change. Nothing of the children is read where the balancer says that they
-    /// were not changed.
+    /// Returns what [`ensure`](Self::ensure) would change. Children are not read again if the load balancer shows that
+    /// they are unchanged.
     pub(super) async fn plan(&self, op: &Op, order: &ReconcileInput<'_>) -> Result<Vec<PlannedChange>, CloudError> {
         let uid = &order.desired.owner.uid;
         let mut known = self.sync_states.take(uid);
@@ -99,7 +98,7 @@ fn planned(operation: &str, object: &str, reason: &str) -> PlannedChange {
     PlannedChange { operation: operation.into(), object: object.into(), reason: reason.into() }
 }
 
-/// A Service that shows something else.
+/// Returns a change if the Service's status shows something else.
 fn status_difference(order: &ReconcileInput<'_>, address: IpAddr) -> Option<PlannedChange> {
     let status = status::of(address, &order.desired.status_format);
     let same = |a: &LbStatus, b: &LbStatus| {

@@ -1,16 +1,16 @@
-//! What the cloud's Octavia and the driver behind it can do.
+//! What the cloud's Octavia and its driver support.
 
-/// Driver that a load balancer is made with.
+/// Driver of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
-    /// OVN: layer 4 alone, clients keep their addresses, everything is done at once.
+    /// OVN: layer 4 only, clients keep their addresses, changes are done at once.
     Ovn,
     /// Any other, in Octavia's spelling; `amphora` unless configured.
     Other(Box<str>),
 }
 
 impl Driver {
-    /// Reads the setting `lb-provider`.
+    /// Parses the setting `lb-provider`.
     pub fn parse(text: &str) -> Self {
         match text {
             "ovn" => Self::Ovn,
@@ -27,19 +27,19 @@ impl Driver {
         }
     }
 
-    /// Tells whether this is OVN's.
+    /// Returns whether this is OVN.
     pub fn is_ovn(&self) -> bool {
         *self == Self::Ovn
     }
 }
 
-/// What may be sent. All but tags is for drivers other than OVN's.
+/// Features that may be used, with the first API version. All except tags need a driver other than OVN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "a set of independent capabilities, each named at its use")]
 pub struct Features {
     /// Timeouts of listeners: from 2.1.
     pub timeouts: bool,
-    /// Tags: from 2.5. Without them no balancer can be shared.
+    /// Tags: from 2.5. Without them no load balancer can be shared.
     pub tags: bool,
     /// Flavors: from 2.6.
     pub flavors: bool,
@@ -47,11 +47,11 @@ pub struct Features {
     pub allowed_cidrs: bool,
     /// Availability zones: from 2.14.
     pub availability_zones: bool,
-    /// Health checks by HTTP for pools of UDP and SCTP: from 2.16.
+    /// HTTP health checks for pools of UDP and SCTP: from 2.16.
     pub http_monitor_on_datagrams: bool,
-    /// Health checks by HTTP at all.
+    /// HTTP health checks at all.
     pub http_monitor: bool,
-    /// Balancers in error can be failed over.
+    /// Load balancers in ERROR can be failed over.
     pub failover: bool,
 }
 
@@ -72,7 +72,7 @@ impl Features {
     }
 }
 
-/// Reads a version such as `v2.27`.
+/// Parses a version such as `v2.27`.
 pub fn version(id: &str) -> Option<(u16, u16)> {
     let rest = id.strip_prefix('v')?;
     let (major, minor) = rest.split_once('.').unwrap_or((rest, "0"));

@@ -1,4 +1,4 @@
-//! Gives a balancer its floating IP, or takes it away.
+//! Attaches, creates and removes the floating IP of a load balancer.
 
 use std::net::IpAddr;
 
@@ -13,22 +13,24 @@ use super::{
     names,
     ownership::ServiceOwnership,
     plan::floating_ip::{FloatingIpAction, FloatingIpInput, is_managed, plan},
-    seen::ObservedLoadBalancer,
     subnets::{FloatingSubnet, NamePattern, TagPattern},
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState},
 };
-use crate::client::{ErrorClass, OpenStackError};
+use crate::{
+    client::{ErrorClass, OpenStackError},
+    lb::observed::ObservedLoadBalancer,
+};
 
-/// How often it is decided anew: look for an address, take it, show it.
+/// Maximum number of decisions in one sync: look up an address, attach it, confirm it.
 const MAX_ATTEMPTS: usize = 5;
-/// How long the external network that was found counts.
+/// How long the external network that was found is cached.
 const NETWORK_CACHE_TTL: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// The external network, where nobody names one.
+/// The external network that was found, where none is configured.
 #[derive(Debug, Default)]
 pub(super) struct ExternalNetworkCache(Mutex<Option<(Instant, String)>>);
 
-/// A floating IP in the making.
+/// Input for the sync of one floating IP.
 pub(super) struct FloatingIpSync<'a> {
     pub(super) api: Api<'a>,
     pub(super) cluster: &'a str,
@@ -38,7 +40,7 @@ pub(super) struct FloatingIpSync<'a> {
 }
 
 impl FloatingIpSync<'_> {
-    /// Brings it in line and returns the address of the Service.
+    /// Syncs the floating IP and returns the address of the Service.
     pub(super) async fn sync(
         &self,
         known: &mut LoadBalancerSyncState,
@@ -49,12 +51,13 @@ impl FloatingIpSync<'_> {
         let mut looked = !known.from_listing;
         for _ in 0..MAX_ATTEMPTS {
             let decision = self.decide(known, seen, found.as_ref()).await?;
-            // What was read in common is looked at again before anything is changed.
+            // A floating IP from a shared listing is read again before anything is changed.
             if !looked && !matches!(decision, FloatingIpAction::None(_)) {
                 (looked, known.floating_ip) = (true, AttachedFloatingIp::Unknown);
                 continue;
             }
             let why = "the Service";
+            // Then apply the decision and decide again, until nothing is left to do.
             match decision {
                 FloatingIpAction::None(address) => return Ok(address),
                 FloatingIpAction::LookUp(address) => found = Some(self.find_by_address(address).await?),
@@ -91,7 +94,7 @@ impl FloatingIpSync<'_> {
         Err(CloudError::transient("the floating IP changes while it is brought in line"))
     }
 
-    /// Says what [`settle`](Self::settle) would do.
+    /// Returns what [`sync`](Self::sync) would change, and the address if nothing would.
     pub(super) async fn diff(
         &self,
         known: &mut LoadBalancerSyncState,
@@ -147,7 +150,7 @@ impl FloatingIpSync<'_> {
         Ok(listed.into_iter().find(|found| found.floating_ip_address == Some(address)))
     }
 
-    /// Returns the network that the floating IP comes from; that which is found where none is named.
+    /// Returns the network that the floating IP comes from: the configured one, or else one that is found.
     async fn network(&self) -> Result<Option<String>, CloudError> {
         if let Some(named) = &self.desired.floating_ip.network {
             return Ok(Some(named.to_string()));
@@ -166,7 +169,7 @@ impl FloatingIpSync<'_> {
         Ok(None)
     }
 
-    /// Tells whether a network has a subnet of IPv4, or one that this project may not see.
+    /// Returns whether a network has an IPv4 subnet, or one that this project cannot see.
     async fn serves_ipv4(&self, network: &Network) -> Result<bool, OpenStackError> {
         let visible = self.api.subnets(&[("network_id", &network.id)]).await?;
         let suits =
@@ -184,6 +187,7 @@ impl FloatingIpSync<'_> {
             ..FloatingIpCreate::default()
         };
         let why = "the Service has none";
+        // Then choose the subnet: a given one, the matching ones in turn, or whichever Neutron takes.
         match &self.desired.floating_ip.subnet {
             FloatingSubnet::Id(id) => {
                 let subnet = self.api.subnet(id).await?;
@@ -201,7 +205,7 @@ impl FloatingIpSync<'_> {
                     let body = FloatingIpCreate { subnet_id: Some(subnet_id), ..body.clone() };
                     match self.api.create_floating_ip(&body, why).await {
                         Ok(made) => return Ok(made),
-                        // It has no address left; another one may.
+                        // This subnet has no address left; another one may.
                         Err(error)
                             if matches!(
                                 error.class(),
@@ -239,7 +243,7 @@ impl FloatingIpSync<'_> {
     }
 }
 
-/// Deletes the floating IP of a balancer that is about to go, if it was made for a Service.
+/// Deletes the floating IP of a load balancer that is about to be deleted, if it was created for a Service.
 pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackError> {
     for floating in api.floating_ips(&[("port_id", port)]).await?.iter().filter(|floating| is_managed(floating)) {
         api.delete_floating_ip(&floating.id, "its Service is gone").await?;
@@ -247,7 +251,7 @@ pub(super) async fn release(api: Api<'_>, port: &str) -> Result<(), OpenStackErr
     Ok(())
 }
 
-/// Deletes the floating IP that was made for a Service whose balancer is gone already.
+/// Deletes the floating IP that was created for a Service whose load balancer is deleted already.
 pub(super) async fn release_leftover(api: Api<'_>, description: &str) -> Result<(), OpenStackError> {
     let listed = api.floating_ips(&[("description", description)]).await?;
     let left =

@@ -1,5 +1,5 @@
-//! What the cluster owns: load balancers and security groups, each with the Service it was made for. Floating IPs are not
-//! listed: one that is kept looks like one that was left.
+//! What the cluster owns: load balancers and security groups, each with the Service it was created for. Floating IPs
+//! are not listed: one that is kept looks like an orphan.
 
 use std::sync::Arc;
 
@@ -22,8 +22,9 @@ impl Inventory for LoadBalancers {
         (&*self.reconciler.cluster).into()
     }
 
-    /// Lists balancers whose name and tags are of one Service of this cluster, and security groups whose description is. A
-    /// name that was cut does not say whose it is, and a balancer of several Services is no single one's.
+    /// Lists load balancers whose name and tags belong to one Service of this cluster, and security groups whose
+    /// description does. A name that was cut does not show its owner, and a load balancer of several Services belongs
+    /// to no single one.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let api = self.reconciler.api(op);
         let balancers = api.load_balancers(&[]).await?;
@@ -79,7 +80,7 @@ impl Inventory for LoadBalancers {
 }
 
 impl LoadBalancers {
-    /// Reads whose a balancer is: the one Service that its tags name, else that of its name.
+    /// Returns the owner of a load balancer: the one Service that its tags name, else that of its name.
     fn load_balancer_owner(&self, balancer: &LoadBalancer) -> Option<Owner> {
         if !balancer.name.starts_with(names::PREFIX) {
             return None;
@@ -95,7 +96,7 @@ impl LoadBalancers {
         ours.then(|| Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
     }
 
-    /// Checks that no other Service has a listener on a balancer: its tags may be short of one.
+    /// Checks that no other Service has a listener on a load balancer: its tags may be incomplete.
     async fn check_listeners(&self, op: &Op, object: &OwnedObject, balancer: &LoadBalancer) -> Result<(), CloudError> {
         let Owner::Service { namespace, name, .. } = &object.owner else { return Ok(()) };
         let who = ServiceKey { namespace: (&**namespace).into(), name: (&**name).into(), uid: "".into() };
@@ -107,7 +108,7 @@ impl LoadBalancers {
         Ok(())
     }
 
-    /// Reads whose a security group is from its description, which names the cluster.
+    /// Returns the owner of a security group according to its description, which names the cluster.
     fn security_group_owner(&self, group: &SecurityGroup) -> Option<Owner> {
         let (service, cluster) = names::of_security_group(&group.standard.description)?;
         let (namespace, name) = service.split_once('/')?;

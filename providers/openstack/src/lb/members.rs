@@ -1,4 +1,4 @@
-//! Which address of a node a balancer sends to, and the members that come of it.
+//! Which address of a node a load balancer sends to, and the members that result.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -7,18 +7,18 @@ use ccm_core::k8s::{AddressType, IpFamily, NodeView};
 use super::model::DesiredPool;
 use crate::provider_id::ProviderId;
 
-/// A node as a member of pools.
+/// A node as a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeBackend {
     /// Name.
     pub node: Arc<str>,
-    /// Address that it is reached under.
+    /// Address at which it is reached.
     pub address: IpAddr,
-    /// Server behind it, where its provider ID says so.
+    /// ID of its server, if its provider ID contains one.
     pub server: Option<Box<str>>,
 }
 
-/// A wanted member.
+/// A desired member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredMember {
     /// Name of the node.
@@ -27,11 +27,12 @@ pub struct DesiredMember {
     pub address: IpAddr,
     /// Port.
     pub port: u16,
-    /// Port where it is checked, if it is another.
+    /// Port for health checks, if it is another.
     pub monitor_port: Option<u16>,
 }
 
-/// Returns the address of a node that a balancer sends to: its first internal one of the family, else an external one.
+/// Returns the node address that a load balancer sends to: the first internal one of the family, else the first
+/// external one.
 pub fn address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
     let fits = |ip: &IpAddr| match family {
         None => true,
@@ -45,7 +46,7 @@ pub fn address(node: &NodeView, family: Option<IpFamily>) -> Option<IpAddr> {
     first(AddressType::InternalIp).or_else(|| first(AddressType::ExternalIp))
 }
 
-/// Returns the nodes that have an address, in order of address and each address once.
+/// Returns the nodes that have an address, sorted by address, each address once.
 pub fn backends(nodes: &[Arc<NodeView>], family: Option<IpFamily>) -> Vec<NodeBackend> {
     let mut found = BTreeMap::new();
     for node in nodes {

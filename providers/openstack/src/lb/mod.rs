@@ -1,8 +1,8 @@
 //! Load balancers: Octavia.
 //!
-//! A Service is [read](interpret), what there is of it is looked at, a [plan] says what differs, and its steps are carried out
-//! one by one: Octavia takes one change of a balancer at a time. Nothing is needed to take up what was broken off anywhere
-//! but names that do not change and tags that are there from the start.
+//! A Service is [parsed](spec::parse), the state of its load balancer is observed, a [plan] lists the actions for every
+//! difference, and they are applied one by one: Octavia takes one change of a load balancer at a time. An interrupted
+//! sync can be resumed at any point, because names do not change and tags are set from the start.
 
 pub mod annotations;
 mod api;
@@ -13,24 +13,24 @@ mod dry_run;
 pub mod features;
 mod floating_ip;
 mod inventory;
+pub(in crate::lb) mod listing;
 pub mod members;
 pub mod model;
 pub mod names;
 mod observe;
+pub mod observed;
 pub mod ownership;
 pub mod plan;
-mod polls;
 mod provisioning;
+pub(in crate::lb) mod query_strategy;
 mod reconcile;
 pub mod security_groups;
-pub mod seen;
 pub mod settings;
 pub mod spec;
 mod status;
+pub(in crate::lb) mod status_poller;
 pub mod subnets;
-mod sweep;
 mod sync_state;
-mod way;
 
 use std::sync::Arc;
 
@@ -49,17 +49,18 @@ use self::{
     features::Features,
     floating_ip::ExternalNetworkCache,
     model::{DesiredLoadBalancer, ServiceKey},
-    polls::StatusPoller,
     reconcile::{LoadBalancerReconciler, ReconcileInput},
     security_groups::SecurityGroupManager,
     settings::LoadBalancerSettings,
     spec::ParsedService,
-    sweep::ListingCache,
     sync_state::SyncStateStore,
 };
-use crate::client::{Call, Client};
+use crate::{
+    client::{Call, Client},
+    lb::{listing::ListingCache, status_poller::StatusPoller},
+};
 
-/// Kinds of requests by which load balancers are changed.
+/// Requests that change load balancers.
 pub const MUTATIONS: &[Call] = &[
     Call::LoadBalancerCreate,
     Call::LoadBalancerUpdate,
@@ -95,10 +96,10 @@ pub struct LoadBalancers {
 }
 
 impl LoadBalancers {
-    /// Makes the part, which knows nothing yet.
+    /// Creates the controller, with no sync state.
     ///
     /// # Errors
-    /// Octavia does not say which versions it has.
+    /// Octavia does not report its versions.
     pub async fn new(client: Client, settings: LoadBalancerSettings, cluster: Arc<str>) -> Result<Self, CloudError> {
         let version = client.session().octavia().await?;
         let features = Features::of((version.0, version.1), &settings.driver);
@@ -131,9 +132,9 @@ impl LoadBalancers {
 
 #[async_trait]
 impl ccm_core::provider::LoadBalancers for LoadBalancers {
-    /// Everything, but source ranges only where something enforces them: the cloud's listeners, or security groups of nodes
-    /// that see clients' addresses. Of two address families the first is served, with a remark. Members are reached by node
-    /// ports alone.
+    /// Everything, but source ranges only where something enforces them: the cloud's listeners, or security groups of
+    /// nodes that see clients' addresses. Of two address families the first is served, with a notice. Members are
+    /// reached only by node ports.
     fn supports(&self) -> LbSupport {
         let by_groups = self.reconciler.settings.driver.is_ovn() && self.reconciler.settings.manage_security_groups;
         LbSupport {
@@ -166,8 +167,8 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         self.read(service).notices
     }
 
-    /// Nothing is asked and nothing changed for what is known to be in line. What is broken off anywhere is taken up by the
-    /// next call. While Octavia is busy with a change the answer is to wait.
+    /// Sends no request for a Service that is known to be in sync. The next call resumes what was interrupted. While
+    /// Octavia is busy with a change, the result is pending.
     async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome {
         match self.desired(want) {
             Ok(wanted) => {
@@ -177,7 +178,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         }
     }
 
-    /// One request for each pool, whose members are remembered.
+    /// Takes one request for each pool, because the sync state has its members.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         let ParsedService { desired, tolerant, .. } = self.read(&want.service);
         let invalid = desired.is_err();
@@ -207,7 +208,7 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     }
 }
 
-/// Returns the Service as it was last seen; what is left of it, if it was not seen.
+/// Returns the Service as it was last observed, or what the reference says of it if it never was.
 fn last_seen(lb: &LbRef) -> ServiceView {
     let service = lb.last_observed.as_deref().cloned();
     let service = service.unwrap_or_else(|| ServiceView::named(&lb.namespace, &lb.name));

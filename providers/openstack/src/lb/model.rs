@@ -1,4 +1,4 @@
-//! What is wanted of a load balancer: everything that a Service and the configuration say, with defaults filled in.
+//! Desired state of a load balancer: everything that a Service and the configuration say, with defaults filled in.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::subnets::FloatingSubnet;
 
-/// Service that a balancer is for.
+/// Service that a load balancer is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceKey {
     /// Namespace.
@@ -21,43 +21,43 @@ pub struct ServiceKey {
     pub uid: Box<str>,
 }
 
-/// A wanted load balancer.
+/// A desired load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredLoadBalancer {
     /// Service that it is for.
     pub owner: ServiceKey,
-    /// Name of the balancer, and tag of balancer and listeners.
+    /// Name of the load balancer, and tag of the load balancer and its listeners.
     pub name: Box<str>,
-    /// Description of the balancer.
+    /// Description of the load balancer.
     pub description: Box<str>,
-    /// Whether it has no floating IP.
+    /// True when it has no floating IP.
     pub internal: bool,
-    /// What counts when it is made.
+    /// What takes effect only when it is created.
     pub create_settings: CreateSettings,
     /// Its floating IP.
     pub floating_ip: FloatingIpSpec,
     /// One for each port, in the order of the Service.
     pub listeners: Vec<DesiredListener>,
-    /// Subnet of members, as far as somebody names it. Members elsewhere are moved there.
+    /// Subnet of members, if one is set. Members in another subnet are moved there.
     pub member_subnet: Option<Box<str>>,
-    /// Subnet of new members where nobody names one for members: the named subnet of the VIP.
+    /// Subnet of new members where none is set for members: the one that is set for the VIP.
     pub vip_subnet: Option<Box<str>>,
-    /// Family of members' addresses; any when `None`.
+    /// Address family of members; any when `None`.
     pub family: Option<IpFamily>,
-    /// Nodes that are members.
+    /// Labels of the nodes that are members.
     pub node_labels: Vec<LabelRequirement>,
-    /// What the security group of the Service admits; `None` when there is none to be.
+    /// Security group of the Service; `None` when it has none.
     pub security_group: Option<SecurityGroupSpec>,
-    /// What the status shows.
+    /// How the status shows the address.
     pub status_format: StatusFormat,
 }
 
-/// What counts when a balancer is made.
+/// What takes effect only when a load balancer is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CreateSettings {
     /// Driver, in Octavia's spelling.
     pub driver: Box<str>,
-    /// Port of the VIP; subnet and network do not count then.
+    /// Port of the VIP; with it, subnet and network are ignored.
     pub port: Option<Box<str>>,
     /// Subnet of the VIP.
     pub subnet: Option<Box<str>>,
@@ -71,44 +71,44 @@ pub struct CreateSettings {
     pub availability_zone: Option<Box<str>>,
 }
 
-/// Floating IP of a balancer that is not internal.
+/// Floating IP of a load balancer that is not internal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FloatingIpSpec {
-    /// External network; looked for when `None`.
+    /// External network; searched for when `None`.
     pub network: Option<Box<str>>,
-    /// Where in it.
+    /// Subnets of that network to take it from.
     pub subnet: FloatingSubnet,
-    /// Address that the Service asks for.
+    /// Address that the Service requests.
     pub address: Option<IpAddr>,
-    /// Whether it stays when the Service goes or becomes internal.
+    /// True when it stays after the Service is deleted or becomes internal.
     pub keep: bool,
 }
 
-/// A wanted listener with its pool.
+/// A desired listener with its pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredListener {
-    /// Index of the port in the Service, which is in the names.
+    /// Index of the port in the Service, which is part of the names.
     pub index: usize,
     /// Protocol.
     pub protocol: ListenerProtocol,
     /// Port.
     pub port: u16,
-    /// Most connections; -1 for no limit.
+    /// Maximum number of connections; -1 for no limit.
     pub connection_limit: i32,
-    /// Whether requests tell the client's address.
+    /// True when requests get the client's address in `X-Forwarded-For`.
     pub forwarded_for: bool,
-    /// Certificate.
+    /// Reference to the certificate.
     pub tls_container: Option<Box<str>>,
-    /// Timeouts; `None` where the cloud has none.
+    /// Timeouts; `None` where the cloud does not support them.
     pub timeouts: Option<Timeouts>,
-    /// Networks that clients may come from, sorted; `None` where the cloud cannot tell.
+    /// Networks that clients may come from, sorted; `None` where the cloud cannot restrict them.
     pub allowed: Option<Vec<IpNet>>,
     /// Pool.
     pub pool: DesiredPool,
 }
 
 impl DesiredListener {
-    /// Names the port for people, such as `TCP 80`.
+    /// Returns a name of the port for messages, such as `TCP 80`.
     pub fn label(&self) -> String {
         format!("{} {}", self.protocol.as_str(), self.port)
     }
@@ -117,45 +117,45 @@ impl DesiredListener {
 /// Timeouts of a listener in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timeouts {
-    /// Idle client.
+    /// Client inactivity.
     pub client_data: i32,
-    /// Connection to a member.
+    /// Connecting to a member.
     pub member_connect: i32,
-    /// Idle member.
+    /// Member inactivity.
     pub member_data: i32,
-    /// More of a request.
+    /// Waiting for more of a request.
     pub tcp_inspect: i32,
 }
 
-/// A wanted pool.
+/// A desired pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredPool {
-    /// Protocol to members.
+    /// Protocol between load balancer and members.
     pub protocol: PoolProtocol,
     /// Algorithm, in Octavia's spelling.
     pub method: Box<str>,
-    /// Whether clients stay with a member by their address.
+    /// True when a client stays with one member, by its address.
     pub session_persistence: bool,
-    /// Port of members; no members without one.
+    /// Port of members; without one there are no members.
     pub node_port: Option<u16>,
-    /// Port where members are checked, if it is another.
+    /// Port for health checks, if it is another.
     pub monitor_port: Option<u16>,
-    /// How members are checked.
+    /// Health monitor; `None` when members are not checked.
     pub monitor: Option<DesiredMonitor>,
 }
 
-/// A wanted health monitor.
+/// A desired health monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DesiredMonitor {
-    /// Kind.
+    /// Type.
     pub kind: MonitorKind,
     /// Seconds between checks.
     pub delay: u32,
-    /// Seconds for an answer.
+    /// Seconds to wait for an answer.
     pub timeout: u32,
-    /// Successes to serve.
+    /// Successful checks until a member serves.
     pub max_retries: u32,
-    /// Failures to serve no more.
+    /// Failed checks until it serves no more.
     pub max_retries_down: u32,
 }
 
@@ -170,12 +170,12 @@ pub enum ListenerProtocol {
     Sctp,
     /// HTTP.
     Http,
-    /// HTTPS that ends here.
+    /// HTTPS, terminated at the load balancer.
     TerminatedHttps,
 }
 
 impl ListenerProtocol {
-    /// Chooses it. Only TCP can be taken apart.
+    /// Chooses the protocol. Only TCP can carry TLS and HTTP headers.
     pub fn of(tls: bool, forwarded_for: bool, protocol: Protocol) -> Self {
         match protocol {
             Protocol::Tcp if tls => Self::TerminatedHttps,
@@ -198,7 +198,8 @@ impl ListenerProtocol {
     }
 }
 
-/// Returns the transport of a listener's protocol: no two of one transport share a port. `TCP` for those not known here.
+/// Returns the transport of a listener's protocol: two listeners of one transport cannot share a port. `TCP` for
+/// unknown protocols.
 pub fn transport(listener_protocol: &str) -> &'static str {
     match listener_protocol {
         "UDP" => "UDP",
@@ -218,14 +219,14 @@ pub enum PoolProtocol {
     Sctp,
     /// HTTP.
     Http,
-    /// TCP with a header that names the client, as text.
+    /// TCP with the proxy protocol, version 1.
     Proxy,
-    /// The same as bytes.
+    /// TCP with the proxy protocol, version 2.
     ProxyV2,
 }
 
 impl PoolProtocol {
-    /// Chooses it; `http`: by TLS or X-Forwarded-For.
+    /// Chooses the protocol. `http`: needed for TLS or X-Forwarded-For.
     pub fn of(proxy: Option<ProxyProtocol>, http: bool, protocol: Protocol) -> Self {
         match (proxy, protocol) {
             (Some(ProxyProtocol::V1), _) => Self::Proxy,
@@ -253,14 +254,14 @@ impl PoolProtocol {
 /// Version of the proxy protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyProtocol {
-    /// Text.
+    /// Version 1, text.
     V1,
-    /// Bytes.
+    /// Version 2, binary.
     V2,
 }
 
 impl ProxyProtocol {
-    /// Reads the annotation; off for any other text.
+    /// Parses the annotation; off for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "true" | "v1" => Some(Self::V1),
@@ -270,14 +271,14 @@ impl ProxyProtocol {
     }
 }
 
-/// Kind of a health monitor.
+/// Type of a health monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MonitorKind {
-    /// A connection.
+    /// A TCP connection.
     Tcp,
-    /// An association.
+    /// An SCTP association.
     Sctp,
-    /// A datagram.
+    /// A UDP datagram.
     UdpConnect,
     /// `GET /healthz`, which must answer 200.
     Http,
@@ -302,21 +303,21 @@ pub struct SecurityGroupSpec {
     pub name: Box<str>,
     /// Description.
     pub description: Box<str>,
-    /// Protocols in Neutron's spelling with node ports.
+    /// Protocols in Neutron's spelling, with node ports.
     pub ports: Vec<(&'static str, u16)>,
-    /// Port of kube-proxy's health check, from the members' subnet.
+    /// Port of kube-proxy's health check, open to the members' subnet.
     pub health_port: Option<u16>,
-    /// Clients' networks where they keep their addresses; `None`: all comes from the members' subnet.
+    /// Client networks, where clients keep their addresses; `None` when all traffic comes from the members' subnet.
     pub clients: Option<Vec<IpNet>>,
 }
 
-/// What the status shows in place of the bare address.
+/// What the status shows instead of the plain address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StatusFormat {
     /// This host name.
     pub hostname: Option<Box<str>>,
-    /// Whether members see the balancer's address, and the client's in a header.
+    /// True with the proxy protocol: members see the load balancer's address, and the client's in a header.
     pub proxy: bool,
-    /// With proxy protocol: a host name that ends like this.
+    /// With the proxy protocol: suffix of a host name made of the address.
     pub suffix: Option<Box<str>>,
 }

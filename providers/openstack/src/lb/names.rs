@@ -1,31 +1,32 @@
-//! Names, descriptions and tags by which objects are found again: byte for byte those of
+//! Names, descriptions and tags by which objects are found again. They are byte for byte those of
 //! kubernetes/cloud-provider-openstack, so that either can take over from the other.
 
-/// Begins the name of every load balancer, and its tag.
+/// Prefix of the name of every load balancer, and of its tag.
 pub const PREFIX: &str = "kube_service_";
-/// Begins the description of every floating IP that was made for a Service. What has it may be deleted with the balancer.
+/// Prefix of the description of every floating IP that was created for a Service. A floating IP with it may be deleted
+/// with the load balancer.
 pub const FLOATING_IP_PREFIX: &str = "Floating IP for Kubernetes external service ";
-/// Most bytes of a name.
+/// Maximum length of a name in bytes.
 const MAX_NAME_BYTES: usize = 255;
-/// Most characters of a legacy name.
+/// Maximum length of a legacy name in characters.
 const MAX_LEGACY_NAME: usize = 32;
 
-/// Cuts a text to 255 bytes, and never amid a character.
+/// Cuts a text to 255 bytes, and never inside a character.
 pub fn truncate(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(MAX_NAME_BYTES)].into()
 }
 
-/// Names the load balancer of a Service. It is the tag of its balancer and of its listeners too.
+/// Names the load balancer of a Service. This is also the tag of the load balancer and of its listeners.
 pub fn load_balancer(cluster: &str, namespace: &str, service: &str) -> Box<str> {
     truncate(&format!("{PREFIX}{cluster}_{namespace}_{service}"))
 }
 
-/// Returns how the names of all load balancers of a cluster begin, and their tags.
+/// Returns the prefix of the names and tags of all load balancers of a cluster.
 pub fn load_balancer_prefix(cluster: &str) -> Box<str> {
     truncate(&format!("{PREFIX}{cluster}_"))
 }
 
-/// Names the load balancer that releases before 2018 made: `a` and the UID without dashes, at most 32 characters.
+/// Names the load balancer as releases before 2018 did: `a` and the UID without dashes, at most 32 characters.
 pub fn legacy_load_balancer(uid: &str) -> Box<str> {
     std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(MAX_LEGACY_NAME).collect::<String>().into()
 }
@@ -45,13 +46,13 @@ pub fn monitor(index: usize, load_balancer: &str) -> Box<str> {
     truncate(&format!("monitor_{index}_{load_balancer}"))
 }
 
-/// Tells whether a pool is called as those of this balancer are, whatever its index.
+/// Returns whether a pool is named like those of this load balancer, whatever its index.
 pub fn is_pool_of(name: &str, load_balancer: &str) -> bool {
     let Some((index, _)) = name.strip_prefix("pool_").and_then(|rest| rest.split_once('_')) else { return false };
     index.parse().is_ok_and(|index| *pool(index, load_balancer) == *name)
 }
 
-/// Names a member that is made by itself; one of a batch is called as its node.
+/// Names a member that is created alone; one of a batch is named after its node.
 pub fn member(node: &str, address: &str, port: u16) -> Box<str> {
     truncate(&format!("member_{node}_{address}_{port}"))
 }
@@ -66,7 +67,7 @@ pub fn floating_ip_description(cluster: &str, namespace: &str, service: &str) ->
     truncate(&format!("{FLOATING_IP_PREFIX}{namespace}/{service} from cluster {cluster}"))
 }
 
-/// Begins the name of the security group of every Service.
+/// Prefix of the name of every Service's security group.
 pub const GROUP_PREFIX: &str = "lb-sg-";
 
 /// Names the security group of a Service.
@@ -79,15 +80,15 @@ pub fn security_group_description(cluster: &str, namespace: &str, service: &str)
     truncate(&format!("Security Group for {namespace}/{service} Service LoadBalancer in cluster {cluster}"))
 }
 
-/// Reads whose a security group is from its description: namespace and name of the Service in one, and the cluster.
+/// Reads the owner of a security group from its description: `namespace/name` of the Service, and the cluster.
 pub fn of_security_group(description: &str) -> Option<(&str, &str)> {
     description.strip_prefix("Security Group for ")?.split_once(" Service LoadBalancer in cluster ")
 }
 
 /// Reads the name of the cluster from the name of a load balancer or of one of its children.
 ///
-/// It is the shortest text behind the prefix that leaves one or two parts without an underscore; only one where the name
-/// was cut. Empty when the name is nobody's.
+/// It is the shortest text after the prefix that leaves one or two parts without an underscore; only one where the name
+/// was cut. Empty when the name belongs to no Service.
 pub fn cluster_of(name: &str) -> &str {
     let Some(start) = name.find(PREFIX).map(|at| at + PREFIX.len()) else { return "" };
     let rest = &name[start..];
@@ -96,8 +97,8 @@ pub fn cluster_of(name: &str) -> &str {
     before.filter(|at| *at > 0).or(last).map_or("", |at| &rest[..at])
 }
 
-/// Reads whose a load balancer is from its name or tag: cluster, namespace and Service. `None` where it does not say so
-/// completely, as one that was cut.
+/// Reads the owner of a load balancer from its name or tag: cluster, namespace and Service. `None` where the text is
+/// incomplete, for example because it was cut.
 pub fn owner_of(name: &str) -> Option<(&str, &str, &str)> {
     let rest = name.strip_prefix(PREFIX).filter(|_| name.len() < MAX_NAME_BYTES)?;
     let mut parts = rest.rsplitn(3, '_');
@@ -105,8 +106,8 @@ pub fn owner_of(name: &str) -> Option<(&str, &str, &str)> {
     (!service.is_empty() && !namespace.is_empty() && !cluster.is_empty()).then_some((cluster, namespace, service))
 }
 
-/// Puts another cluster's name in place of the old one: in the component behind the prefix where there is one, else the
-/// first time that it occurs.
+/// Replaces the old cluster name by the new one: in the component after the prefix if it is there, else at its first
+/// occurrence.
 pub fn rename(old: &str, new: &str, name: &str) -> Box<str> {
     if old.is_empty() {
         return name.into();

@@ -1,4 +1,4 @@
-//! Looks at what there is of a Service's balancer.
+//! Reads the observed state of a Service's load balancer.
 
 use ccm_core::{
     k8s::ServiceView,
@@ -8,29 +8,26 @@ use openstack_api::octavia::{LoadBalancer, ProvisioningStatus};
 use tokio::time::Instant;
 
 use super::{
-    annotations,
-    api::Api,
-    model::ServiceKey,
-    names,
-    ownership::ServiceOwnership,
-    seen::{ObservedLoadBalancer, ObservedMember},
-    sync_state::LoadBalancerSyncState,
+    annotations, api::Api, model::ServiceKey, names, ownership::ServiceOwnership, sync_state::LoadBalancerSyncState,
 };
-use crate::client::OpenStackError;
+use crate::{
+    client::OpenStackError,
+    lb::observed::{ObservedLoadBalancer, ObservedMember},
+};
 
-/// Which balancer is meant.
+/// Which load balancer to find.
 #[derive(Clone, Debug)]
 pub(super) struct LoadBalancerQuery<'a> {
     pub(super) cluster: &'a str,
     pub(super) service_key: &'a ServiceKey,
-    /// ID that the Service names.
+    /// ID in the Service's annotation.
     pub(super) id: Option<&'a str>,
-    /// Whether the Service was served before.
+    /// True when the Service was served before.
     pub(super) served: bool,
 }
 
 impl<'a> LoadBalancerQuery<'a> {
-    /// Reads it from a Service.
+    /// Builds the query for a Service.
     pub(super) fn of(cluster: &'a str, service_key: &'a ServiceKey, service: &'a ServiceView) -> Self {
         let text = |row: &annotations::Annotation| service.annotations.get(&*row.key()).map(|text| text.trim());
         let id = text(&annotations::LOAD_BALANCER_ID).filter(|id| !id.is_empty());
@@ -38,17 +35,17 @@ impl<'a> LoadBalancerQuery<'a> {
     }
 }
 
-/// Tells whether a Service was served before: it shows an address, or did.
+/// Returns whether a Service was served before: its status shows an address, or its annotations have one.
 pub(super) fn was_served(service: &ServiceView) -> bool {
     shows_address(service) || service.annotations.contains_key(&*annotations::LOAD_BALANCER_ADDRESS.key())
 }
 
-/// Tells whether a Service shows an address. What it shows is not copied with it, as its annotations are.
+/// Returns whether a Service's status shows an address. A copy of a Service has its annotations, but not its status.
 pub(super) fn shows_address(service: &ServiceView) -> bool {
     !service.status.ingress.is_empty()
 }
 
-/// Finds the balancer: by ID, else by its names. One that is on its way out counts only by ID.
+/// Finds the load balancer: by ID, else by its names. One that is being deleted counts only by ID.
 pub(super) async fn find_load_balancer(
     api: Api<'_>,
     question: &LoadBalancerQuery<'_>,
@@ -56,7 +53,8 @@ pub(super) async fn find_load_balancer(
     if let Some(id) = question.id {
         match api.load_balancer(id).await? {
             Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => return Ok(Some(found)),
-            // What was written there is out of date. A balancer that is to be shared and is not there is a mistake.
+            // For a Service that was served, the ID is out of date. For others, a load balancer to be shared has to
+            // exist.
             _ if question.served => {}
             _ => {
                 let message = format!("load balancer {id}, which the Service names, is not there");
@@ -81,15 +79,15 @@ async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, Ope
     let mut found = api.load_balancers(&[("name", name)]).await?;
     let leaves =
         |status: &ProvisioningStatus| matches!(status, ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete);
-    // A service that does not know the filter would list everything.
+    // A service that does not support the filter would list everything.
     found.retain(|balancer| balancer.name == name && !leaves(&balancer.provisioning_status));
     Ok(found)
 }
 
-/// Reads the children of a balancer: listeners and pools once, members and monitors of those pools that are this Service's.
+/// Reads the children of a load balancer: listeners and pools, and members and monitors of this Service's pools.
 ///
 /// # Errors
-/// Those of the requests; nothing is half known then.
+/// Those of the requests; `seen` is unchanged then.
 pub(super) async fn read_children(
     api: Api<'_>,
     seen: &mut ObservedLoadBalancer,
@@ -103,7 +101,7 @@ pub(super) async fn read_children(
     Ok(())
 }
 
-/// Reads members and monitors of those pools that are this Service's, as far as they are not known.
+/// Reads members and monitors of this Service's pools, where they are not known.
 ///
 /// # Errors
 /// Those of the requests; what was read stays.
@@ -116,7 +114,7 @@ pub(super) async fn read_members(
     let pools = mine.filter_map(|listener| seen.pool_of(listener));
     let pools: Vec<_> = pools.filter(|pool| !seen.members.contains_key(&pool.id)).cloned().collect();
     for pool in pools {
-        // The pool's own list of members says whether there are any to ask for.
+        // The pool's own list of members says whether there are any to request.
         let members = if pool.members.is_empty() { Vec::new() } else { api.members(&pool.id).await? };
         if let Some(id) = &pool.monitor.healthmonitor_id
             && !seen.monitors.contains_key(id)
@@ -132,7 +130,7 @@ pub(super) async fn read_members(
     Ok(())
 }
 
-/// Reads the monitors of all pools, because others' are to be renamed too.
+/// Reads the monitors of all pools, because those of others are renamed too.
 async fn read_all_monitors(api: Api<'_>, seen: &mut ObservedLoadBalancer) -> Result<(), OpenStackError> {
     let ids: Vec<String> = seen.pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
     for id in ids {
@@ -145,13 +143,13 @@ async fn read_all_monitors(api: Api<'_>, seen: &mut ObservedLoadBalancer) -> Res
     Ok(())
 }
 
-/// Looks at a balancer again whose children are known. They are as they were if the balancer says that nothing was changed:
-/// every change of a child is one of the balancer. Answers `None` when the balancer is gone.
+/// Reads a load balancer again whose children are known. They are unchanged if its `updated_at` is, because every
+/// change of a child is one of the load balancer. Returns `None` when the load balancer does not exist any more.
 pub(super) async fn refresh(api: Api<'_>, known: &mut LoadBalancerSyncState) -> Result<Option<()>, OpenStackError> {
     let Some(seen) = &mut known.observed else { return Ok(None) };
     let Some(balancer) = api.load_balancer(&seen.load_balancer.id).await? else { return Ok(None) };
     let busy = |balancer: &LoadBalancer| balancer.provisioning_status.is_pending();
-    // While it is busy with our own change it is to become something else.
+    // While it is busy with our own change, `updated_at` is expected to change.
     let expected = known.unfinished || busy(&seen.load_balancer);
     if !expected && (balancer.updated_at != seen.load_balancer.updated_at || busy(&balancer)) {
         known.children_known = false;

@@ -1,31 +1,32 @@
-//! Whose a load balancer and its listeners are, by name and tags.
+//! Ownership of a load balancer and its listeners, by name and tags.
 
 use openstack_api::octavia::{Listener, LoadBalancer};
 
 use super::{model::ServiceKey, names};
 
-/// How a Service stands to a balancer.
+/// How a Service relates to a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceOwnership {
-    /// Whether the balancer is called as this Service's. Others may have listeners on it nevertheless.
+    /// True when the load balancer has this Service's name. Others may have listeners on it nevertheless.
     pub owner: bool,
-    /// The Service's name for balancers, which is its tag.
+    /// Name of the Service's load balancer, which is its tag.
     pub name: Box<str>,
-    /// The same as it was under another name of the cluster; `None` unless the balancer still has that.
+    /// The same under a former name of the cluster; `None` unless the load balancer still has it.
     pub former_names: Option<FormerNames>,
 }
 
-/// How things were called under another name of the cluster.
+/// Names under a former name of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerNames {
-    /// Name of the cluster.
+    /// Former name of the cluster.
     pub cluster: Box<str>,
-    /// Name of the balancer, and tag.
+    /// Former name of the load balancer, and its tag.
     pub name: Box<str>,
 }
 
-/// Tells how a Service stands to a balancer. `shown`: it shows an address, so that a balancer that carries its name but for
-/// that of the cluster is its own, and not another cluster's: a copy of a Service has its annotations, and shows nothing.
+/// Returns how a Service relates to a load balancer. `shown`: the Service's status shows an address; then a load
+/// balancer that has its name but for the cluster's is its own, and not another cluster's. A copy of a Service has its
+/// annotations, but its status shows no address.
 pub fn service_ownership(cluster: &str, who: &ServiceKey, shown: bool, balancer: &LoadBalancer) -> ServiceOwnership {
     let name = names::load_balancer(cluster, &who.namespace, &who.name);
     let legacy = !who.uid.is_empty() && *balancer.name == *names::legacy_load_balancer(&who.uid);
@@ -38,7 +39,7 @@ pub fn service_ownership(cluster: &str, who: &ServiceKey, shown: bool, balancer:
     }
 }
 
-/// Finds the name that a Service had under another name of the cluster: that of the balancer, or a tag of it.
+/// Finds the Service's name under a former name of the cluster: it is the load balancer's name or one of its tags.
 fn former(cluster: &str, who: &ServiceKey, balancer: &LoadBalancer) -> Option<FormerNames> {
     let before = names::cluster_of(&balancer.name);
     if before.is_empty() || before == cluster || !balancer.name.starts_with(names::PREFIX) {
@@ -50,24 +51,25 @@ fn former(cluster: &str, who: &ServiceKey, balancer: &LoadBalancer) -> Option<Fo
 }
 
 impl ServiceOwnership {
-    /// Tells whether a tag is this Service's.
+    /// Returns whether a tag is this Service's.
     pub fn is_own_tag(&self, tag: &str) -> bool {
         *tag == *self.name || self.former_names.as_ref().is_some_and(|former| *former.name == *tag)
     }
 
-    /// Tells whether a listener is this Service's: it has the tag, or none at all on a balancer of this Service.
+    /// Returns whether a listener is this Service's: it has the tag, or no tags at all on a load balancer of this
+    /// Service.
     pub fn owns_listener(&self, listener: &Listener) -> bool {
         listener.tags.iter().any(|tag| self.is_own_tag(tag)) || (listener.tags.is_empty() && self.owner)
     }
 
-    /// Tells whether a balancer was made for a Service that is gone, and this one is on it.
+    /// Returns whether a load balancer was created for a Service that is deleted, and this one shares it.
     pub fn is_orphaned_by_owner(&self, balancer: &LoadBalancer) -> bool {
         let has = |name: &str| balancer.tags.iter().any(|tag| tag == name);
         let listed = balancer.tags.iter().any(|tag| self.is_own_tag(tag));
         listed && balancer.name.starts_with(names::PREFIX) && !has(&balancer.name)
     }
 
-    /// Tells whether a listener has the tag of another Service.
+    /// Returns whether a listener has the tag of another Service.
     pub fn is_other_services(&self, listener: &Listener) -> bool {
         listener.tags.iter().any(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
     }
@@ -78,26 +80,27 @@ impl ServiceOwnership {
         tags.filter(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
     }
 
-    /// Returns the new name of something that is called after the cluster's former name; `None` for all else.
+    /// Returns the new name of an object that has the cluster's former name in its name; `None` for all others.
     pub fn renamed(&self, name: &str) -> Option<Box<str>> {
         let former = &self.former_names.as_ref()?.cluster;
         let renamed = names::rename(former, names::cluster_of(&self.name), name);
         (names::cluster_of(name) == &**former && *renamed != *name).then_some(renamed)
     }
 
-    /// Tells whether this Service renames what others have on its balancer: once that has its new name, nothing says any more
-    /// how theirs was called.
+    /// Returns whether this Service renames what others have on its load balancer: once that has its new name, nothing
+    /// shows the former one any more.
     pub fn renames_all(&self) -> bool {
         self.owner && self.former_names.is_some()
     }
 
-    /// Returns tags of another Service as they are to be.
+    /// Returns the tags of another Service, with the cluster's new name.
     pub fn retagged(&self, tags: &[String]) -> Vec<String> {
         let renamed = |tag: &String| self.renamed(tag).filter(|_| self.renames_all() && tag.starts_with(names::PREFIX));
         tags.iter().map(|tag| renamed(tag).map_or_else(|| tag.clone(), Into::into)).collect()
     }
 
-    /// Returns tags with this Service's among them, each once, and all others as they are, but for the name of the cluster.
+    /// Returns the tags including this Service's, once. All others stay as they are, except for the name of the
+    /// cluster.
     pub fn tagged(&self, tags: &[String]) -> Vec<String> {
         let former = |tag: &&String| self.former_names.as_ref().is_none_or(|former| *former.name != ***tag);
         let mut tags = self.retagged(&tags.iter().filter(former).cloned().collect::<Vec<_>>());
@@ -108,7 +111,7 @@ impl ServiceOwnership {
     }
 }
 
-/// Tells whether a balancer was made for Services and not by a person.
+/// Returns whether a load balancer was created for Services and not by a user.
 pub fn is_made_for_services(balancer: &LoadBalancer, who: &ServiceKey) -> bool {
     let legacy = !who.uid.is_empty() && *balancer.name == *names::legacy_load_balancer(&who.uid);
     balancer.name.starts_with(names::PREFIX) || legacy

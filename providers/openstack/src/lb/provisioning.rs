@@ -1,4 +1,4 @@
-//! Waits for a balancer that is busy, and mends one in error.
+//! Waits for a busy load balancer, and recovers one in ERROR.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use super::{
     floating_ip, observe,
     ownership::service_ownership,
-    polls::StatusQuery,
     reconcile::{LoadBalancerReconciler, ReconcileInput, ReconcileStop, object_gone},
     sync_state::LoadBalancerSyncState,
 };
+use crate::lb::status_poller::StatusQuery;
 
-/// How often a balancer is failed over at most: what one failover does not mend another seldom does.
+/// Minimum interval between two failovers of a load balancer: what one does not repair, another seldom does.
 const MIN_FAILOVER_INTERVAL: Duration = Duration::from_secs(1800);
 
 impl LoadBalancerReconciler {
-    /// Waits until the balancer takes changes, and mends one in error.
+    /// Stops as pending until the load balancer takes changes, and recovers one in ERROR.
     pub(super) async fn wait_until_active(
         &self,
         op: &Op,
@@ -38,7 +38,7 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Looks whether a busy balancer is still busy.
+    /// Polls a busy load balancer.
     async fn poll_status(
         &self,
         op: &Op,
@@ -57,8 +57,8 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Looks at a balancer that is busy; nothing if it is not there. `name`: of the Service's balancers, its tag. Where many
-    /// are waited for, a change just made is not looked at by itself: the next look at all of them shows it.
+    /// Reads a busy load balancer; `None` if it does not exist. `name`: of the Service's load balancer, which is its
+    /// tag. When many are pending, a change just made is not polled alone: the next listing of all of them shows it.
     pub(super) async fn refresh_status(
         &self,
         op: &Op,
@@ -87,8 +87,8 @@ impl LoadBalancerReconciler {
         ReconcileStop::Pending(Progress::Pending { after, why: why.into() })
     }
 
-    /// Mends a balancer in error: one that never served is made anew, one that did is failed over, and what is not this
-    /// Service's is left to its owner, or failed over if that is gone.
+    /// Recovers a load balancer in ERROR. One that never served is deleted, to be created again; one that did is failed
+    /// over. Another Service's is left to its owner, or failed over if the owner is deleted.
     async fn recover_from_error(
         &self,
         op: &Op,
@@ -128,7 +128,7 @@ impl LoadBalancerReconciler {
         self.fail_over(op, known, &balancer.id).await
     }
 
-    /// Has a balancer in error failed over, which is the one change of it that Octavia takes but its deletion.
+    /// Fails over a load balancer in ERROR: besides deletion, this is the only change that Octavia takes then.
     pub(super) async fn fail_over(&self, op: &Op, known: &mut LoadBalancerSyncState, id: &str) -> ReconcileStop {
         let lately = known.failed_over.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
         if !self.features.failover || lately {
@@ -136,7 +136,7 @@ impl LoadBalancerReconciler {
         }
         match self.api(op).failover(id, "it is in error").await {
             Ok(()) => {
-                // One that was never sent, or refused, is tried again.
+                // Recorded only here: a failover that was never sent, or was rejected, is tried again.
                 known.failed_over = Some(Instant::now());
                 op.event(EventType::Warning, "LoadBalancerFailover", &format!("load balancer {id} was in error"));
                 if let Some(seen) = &mut known.observed {

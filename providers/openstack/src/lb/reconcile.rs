@@ -1,5 +1,5 @@
 // length: the steps of one reconcile, which share its state
-//! Brings one Service's balancer in line: look, plan, carry out.
+//! Reconciles one Service's load balancer: observe, plan, apply.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -22,24 +22,25 @@ use super::{
     observe::{self, LoadBalancerQuery},
     ownership::{ServiceOwnership, service_ownership},
     plan::{self, ActionKind, PlanInput, PlannedAction},
-    polls::StatusPoller,
     security_groups::{SecurityGroupManager, SecurityGroupTask, listed::ListedSecurityGroup},
-    seen::ObservedLoadBalancer,
     settings::LoadBalancerSettings,
     status,
-    sweep::ListingCache,
     sync_state::{AttachedFloatingIp, LoadBalancerSyncState, SyncStateStore},
 };
-use crate::client::{Call, Client, ErrorClass, OpenStackError};
+use crate::{
+    client::{Call, Client, ErrorClass, OpenStackError},
+    lb::{listing::ListingCache, observed::ObservedLoadBalancer, status_poller::StatusPoller},
+};
 
-/// How long something that was broken off, with a picture that holds, is taken up without reading everything again.
+/// How long an interrupted sync may resume with the observed state that it had, without reading everything again.
 const RESUME_WINDOW: Duration = Duration::from_secs(600);
-/// How long a look that was broken off goes on with the balancer as it was: what is read later is newer.
+/// How long an observation that was interrupted before the children were read may resume with the load balancer as it
+/// was read. The children are read later and so are newer.
 const RESUMED_OBSERVATION_AGE: Duration = Duration::from_secs(120);
-/// Most steps of one call; what is left is taken up by the next.
+/// Maximum number of actions in one call; the next call continues with the rest.
 const MAX_ACTIONS: usize = 500;
 
-/// Everything that works on load balancers.
+/// Reconciles and deletes load balancers.
 pub(super) struct LoadBalancerReconciler {
     pub(super) client: Client,
     pub(super) settings: LoadBalancerSettings,
@@ -52,18 +53,18 @@ pub(super) struct LoadBalancerReconciler {
     pub(super) status_poller: StatusPoller,
 }
 
-/// What is asked for.
+/// Input of one reconcile.
 pub(super) struct ReconcileInput<'a> {
     pub(super) desired: &'a DesiredLoadBalancer,
     pub(super) service: &'a ServiceView,
     pub(super) backends: Vec<NodeBackend>,
-    /// Whether the Service is invalid, so that only addresses of members can be believed.
+    /// True when the Service is invalid; then only the addresses of members are reliable.
     pub(super) invalid: bool,
 }
 
 impl<'a> ReconcileInput<'a> {
     pub(super) fn new(desired: &'a DesiredLoadBalancer, service: &'a ServiceView, backends: &Backends) -> Self {
-        // Endpoints are never asked for by `interpret`.
+        // `interpret` requests nodes, never endpoints.
         Self { desired, service, backends: members::backends(backends.nodes(), desired.family), invalid: false }
     }
 
@@ -72,9 +73,9 @@ impl<'a> ReconcileInput<'a> {
     }
 }
 
-/// Why bringing in line ended before its end.
+/// Why a reconcile stopped before its end.
 pub(super) enum ReconcileStop {
-    /// Later again.
+    /// It has to continue later.
     Pending(Progress),
     /// It failed.
     Failed(CloudError),
@@ -89,7 +90,7 @@ impl From<CloudError> for ReconcileStop {
 impl From<OpenStackError> for ReconcileStop {
     fn from(error: OpenStackError) -> Self {
         match error.rate_limit_delay() {
-            // That our own budget is used up is nothing that the cloud said.
+            // Our own rate limit is exhausted: the cloud has reported no error.
             Some(after) => Self::Pending(Progress::Pending { after, why: error.to_string().into() }),
             None => Self::Failed(error.into()),
         }
@@ -101,7 +102,7 @@ impl LoadBalancerReconciler {
         Api { client: &self.client, op }
     }
 
-    /// Makes everything as wanted, as far as it goes at once: Octavia takes one change at a time.
+    /// Reconciles everything as far as possible in one call: Octavia takes one change at a time.
     pub(super) async fn ensure(&self, op: &Op, order: &ReconcileInput<'_>, depth: ReadMode) -> LbOutcome {
         let uid = &order.desired.owner.uid;
         let mut known = self.sync_states.take(uid);
@@ -146,7 +147,7 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Looks at what there is, as deep as it has to be.
+    /// Reads the observed state, as deeply as `depth` requires.
     pub(super) async fn observe(
         &self,
         op: &Op,
@@ -158,7 +159,7 @@ impl LoadBalancerReconciler {
         if known.observed.is_some() && (depth == ReadMode::Cached || known.unfinished && fresh) {
             return Ok(());
         }
-        // The look was broken off for want of turns: the children are still to be read.
+        // The last observation was interrupted by the rate limit: the children are still to be read.
         let lately = known.read_at.is_some_and(|at| at.elapsed() < RESUMED_OBSERVATION_AGE);
         if known.observed.is_some() && !known.children_known && lately {
             return Ok(());
@@ -171,7 +172,7 @@ impl LoadBalancerReconciler {
         }
         known.invalidate();
         let question = LoadBalancerQuery::of(&self.cluster, &order.desired.owner, order.service);
-        // What was never served is in no list.
+        // A Service that was never served is in no listing.
         if question.served
             && let Some(swept) =
                 self.listings.find(api, &self.sync_states.rounds, &question, known.listings_stale_until).await?
@@ -187,7 +188,7 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Reads the children of the balancer where they are not known.
+    /// Reads the children of the load balancer unless they are known.
     pub(super) async fn read_children(
         &self,
         op: &Op,
@@ -205,7 +206,8 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Looks again at a balancer of which a reading in common told, because it is to be changed. Tells whether it did.
+    /// Reads a load balancer again that is known only from a listing, because it is to be changed. Returns whether it
+    /// did.
     async fn refresh_before_change(
         &self,
         op: &Op,
@@ -225,7 +227,8 @@ impl LoadBalancerReconciler {
         Ok(true)
     }
 
-    /// Makes the balancer. It has its name and its tag from the first, so that it is found again whatever happens.
+    /// Creates the load balancer. It has its name and its tag from the start, so that it is found again whatever
+    /// happens.
     async fn create_load_balancer(
         &self,
         op: &Op,
@@ -251,18 +254,18 @@ impl LoadBalancerReconciler {
         let tree = api.create_load_balancer(&body, "there is none").await?;
         let populated = !body.listeners.is_empty() && tree.listeners.len() == body.listeners.len();
         known.observed = Some(ObservedLoadBalancer::from_tree(tree));
-        // A driver that makes children by and by is asked for them.
+        // If the driver has not created all children yet, they are read later.
         known.children_known = populated || body.listeners.is_empty();
         known.waiting_since = None;
         known.mark_changed(self.sync_states.rounds.now());
-        // A port that was made with it has no floating IP.
+        // A port that Octavia creates with the load balancer has no floating IP.
         if wanted.create_settings.port.is_none() {
             known.floating_ip = AttachedFloatingIp::None;
         }
         Ok(())
     }
 
-    /// Checks certificates before a listener refers to them.
+    /// Checks that the certificate exists before a listener refers to it.
     async fn check_certificates(&self, api: Api<'_>, wanted: &DesiredLoadBalancer) -> Result<(), ReconcileStop> {
         let Some(reference) = wanted.listeners.iter().find_map(|listener| listener.tls_container.as_deref()) else {
             return Ok(());
@@ -273,7 +276,7 @@ impl LoadBalancerReconciler {
         Err(CloudError::invalid_input(format!("certificate {reference} is not there")).into())
     }
 
-    /// Finds the subnet of the first node's port that has the address which the balancer sends to.
+    /// Finds the subnet of the first node: of the server port with the address that the load balancer sends to.
     async fn subnet_of_nodes(&self, api: Api<'_>, order: &ReconcileInput<'_>) -> Result<String, ReconcileStop> {
         let first = order.backends.iter().find_map(|backend| Some((backend.server.as_deref()?, backend.address)));
         let Some((server, address)) = first else {
@@ -288,7 +291,7 @@ impl LoadBalancerReconciler {
         })
     }
 
-    /// Says how a Service stands to the balancer that is known.
+    /// Returns how the Service relates to the observed load balancer.
     pub(super) fn service_ownership(
         &self,
         order: &ReconcileInput<'_>,
@@ -330,7 +333,7 @@ impl LoadBalancerReconciler {
         plan::plan(side, order.desired, &order.members(), self.settings.max_shared)
     }
 
-    /// Carries out a plan step by step, and makes it anew after each.
+    /// Applies a plan action by action, and plans again after each.
     async fn apply_plan(
         &self,
         op: &Op,
@@ -359,7 +362,7 @@ impl LoadBalancerReconciler {
             .into())
     }
 
-    /// Carries out one step. A balancer that is busy is waited for.
+    /// Applies one action. If the load balancer is busy, the result is pending.
     pub(super) async fn apply_action(
         &self,
         op: &Op,
@@ -378,7 +381,7 @@ impl LoadBalancerReconciler {
             Ok(ApplyResult::Replan) => Err(object_gone().into()),
             Err(error) if error.is_immutable() => {
                 seen.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
-                // Somebody else is at it: what he changes is not known.
+                // Somebody else is changing it: what they change is not known.
                 known.children_known = false;
                 let why = format!("load balancer {} is busy", seen.load_balancer.id);
                 known.observed = Some(seen);
@@ -402,7 +405,7 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Brings the floating IP in line and returns the address of the Service.
+    /// Syncs the floating IP and returns the address of the Service.
     async fn sync_floating_ip(
         &self,
         op: &Op,
@@ -448,7 +451,7 @@ impl LoadBalancerReconciler {
         Ok(SecurityGroupTask { group, subnet: subnet.ok_or_else(missing)?, backends: &order.backends })
     }
 
-    /// Brings the security group in line, or takes one away that is left from when there was to be one.
+    /// Syncs the security group, or removes one that is left over when none is desired any more.
     async fn sync_security_group(
         &self,
         op: &Op,
@@ -477,8 +480,8 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Lets the balancer reach its nodes at the ports that it serves as yet. What else the group admits stays: a change that
-    /// was refused may still need it.
+    /// Admits the load balancer to its nodes at the ports that it serves now. What else the group admits stays: a
+    /// change that was rejected may still need it.
     async fn admit_existing_ports(
         &self,
         op: &Op,
@@ -495,8 +498,8 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Makes the group admit what the task says, unless it is known to. Returns the rules that it has besides; `in_line`: to
-    /// what it was completely brought.
+    /// Makes the group admit what the task says, unless it is known to. Returns the IDs of surplus rules. `in_line`:
+    /// digest of the task that was last applied completely.
     async fn ensure_rules(
         &self,
         op: &Op,
@@ -517,7 +520,7 @@ impl LoadBalancerReconciler {
         Ok(surplus)
     }
 
-    /// Tells whether the reading that was shared shows the security group as wanted. It is used once.
+    /// Returns whether the shared listing shows the security group in the desired state. The listing is used once.
     pub(super) async fn listing_shows_in_sync(
         &self,
         op: &Op,
@@ -530,7 +533,7 @@ impl LoadBalancerReconciler {
         }
     }
 
-    /// Brings the members in line and nothing else: of what is known, without asking.
+    /// Syncs only the members, without reading the cloud where the sync state knows it.
     pub(super) async fn update_backends(&self, op: &Op, order: &ReconcileInput<'_>) -> LbOutcome {
         let uid = &order.desired.owner.uid;
         let mut known = self.sync_states.take(uid);
@@ -552,12 +555,12 @@ impl LoadBalancerReconciler {
         LbOutcome { status: None, annotations: BTreeMap::new(), result }
     }
 
-    /// Keeps of what is known what still holds.
+    /// Updates the sync state after a call: after an error the observed state is not known any more.
     fn update_sync_state(&self, known: &mut LoadBalancerSyncState, result: &Result<Progress, CloudError>) {
         match result {
             Ok(Progress::Done) => (known.unfinished, known.waiting_since) = (false, None),
             Ok(Progress::Pending { .. }) => {}
-            // What was refused before it was sent has changed nothing.
+            // A request that was rejected before it was sent has changed nothing.
             Err(error) if error.kind() == ErrorKind::NotLeader => {}
             Err(_) => {
                 known.invalidate();
@@ -589,7 +592,7 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Tells whether a step does no more than choose an algorithm that the cloud refused.
+/// Returns whether an action only sets an algorithm that the cloud has rejected.
 pub(super) fn is_rejected_method(known: &LoadBalancerSyncState, step: &PlannedAction) -> bool {
     let refused = known.rejected_method.as_ref().map(|(pool, method)| (&**pool, &**method));
     refused.is_some() && apply::is_method_change(step) == refused
@@ -601,18 +604,18 @@ fn known_address(order: &ReconcileInput<'_>, known: &LoadBalancerSyncState) -> O
     floating.or_else(|| floating_ip::vip_address(known.observed.as_ref()?).ok())
 }
 
-/// Tells whether somebody says where the VIP is to be.
+/// Returns whether the port, subnet or network of the VIP is set.
 fn has_requested_location(wanted: &DesiredLoadBalancer) -> bool {
     let front = &wanted.create_settings;
     front.port.is_some() || front.subnet.is_some() || front.network.is_some()
 }
 
-/// What was to be changed is not there: looked at again shortly.
+/// The object to be changed does not exist any more: retried after one second.
 pub(super) fn object_gone() -> CloudError {
     CloudError::transient("the load balancer changed meanwhile").with_retry_after(Duration::from_secs(1))
 }
 
-/// An answer that something is not there says nothing about the balancer as a whole.
+/// Makes "not found" transient: that one object is missing says nothing about the load balancer as a whole.
 pub(super) fn as_transient(error: CloudError) -> CloudError {
     match error.kind() {
         ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
@@ -620,8 +623,8 @@ pub(super) fn as_transient(error: CloudError) -> CloudError {
     }
 }
 
-/// Makes the outcome: with the ID and the address as soon as the balancer serves. Until then its name finds it: an ID would
-/// be taken for one that a person wrote down, whose balancer has to be there.
+/// Builds the outcome, with the ID and the address as soon as the load balancer serves. Until then it is found by its
+/// name: an ID would be taken for one that a user wrote, and then the load balancer has to exist.
 fn build_outcome(
     order: &ReconcileInput<'_>,
     known: &LoadBalancerSyncState,

@@ -1,4 +1,4 @@
-//! The configuration of load balancers: section `[LoadBalancer]` of cloud.conf, and the classes.
+//! Configuration of load balancers: section `[LoadBalancer]` of cloud.conf, and the classes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use ccm_core::provider::LabelRequirement;
 use super::{features::Driver, subnets::FloatingSubnet};
 use crate::config;
 
-/// What is configured for all load balancers.
+/// Settings for all load balancers.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent settings, each named at its use")]
 pub struct LoadBalancerSettings {
@@ -15,19 +15,19 @@ pub struct LoadBalancerSettings {
     pub driver: Driver,
     /// Algorithm of pools; `ROUND_ROBIN` by default.
     pub method: Box<str>,
-    /// Where the VIP and members are, and where floating IPs come from.
+    /// Networks and subnets of the VIP, members and floating IPs.
     pub networks: NetworkSettings,
     /// Whether members are checked; no by default.
     pub monitor: bool,
     /// How members are checked.
     pub checks: HealthMonitorSettings,
-    /// Whether each Service has a security group that admits the balancer to its nodes; no by default.
+    /// Whether each Service has a security group that admits the load balancer to its nodes; no by default.
     pub manage_security_groups: bool,
-    /// Whether every Service is internal, whatever it says; no by default.
+    /// Whether every Service is internal, whatever its annotation says; no by default.
     pub internal: bool,
-    /// What nodes must have to be members; nothing by default.
+    /// Labels that nodes must have to be members; none by default.
     pub node_selector: Vec<LabelRequirement>,
-    /// Whether a balancer is deleted in one request with all that it has; yes by default.
+    /// Whether a load balancer is deleted in one request with all its children; yes by default.
     pub cascade_delete: bool,
     /// Octavia flavor; empty for none.
     pub flavor: Box<str>,
@@ -35,19 +35,20 @@ pub struct LoadBalancerSettings {
     pub availability_zone: Box<str>,
     /// Whether a Service with proxy protocol shows a host name made of its address; no by default.
     pub ingress_hostname: bool,
-    /// What follows the address in that host name; `nip.io` by default.
+    /// Suffix of that host name; `nip.io` by default.
     pub ingress_hostname_suffix: Box<str>,
-    /// Most Services of one balancer; 2 by default.
+    /// Maximum number of Services on one load balancer; 2 by default.
     pub max_shared: usize,
     /// Certificate of listeners where the Service names none; empty for none.
     pub tls_container_ref: Box<str>,
     /// Whether certificates are in Barbican, so that their references can be checked; yes by default.
     pub barbican: bool,
-    /// Whether the driver takes one object at a time: no populated create and no batch of members; no by default.
+    /// Whether the driver takes one object at a time: no populated create and no batch update of members; no by
+    /// default.
     pub serial_api_calls: bool,
-    /// How long a balancer may take for a change until that is worth a warning; 323 s by default.
+    /// How long a load balancer may be busy with a change before a warning is emitted; 323 s by default.
     pub active_wait_warning: Duration,
-    /// Classes that Services may name in their annotation, which have nothing to do with `spec.loadBalancerClass`.
+    /// Classes that Services may name in their annotation. They are unrelated to `spec.loadBalancerClass`.
     pub classes: BTreeMap<Box<str>, NetworkSettings>,
 }
 
@@ -77,12 +78,12 @@ impl Default for LoadBalancerSettings {
     }
 }
 
-/// Where things are: of the configuration, or of one class. Empty text is nothing.
+/// Networks and subnets, of the configuration or of one class. Empty text means not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkSettings {
     /// Network that floating IPs come from.
     pub floating_network: Box<str>,
-    /// Subnets that they come from; `None` when nothing is said.
+    /// Subnets that they come from; `None` when not set.
     pub floating_subnet: Option<FloatingSubnet>,
     /// Network of the VIP.
     pub network: Box<str>,
@@ -99,9 +100,9 @@ pub struct HealthMonitorSettings {
     pub delay: Duration,
     /// Time in which a member must answer; 3 s by default.
     pub timeout: Duration,
-    /// Successes after which a member serves, 1 to 10; 1 by default.
+    /// Successful checks after which a member serves, 1 to 10; 1 by default.
     pub max_retries: u32,
-    /// Failures after which it serves no more, 1 to 10; 3 by default.
+    /// Failed checks after which it serves no more, 1 to 10; 3 by default.
     pub max_retries_down: u32,
 }
 
@@ -111,7 +112,7 @@ impl Default for HealthMonitorSettings {
     }
 }
 
-/// Returns the time that so many looks take, with pauses that grow from a second by a fifth each.
+/// Returns how long this many polls take, at most an hour, with delays that grow from a second by a fifth each.
 fn patience(steps: u32) -> Duration {
     let pauses = std::iter::successors(Some(1.0), |pause| Some(pause * 1.2)).take(steps.min(100) as usize);
     Duration::from_secs(3600).min(pauses.map(Duration::from_secs_f64).sum())

@@ -1,4 +1,4 @@
-//! What the status of a Service shows.
+//! Builds the status of a Service.
 
 use std::net::IpAddr;
 
@@ -6,10 +6,10 @@ use ccm_core::k8s::{LbIngress, LbStatus};
 
 use super::model::StatusFormat;
 
-/// Makes the status of a balancer that is reached under an address.
+/// Returns the status of a load balancer with this address.
 ///
-/// A host name made of the address keeps cluster-internal clients from going past the balancer, which wraps what it
-/// forwards; `ipMode: Proxy` says the same to clusters that know it.
+/// A host name made of the address keeps clients inside the cluster from bypassing the load balancer, which adds a
+/// header to what it forwards; `ipMode: Proxy` says the same to clusters that support it.
 pub(super) fn of(address: IpAddr, shown: &StatusFormat) -> LbStatus {
     let hostname = |hostname: Box<str>| LbIngress { hostname: Some(hostname), ..LbIngress::default() };
     let ip = |mode: &str| LbIngress { ip: Some(address), ip_mode: Some(mode.into()), ..LbIngress::default() };

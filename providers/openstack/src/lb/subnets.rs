@@ -1,20 +1,20 @@
-//! Which subnets of the floating network an address may come from: a pattern of names and a list of tags.
+//! Which subnets of the floating network an address may come from: a pattern for names and a list of tags.
 
 use std::collections::BTreeSet;
 
 use regex::Regex;
 
-/// Which subnets may give a floating IP. By default all of the network: Neutron chooses.
+/// Subnets that may give a floating IP. By default all subnets of the network: Neutron chooses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FloatingSubnet {
     /// Neutron chooses.
     #[default]
     Any,
-    /// This one.
+    /// The subnet with this ID.
     Id(Box<str>),
-    /// Those that match, each tried until one has an address.
+    /// Those that match; each is tried until one has an address.
     Matching {
-        /// Pattern of names; empty matches all.
+        /// Pattern for names; empty matches all.
         name: Box<str>,
         /// Comma-separated tags; empty matches all.
         tags: Box<str>,
@@ -22,7 +22,7 @@ pub enum FloatingSubnet {
 }
 
 impl FloatingSubnet {
-    /// Reads the three settings of one level; the ID wins. `None` when all are empty.
+    /// Parses the three settings of one level; the ID takes precedence. `None` when all are empty.
     pub fn of(id: &str, name: &str, tags: &str) -> Option<Self> {
         match (id, name, tags) {
             ("", "", "") => None,
@@ -32,8 +32,8 @@ impl FloatingSubnet {
     }
 }
 
-/// A pattern of subnet names: `*` and `?` as in a shell, or after `~` a regular expression for the whole name; `!` before
-/// all of it negates.
+/// A pattern for subnet names: `*` and `?` as in a shell, or after `~` a regular expression for the whole name. A
+/// leading `!` negates it.
 #[derive(Clone, Debug)]
 pub struct NamePattern {
     negated: bool,
@@ -41,10 +41,10 @@ pub struct NamePattern {
 }
 
 impl NamePattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// It is no regular expression, or no glob.
+    /// The text is not a valid regular expression or glob.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (negated, rest) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
@@ -59,13 +59,13 @@ impl NamePattern {
         Ok(Self { negated, matcher: Some(matcher) })
     }
 
-    /// Tells whether a name matches.
+    /// Returns whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
         self.matcher.as_ref().is_none_or(|matcher| matcher.is_match(name)) != self.negated
     }
 }
 
-/// Turns a glob into a regular expression for the whole text.
+/// Converts a glob to a regular expression for the whole text.
 fn glob(text: &str) -> Result<String, String> {
     let (mut source, mut chars) = (String::from("(?s)^"), text.chars());
     while let Some(c) = chars.next() {
@@ -89,7 +89,7 @@ fn glob(text: &str) -> Result<String, String> {
     Ok(source)
 }
 
-/// Tags that a subnet must have: any of them, after `&` all of them; `!` before all of it negates.
+/// Tags that a subnet must have: any of them, or all of them after `&`. A leading `!` negates the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagPattern<'a> {
     negated: bool,
@@ -98,7 +98,7 @@ pub struct TagPattern<'a> {
 }
 
 impl<'a> TagPattern<'a> {
-    /// Reads a list of tags.
+    /// Parses a list of tags.
     pub fn parse(text: &'a str) -> Self {
         let (negated, rest) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
@@ -112,7 +112,7 @@ impl<'a> TagPattern<'a> {
         Self { negated, all, tags }
     }
 
-    /// Returns Neutron's query parameter for it, and its value; `None` when every subnet matches.
+    /// Returns Neutron's query parameter and its value; `None` when every subnet matches.
     pub fn query(&self) -> Option<(&'static str, String)> {
         let key = match (self.negated, self.all) {
             (false, false) => "tags-any",
@@ -124,7 +124,7 @@ impl<'a> TagPattern<'a> {
         (!tags.is_empty()).then(|| (key, tags.join(",")))
     }
 
-    /// Tells whether something with these tags matches.
+    /// Returns whether an object with these tags matches.
     pub fn matches<T: AsRef<str>>(&self, tags: &[T]) -> bool {
         let has = |wanted: &&str| tags.iter().any(|tag| tag.as_ref() == *wanted);
         let matched = if self.all { self.tags.iter().all(has) } else { self.tags.iter().any(has) };

@@ -1,7 +1,7 @@
-//! What this process knows of each Service's balancer: what it read, and what it changed since.
+//! Sync state of each Service's load balancer: what this process read, and what it has changed since.
 //!
-//! Nobody else changes these things in the ordinary run of things; what somebody changes by hand is found by the comparison
-//! that the framework asks for now and then. After an error nothing is known any more.
+//! Usually nobody else changes these objects. Manual changes are found by the drift check that the framework requests
+//! from time to time. After an error the observed state is not known any more.
 
 use std::{
     collections::HashMap,
@@ -17,29 +17,27 @@ use openstack_api::neutron::FloatingIp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{
-    members::NodeBackend, model::DesiredLoadBalancer, security_groups::listed::ListedSecurityGroup,
-    seen::ObservedLoadBalancer,
-};
+use super::{members::NodeBackend, model::DesiredLoadBalancer, security_groups::listed::ListedSecurityGroup};
+use crate::lb::observed::ObservedLoadBalancer;
 
-/// Bounds of the pause between two looks at a balancer that is not ready.
+/// Minimum and maximum delay between two polls of a load balancer that is not ready.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// A place in the order of shared readings: clocks alone cannot tell what came first within a tick.
+/// Position of a shared listing among all: clocks alone cannot order two events within a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ListingRound(u64);
 
-/// Counts shared readings.
+/// Counts shared listings.
 #[derive(Debug, Default)]
 pub(super) struct ListingRounds(AtomicU64);
 
 impl ListingRounds {
-    /// Returns the last reading that has begun: only those after it show what was changed before now.
+    /// Returns the last listing that has begun. Only those after it show what was changed before now.
     pub(super) fn now(&self) -> ListingRound {
         ListingRound(self.0.load(Ordering::SeqCst))
     }
 
-    /// Begins a reading.
+    /// Begins a listing.
     pub(super) fn begin(&self) -> ListingRound {
         ListingRound(self.0.fetch_add(1, Ordering::SeqCst) + 1)
     }
@@ -58,7 +56,7 @@ pub(super) enum AttachedFloatingIp {
 }
 
 impl AttachedFloatingIp {
-    /// Returns the floating IP that is known to be there.
+    /// Returns the floating IP, if it is known that there is one.
     pub(super) fn get(&self) -> Option<&FloatingIp> {
         match self {
             Self::Known(floating) => Some(floating),
@@ -73,48 +71,49 @@ impl From<Option<FloatingIp>> for AttachedFloatingIp {
     }
 }
 
-/// What is known of one Service.
+/// Sync state of one Service.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each named at its use")]
 pub(super) struct LoadBalancerSyncState {
-    /// What there is; `None` when that has to be read.
+    /// Observed state; `None` when it has to be read.
     pub(super) observed: Option<ObservedLoadBalancer>,
-    /// Whether the children are known too.
+    /// True when the children are known too.
     pub(super) children_known: bool,
-    /// Whether the picture is of a reading that was shared: good to compare with, and looked at again before anything is
-    /// changed but members, which were read for this Service alone.
+    /// True when `observed` comes from a shared listing. That is good enough to compare with, but it is read again
+    /// before anything is changed except members, which were read for this Service alone.
     pub(super) from_listing: bool,
-    /// What was read in common up to then does not count: this process has changed something since, or may have; `None`
-    /// when it has never touched the Service.
+    /// Listings up to this one do not count, because this process has changed something since, or may have; `None` when
+    /// it has never changed the Service.
     pub(super) listings_stale_until: Option<ListingRound>,
-    /// The last shared reading that had begun when the balancer was last looked at or changed: only a newer one tells more.
+    /// The last shared listing that had begun when the load balancer was last read or changed. Only a newer one shows
+    /// more.
     pub(super) as_of: ListingRound,
     /// When it was last read from the cloud.
     pub(super) read_at: Option<Instant>,
     /// Floating IP on the VIP's port.
     pub(super) floating_ip: AttachedFloatingIp,
-    /// Security group and ports of a reading that was shared.
+    /// Security group and ports from a shared listing.
     pub(super) listed_security_group: Option<ListedSecurityGroup>,
-    /// What it was completely brought to, with these backends.
+    /// Desired state and backends that were last applied completely.
     pub(super) last_applied: Option<(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)>,
-    /// What the security group and the ports were completely brought to.
+    /// Digest of the security group and backends that were last applied completely.
     pub(super) applied_security_group: Option<Digest>,
-    /// Whether something was begun and not finished, so that the picture is to be used at any depth.
+    /// True when something was begun and not finished; then `observed` is used in every read mode.
     pub(super) unfinished: bool,
-    /// Since when the balancer is waited for, and whether a warning was given.
+    /// Since when the load balancer is pending, and whether a warning was emitted.
     pub(super) waiting_since: Option<(Instant, bool)>,
-    /// When the balancer was last failed over.
+    /// When the load balancer was last failed over.
     pub(super) failed_over: Option<Instant>,
-    /// Whether the balancer that the Service names was deleted because it could not be made.
+    /// True when the load balancer that the Service names was deleted because its creation had failed.
     pub(super) replaced_failed: bool,
-    /// Balancer that is being deleted.
+    /// Load balancer that is being deleted.
     pub(super) deleting_id: Option<Box<str>>,
-    /// Algorithm that the cloud refused for a pool: not to be tried again by this process.
+    /// Pool and algorithm that the cloud rejected; this process does not try it again.
     pub(super) rejected_method: Option<(String, Box<str>)>,
 }
 
 impl LoadBalancerSyncState {
-    /// Forgets what there is.
+    /// Forgets the observed state.
     pub(super) fn invalidate(&mut self) {
         (self.observed, self.children_known, self.from_listing, self.read_at) = (None, false, false, None);
         (self.floating_ip, self.listed_security_group, self.applied_security_group) =
@@ -122,23 +121,23 @@ impl LoadBalancerSyncState {
         (self.last_applied, self.unfinished) = (None, false);
     }
 
-    /// Returns how long to wait for the balancer: the longer it takes the longer, counted from its last change.
+    /// Returns the delay before the next poll: half the time that the load balancer has been pending, within bounds.
     pub(super) fn poll_interval(&mut self) -> Duration {
         let (since, _) = *self.waiting_since.get_or_insert((Instant::now(), false));
         (since.elapsed() / 2).clamp(POLL_INTERVAL.0, POLL_INTERVAL.1)
     }
 
-    /// Notes that something was changed, or may have been.
+    /// Records that something was changed, or may have been.
     pub(super) fn mark_changed(&mut self, now: ListingRound) {
         (self.listings_stale_until, self.as_of) = (Some(now), now);
     }
 
-    /// Returns how old a look may be that says whether the balancer is still busy.
+    /// Returns how old an answer may be that shows whether the load balancer is still busy.
     pub(super) fn max_observation_age(&mut self) -> Duration {
         (self.poll_interval() / 4).max(POLL_INTERVAL.0)
     }
 
-    /// Tells once that the wait has become long.
+    /// Returns true once, when the wait has become longer than `patience`.
     pub(super) fn crossed_warning_threshold(&mut self, patience: Duration) -> bool {
         match &mut self.waiting_since {
             Some((since, warned)) if !*warned && since.elapsed() >= patience => {
@@ -150,7 +149,7 @@ impl LoadBalancerSyncState {
     }
 }
 
-/// What is known of all Services, by UID. A Service is owned by one worker at a time.
+/// Sync states of all Services, by UID. One worker at a time syncs a Service.
 #[derive(Debug, Default)]
 pub(super) struct SyncStateStore {
     states: Mutex<HashMap<Box<str>, LoadBalancerSyncState>>,
@@ -158,8 +157,8 @@ pub(super) struct SyncStateStore {
 }
 
 impl SyncStateStore {
-    /// Takes what is known of a Service. Until it is [put back](Self::put) nothing is known, and what was read in common
-    /// before now does not count: whoever took it may be dropped amid a change.
+    /// Takes the sync state of a Service. Until it is [put back](Self::put) nothing is known, and listings from before
+    /// now do not count: the future that took it may be dropped amid a change.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
         let doubt =
             LoadBalancerSyncState { listings_stale_until: Some(self.rounds.now()), ..LoadBalancerSyncState::default() };
@@ -175,7 +174,7 @@ impl SyncStateStore {
     }
 }
 
-/// Waits as long as it was waited so far, which doubles the time between tries, within bounds.
+/// Returns a delay as long as the wait so far, within bounds. That doubles the time between tries.
 pub(super) fn pause(op: &Op) -> Duration {
     op.pending_for().clamp(POLL_INTERVAL.0, POLL_INTERVAL.1)
 }

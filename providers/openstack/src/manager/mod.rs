@@ -10,17 +10,17 @@ use ccm_core::{
 };
 
 use crate::{
-    client::{Client, Transport},
+    client::{Client, Https, Transport},
     config::{self, Cloud, ConfigErrors, Environment, ReloadingCredentials, Settings},
     provider::{NAME, OpenStackProvider},
 };
 
-/// The flag for what goes before our own name in the header `User-Agent`.
+/// The flag for components that precede our own name in the header `User-Agent`.
 const USER_AGENT: &str = "user-agent";
-/// First and longest pause between attempts while the cloud does not answer.
+/// First and longest delay between attempts while the cloud does not answer.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Describes this binary to the framework.
+/// Describes this binary for the framework.
 pub fn product() -> Product {
     let mut product = Product::new("ccm-openstack", concat!("v", env!("CARGO_PKG_VERSION")), &[NAME]);
     let help = "Extra data to add to the user agent of requests to OpenStack. Use multiple times to add more than one \
@@ -34,8 +34,16 @@ pub fn user_agents(config: &Config) -> &[String] {
     config.extra_lists.get(USER_AGENT).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Runs the manager with these arguments (without the program's name) to its end. `connect` makes the transport from the
-/// checked cloud config and the user agents.
+/// Creates the transport over sockets.
+///
+/// # Errors
+/// TLS files that cannot be used, or agents that cannot be sent.
+pub fn connect(cloud: &Cloud, agents: &[String]) -> Result<Arc<dyn Transport>, BoxError> {
+    Ok(Arc::new(Https::new(cloud, agents)?))
+}
+
+/// Runs the manager with these arguments (without the program's name) to its end. `connect` creates the transport from
+/// the checked cloud config and the user agents.
 pub async fn run<C>(args: impl IntoIterator<Item = OsString>, environment: Environment, connect: C) -> ExitCode
 where
     C: FnOnce(&Cloud, &[String]) -> Result<Arc<dyn Transport>, BoxError>,
@@ -46,10 +54,10 @@ where
     .await
 }
 
-/// Makes the provider from the flags and the cloud config that they name. Waits while the cloud is down.
+/// Creates the provider from the flags and the cloud config that they name. Waits while the cloud is down.
 ///
 /// # Errors
-/// Mistakes in the cloud config, all together; credentials that are refused; a service that is needed and missing.
+/// Errors in the cloud config, all together; rejected credentials; a service that is needed and missing.
 pub async fn build<C>(config: Config, environment: Environment, connect: C) -> Result<OpenStackProvider, BoxError>
 where
     C: FnOnce(&Cloud, &[String]) -> Result<Arc<dyn Transport>, BoxError>,
@@ -74,7 +82,7 @@ async fn provider(settings: Settings, client: Client, cluster: Arc<str>) -> Resu
         if !error.is_transient() {
             return Err(error.into());
         }
-        // An outage must not become a restart loop; a signal ends the wait.
+        // An outage must not cause a restart loop; a signal ends the wait.
         tracing::warn!(error = %chain(&error), ?pause, "OpenStack does not answer as it should; asking again");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);

@@ -1,4 +1,4 @@
-//! The provider: the parts of this crate, put together for one cloud, project and region.
+//! The provider: the parts of this crate, combined for one cloud, project and region.
 
 mod settings;
 #[cfg(test)]
@@ -33,30 +33,30 @@ use crate::{
 /// Name of the provider: `--cloud-provider`, and scheme of its provider IDs.
 pub const NAME: &str = "openstack";
 
-/// Why there is no provider.
+/// Why the provider cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// No token.
+    /// No token was issued.
     #[error("the cloud gives no token")]
     Token(#[source] OpenStackError),
-    /// Load balancers are wanted, and a service that they need is missing.
+    /// Load balancers are enabled, and a service that they need is missing.
     #[error("load balancers need a service that is missing; [LoadBalancer] enabled=false does without them")]
     LoadBalancers(#[source] OpenStackError),
-    /// Octavia does not say what it can do.
+    /// Octavia does not report its versions.
     #[error("what Octavia can do cannot be found out")]
     Octavia(#[source] CloudError),
-    /// What the network service can do with routes cannot be found out.
+    /// It cannot be found out what the network service supports for routes.
     #[error("routes of router {router} cannot be offered")]
     Routes {
         /// `router-id`.
         router: Box<str>,
-        /// Why.
+        /// Cause.
         source: OpenStackError,
     },
 }
 
 impl ProviderError {
-    /// Tells whether the cloud is only down, and worth being asked again.
+    /// Returns whether the cloud is only temporarily unavailable, so that a retry makes sense.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Token(error) | Self::LoadBalancers(error) | Self::Routes { source: error, .. } => {
@@ -74,22 +74,23 @@ pub struct OpenStackProvider {
     instances: Option<NovaInstances>,
     routes: Option<NeutronRoutes>,
     load_balancers: Option<LoadBalancers>,
-    /// Whether the metrics of requests are offered already: `start` may be called again.
+    /// True when the metrics of requests are registered: `start` may be called again.
     registered: Mutex<bool>,
 }
 
 impl OpenStackProvider {
-    /// Makes a provider: asks for a token, and whether the cloud has what is configured. `cluster` is the value of
-    /// `--cluster-name`, which is part of every name.
+    /// Creates a provider: requests a token, and checks that the cloud has what is configured. `cluster` is the value
+    /// of `--cluster-name`, which is part of every name.
     ///
     /// # Errors
-    /// No token, or a service that is needed is missing.
+    /// No token was issued, or a service that is needed is missing.
     pub async fn connect(settings: Settings, client: Client, cluster: Arc<str>) -> Result<Self, ProviderError> {
         client.session().authenticate().await.map_err(ProviderError::Token)?;
         let missing = |service| {
             let client = client.clone();
             async move { client.session().endpoint(service).await.err() }
         };
+        // First, load balancers, which need Neutron and Octavia.
         let mut balancers = None;
         if let Some(wanted) = &settings.load_balancer {
             for service in [Service::Network, Service::LoadBalancer] {
@@ -106,6 +107,7 @@ impl OpenStackProvider {
             let made = LoadBalancers::new(client.clone(), wanted.into(), cluster).await;
             balancers = Some(made.map_err(ProviderError::Octavia)?);
         }
+        // Then instances, which need Nova and Neutron.
         let mut instances = None;
         match (missing(Service::Compute).await, missing(Service::Network).await) {
             (None, None) => {
@@ -116,6 +118,7 @@ impl OpenStackProvider {
                 tracing::warn!(error, "nodes are not looked after");
             }
         }
+        // Finally, routes, which need a router.
         let routes = routes(&settings, &client).await?;
         let (region, interface) = (&settings.cloud.region, settings.cloud.interface.as_str());
         tracing::info!(%region, interface, "OpenStack");
@@ -129,7 +132,7 @@ impl OpenStackProvider {
         })
     }
 
-    /// Returns the way to the cloud.
+    /// Returns the client.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -139,7 +142,7 @@ impl OpenStackProvider {
         &self.settings
     }
 
-    /// Offers the metrics of requests, once.
+    /// Registers the metrics of requests, once.
     fn register_metrics(&self, registry: &Registry) -> Result<(), CloudError> {
         let mut registered = self.registered.lock();
         if !*registered {
@@ -152,13 +155,13 @@ impl OpenStackProvider {
     }
 }
 
-/// Routes, where a router is configured and the network service has routes.
+/// Returns the routes, where a router is configured and the network service supports them.
 async fn routes(settings: &Settings, client: &Client) -> Result<Option<NeutronRoutes>, ProviderError> {
     let Some(router) = &settings.router else {
         tracing::info!("routes are not offered: the cloud config has no router-id in [Route]");
         return Ok(None);
     };
-    // Before leadership: it reads.
+    // This happens before leadership: it only reads.
     let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
     let failed = |source| ProviderError::Routes { router: router.clone(), source };
     let Some(extensions) = Extensions::detect(client, &op).await.map_err(failed)? else {
@@ -180,8 +183,8 @@ impl CloudProvider for OpenStackProvider {
         NAME
     }
 
-    /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is one
-    /// without any scheme, which some tools write.
+    /// The scheme of the provider ID decides. A malformed ID of our scheme is ours, so that it is reported, and so is
+    /// one without any scheme, which some tools write.
     fn node_ownership(&self, node: &NodeView) -> NodeOwnership {
         match node.provider_id.as_deref() {
             Some(id) if provider_id::is_foreign(id) => NodeOwnership::Foreign,
@@ -198,12 +201,12 @@ impl CloudProvider for OpenStackProvider {
         &WRITES
     }
 
-    /// Every label, because annotations of Services name those that choose members.
+    /// Every label, because annotations of Services select members by label.
     fn node_fields(&self) -> NodeFields {
         NodeFields { all_labels: true, ..NodeFields::default() }
     }
 
-    /// Offers metrics. The cloud need not answer.
+    /// Registers metrics. The cloud need not answer.
     async fn start(&self, cx: ProviderContext) -> Result<(), CloudError> {
         self.register_metrics(&cx.metrics)
     }

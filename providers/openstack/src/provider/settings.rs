@@ -1,11 +1,11 @@
-//! From the configuration to what each capability needs of it.
+//! Converts the configuration to the settings of each capability.
 
 use crate::{
     config::Settings,
     instances::{InstanceSettings, addresses::AddressRules},
 };
 
-/// What instances need.
+/// Returns the settings of instances.
 pub(super) fn instances(settings: &Settings) -> InstanceSettings {
     let networking = &settings.networking;
     let names = |names: &[Box<str>]| names.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Carries out changes of routes: pairs of ports first, then one request for all routes.
+//! Applies changes of routes: address pairs of ports first, then one request for all routes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,21 +22,21 @@ use crate::{
     provider_id::ProviderId,
 };
 
-/// Ports changed at the same time.
+/// Maximum number of ports changed at the same time.
 const PORTS_AT_ONCE: usize = 4;
-/// How often a router is read again that was changed meanwhile.
+/// Maximum number of times that a router is read again because it was changed meanwhile.
 const MAX_ATTEMPTS: usize = 3;
 
-/// A change of one route, as it was asked for.
+/// A requested change of one route.
 #[derive(Clone, Debug)]
 enum RouteOperation {
-    /// With the server that the node is, where that is known.
+    /// Adds a route. With the ID of the node's server, where that is known.
     Add(ExtraRoute, Option<Box<str>>),
-    /// The port of the next hop, if it is still there, forgets the network.
+    /// Removes a route. The network is removed from the address pairs of the next hop's port, if that still exists.
     Remove(ExtraRoute),
 }
 
-/// Applies changes: one answer per change, in their order.
+/// Applies changes. Returns one result per change, in their order.
 pub(super) async fn apply(routes: &NeutronRoutes, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {
     let steps: Vec<Result<RouteOperation, CloudError>> = changes.iter().map(step).collect();
     let mut answers: Vec<Result<(), CloudError>> =
@@ -52,7 +52,7 @@ pub(super) async fn apply(routes: &NeutronRoutes, op: &Op, changes: &[RouteChang
     let together: Vec<RouteOperation> = going.values().cloned().collect();
     match change(routes, op, &together).await {
         Ok(()) => {}
-        // One of them is refused: each alone tells which.
+        // One of them was rejected: sent alone, each shows whether it was that one.
         Err(error) if going.len() > 1 && is_about_one(&error) => {
             for (place, step) in going {
                 answers[place] = change(routes, op, std::slice::from_ref(&step))
@@ -95,18 +95,18 @@ fn is_about_one(error: &OpenStackError) -> bool {
     matches!(error.class(), ErrorClass::Invalid | ErrorClass::Quota | ErrorClass::Conflict)
 }
 
-/// What became of the port of a next hop.
+/// Result of changing the port of a next hop.
 enum PairResult {
     Done,
-    /// No single port has the address.
+    /// No port, or more than one, has the address.
     NoPort(IpAddr),
-    /// The port that has the address is another server's: the node's is gone, and the address was given again.
+    /// The port with the address belongs to another server: the node's was deleted, and the address was assigned again.
     OtherServer(IpAddr),
     Failed(OpenStackError),
 }
 
 impl PairResult {
-    /// Says why a step has to wait for its port; a port that is gone has nothing to forget.
+    /// Returns why an operation has to wait for its port. A port that does not exist needs no removal.
     fn blocking_error(&self, step: &RouteOperation) -> Option<CloudError> {
         match (self, step) {
             (Self::Done, _) | (Self::NoPort(_) | Self::OtherServer(_), RouteOperation::Remove(_)) => None,
@@ -122,12 +122,13 @@ impl PairResult {
     }
 }
 
-/// Brings the address pairs of nodes' ports in line: what went wrong, by place.
+/// Syncs the address pairs of nodes' ports. Returns the errors with the index of their operation.
 async fn sync_address_pairs(
     routes: &NeutronRoutes,
     op: &Op,
     going: &BTreeMap<usize, RouteOperation>,
 ) -> Vec<(usize, CloudError)> {
+    // First, group the operations by next hop, and find its port.
     let mut by_ip: BTreeMap<IpAddr, Vec<(usize, RouteOperation)>> = BTreeMap::new();
     for (place, step) in going {
         let (RouteOperation::Add(hop, _) | RouteOperation::Remove(hop)) = step;
@@ -144,6 +145,7 @@ async fn sync_address_pairs(
         }
     };
     let jobs: Vec<_> = by_ip.into_iter().map(|(ip, steps)| (ip, steps, ports.remove(&ip))).collect();
+    // Then change each port once, without the operations that mean another server's port.
     let one = |(ip, steps, port): (IpAddr, Vec<(usize, RouteOperation)>, Option<neutron::Port>)| async move {
         let (steps, lost): (Vec<_>, Vec<_>) = steps.into_iter().partition(|(_, step)| is_port_of(port.as_ref(), step));
         let paired = match port {
@@ -168,8 +170,8 @@ async fn sync_address_pairs(
     stream::iter(jobs).map(one).buffer_unordered(PORTS_AT_ONCE).concat().await
 }
 
-/// Tells whether a port may be the one that a step means: it is no other server's. What stands between a server and a
-/// network, such as a trunk, has an owner of another kind.
+/// Returns whether a port may be the one that an operation means: it belongs to no other server. The port may also
+/// belong to something between server and network, such as a trunk, whose `device_owner` is of another kind.
 fn is_port_of(port: Option<&neutron::Port>, step: &RouteOperation) -> bool {
     match (port, step) {
         (Some(port), RouteOperation::Add(_, Some(server))) => {
@@ -179,7 +181,7 @@ fn is_port_of(port: Option<&neutron::Port>, step: &RouteOperation) -> bool {
     }
 }
 
-/// Returns the networks that a port is to take packets from, and those that it is to forget.
+/// Returns the networks that a port has to accept packets from, and those that it must not accept any more.
 fn networks(steps: &[(usize, RouteOperation)]) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
     let (mut add, mut remove) = (BTreeSet::new(), BTreeSet::new());
     for (_, step) in steps {
@@ -191,7 +193,7 @@ fn networks(steps: &[(usize, RouteOperation)]) -> (BTreeSet<IpNet>, BTreeSet<IpN
     (add, remove)
 }
 
-/// Changes the router.
+/// Changes the router's routes.
 async fn change(routes: &NeutronRoutes, op: &Op, steps: &[RouteOperation]) -> Result<(), OpenStackError> {
     let mut change = RouteUpdate::default();
     for step in steps {
@@ -203,7 +205,7 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[RouteOperation]) -> Re
     if change.is_empty() {
         return Ok(());
     }
-    // Without atomic changes each is one of the whole list: those of this process go one after the other.
+    // Without atomic changes each request replaces the whole list: those of this process run one after the other.
     let _turn = match routes.extensions.atomic {
         true => None,
         false => Some(op.wait_shared(routes.router_lock.lock()).await),
@@ -212,7 +214,7 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[RouteOperation]) -> Re
     loop {
         let router = routes.router(op).await?;
         let change = change.clone().with_conflicts_removed(&router.routes);
-        // Before the routes: once those are gone nobody knows any more which port had the network.
+        // Before the routes: once they are deleted nothing shows which port had the network.
         remove_address_pairs(routes, op, &change.to_remove(&router.routes), steps).await?;
         if routes.extensions.atomic {
             return one_by_one(routes, op, &change, &router.routes).await;
@@ -231,8 +233,8 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[RouteOperation]) -> Re
     }
 }
 
-/// Has the ports of displaced next hops forget the networks, which go to other nodes. Those of routes whose removal was asked
-/// for have done so already.
+/// Removes the networks that go to other nodes from the address pairs of the displaced next hops. For routes whose
+/// removal was requested, this is already done.
 async fn remove_address_pairs(
     routes: &NeutronRoutes,
     op: &Op,
@@ -259,7 +261,7 @@ async fn remove_address_pairs(
     Ok(())
 }
 
-/// Removes and adds with the requests that leave other routes alone.
+/// Removes and adds routes with the requests that do not change other routes.
 async fn one_by_one(
     routes: &NeutronRoutes,
     op: &Op,

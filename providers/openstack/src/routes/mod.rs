@@ -1,12 +1,11 @@
 //! Routes of a Neutron router.
 //!
-//! A router's routes carry no owner. A route is taken for the cluster's when it leads to an address of one of its nodes, or
-//! to one that was a node's earlier in this process, or to one that no port of the router's networks has: what a node left
-//! behind. Every other route is somebody else's and is neither listed nor touched, unless it stands where a node's own pod
-//! network has to go.
+//! A router's routes carry no owner. A route belongs to the cluster if its next hop is an address of one of its nodes,
+//! or was one earlier in this process, or if no port of the router's networks has that address: a node left it behind.
+//! Every other route is unmanaged and is neither listed nor changed, unless it conflicts with a node's own pod network.
 //!
-//! A node's port takes packets from its pods only if the pods' network is among the port's allowed address pairs. They are
-//! changed before the route is, so that a change that was cut short is found again by its route.
+//! A node's port accepts packets from its pods only if the pods' network is among the port's allowed address pairs.
+//! They are changed before the route, so that an interrupted change is found again by its route.
 
 mod apply;
 pub mod plan;
@@ -33,27 +32,27 @@ use tokio::time::Instant;
 use self::plan::UnownedAddress;
 use crate::client::{Call, Client, OpenStackError, Request};
 
-/// How long somebody else's address is taken for that.
+/// How long an address counts as foreign before it is checked again.
 const FOREIGN_TTL: Duration = Duration::from_secs(300);
-/// Most addresses of former nodes that are remembered.
+/// Maximum number of addresses of former nodes that are remembered.
 const MAX_FORMER: usize = 20_000;
 
-/// What the network service can do with routes.
+/// What the network service supports for routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// Routes are added and removed one by one (`extraroute-atomic`).
     pub atomic: bool,
     /// Ports have allowed address pairs.
     pub address_pairs: bool,
-    /// Changes can be refused when the object was changed meanwhile (`revision-if-match`).
+    /// Changes can be made conditional on the object's revision (`revision-if-match`).
     pub if_match: bool,
 }
 
 impl Extensions {
-    /// Asks the network service; `None` when its routers have no routes at all.
+    /// Queries the network service; `None` when its routers have no routes at all.
     ///
     /// # Errors
-    /// Neutron's answer.
+    /// Neutron's error.
     pub async fn detect(client: &Client, op: &Op) -> Result<Option<Self>, OpenStackError> {
         let request = Request::new(Call::ExtensionList, &["extensions"]);
         let known: Vec<Extension> = client.get_all(op, &request).await?;
@@ -73,20 +72,20 @@ pub struct NeutronRoutes {
     router: Box<str>,
     extensions: Extensions,
     address_history: Mutex<AddressHistory>,
-    /// Held while the list of routes is changed as a whole.
+    /// Held while the list of routes is replaced as a whole.
     router_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct AddressHistory {
-    /// Addresses that nodes had while this process runs.
+    /// Addresses that nodes have had while this process runs.
     former_node_addresses: BTreeSet<IpAddr>,
-    /// Addresses that ports of others have, and since when that is known.
+    /// Addresses of other ports, and since when that is known.
     foreign_addresses: BTreeMap<IpAddr, Instant>,
 }
 
 impl NeutronRoutes {
-    /// Makes the capability.
+    /// Creates the capability.
     pub fn new(client: Client, router: Box<str>, extensions: Extensions) -> Self {
         Self {
             client,
@@ -102,7 +101,7 @@ impl NeutronRoutes {
         self.client.get(op, &Request::new(Call::RouterGet, &path)).await
     }
 
-    /// Finds out whose the addresses are that no node has.
+    /// Finds out who has the addresses that no node has.
     async fn classify_unowned(
         &self,
         op: &Op,
@@ -140,7 +139,7 @@ impl NeutronRoutes {
         Ok(strays)
     }
 
-    /// Says more about a router that is not there: nothing works until the configuration is mended.
+    /// Adds an explanation if the router does not exist: nothing works until the configuration is corrected.
     fn with_router_hint(&self, error: OpenStackError) -> CloudError {
         if error.is_not_found() {
             let words = format!(

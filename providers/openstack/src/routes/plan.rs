@@ -1,4 +1,4 @@
-//! What a router's routes mean for the cluster, and which requests bring them in line.
+//! What a router's routes mean for the cluster, and which requests bring them to the desired state.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,40 +13,40 @@ use ccm_core::{
 use ipnet::IpNet;
 use openstack_api::neutron;
 
-/// A route of a router (Neutron's extra route), whichever way it is written there.
+/// A route of a router (Neutron's extra route), in canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtraRoute {
     /// Destination, canonical.
     pub destination: IpNet,
-    /// Where packets go.
+    /// Next hop.
     pub next: IpAddr,
 }
 
 impl ExtraRoute {
-    /// Returns the handle that the framework keeps: what finds this very route again when its node is gone.
+    /// Returns the handle that the framework keeps. It finds this route again when its node is deleted.
     pub fn handle(&self) -> String {
         format!("{} via {}", self.destination, self.next)
     }
 
-    /// Reads a route as Neutron has it; `None` for what is no network or address.
+    /// Parses Neutron's route; `None` if it has an invalid network or address.
     pub fn of(route: &neutron::Route) -> Option<Self> {
         let destination: IpNet = route.destination.parse().ok()?;
         Some(Self { destination: destination.trunc(), next: route.nexthop.parse().ok()? })
     }
 
-    /// Writes it.
+    /// Returns it in Neutron's form.
     pub fn to_neutron(&self) -> neutron::Route {
         neutron::Route { destination: self.destination.to_string(), nexthop: self.next.to_string() }
     }
 
-    /// Reads a handle.
+    /// Parses a handle.
     pub fn of_handle(text: &str) -> Option<Self> {
         let (destination, next) = text.split_once(" via ")?;
         Some(Self { destination: destination.parse().ok()?, next: next.parse().ok()? })
     }
 }
 
-/// Returns the address of a node that routes of this family lead to: its first internal one.
+/// Returns the next hop for routes to a node: its first internal address of the family.
 pub fn next_hop(node: &NodeView, family: IpFamily) -> Option<IpAddr> {
     let internal = node.addresses.iter().filter(|address| address.kind == AddressType::InternalIp);
     internal.filter_map(|address| address.address.parse().ok()).find(|ip: &IpAddr| of_family(*ip, family))
@@ -59,16 +59,16 @@ fn of_family(ip: IpAddr, family: IpFamily) -> bool {
     }
 }
 
-/// What is known about an address that routes lead to and no node has.
+/// What is known about a next hop that no node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnownedAddress {
-    /// No port of the router's networks has it, or it was a node's while this process runs: the route is left over.
+    /// No port of the router's networks has it, or a node had it while this process runs: the route is an orphan.
     Leftover,
-    /// Something else has it. The route is not the cluster's.
+    /// Something else has it. The route does not belong to the cluster.
     Foreign,
 }
 
-/// Returns, for each address of a node, the node's name. An address that two nodes claim is neither's.
+/// Returns the node's name for each address of a node. An address of two nodes belongs to neither.
 pub fn owners(nodes: &[Arc<NodeView>]) -> BTreeMap<IpAddr, Option<Arc<str>>> {
     let mut owners: BTreeMap<IpAddr, Option<Arc<str>>> = BTreeMap::new();
     for node in nodes {
@@ -80,13 +80,13 @@ pub fn owners(nodes: &[Arc<NodeView>]) -> BTreeMap<IpAddr, Option<Arc<str>>> {
     owners
 }
 
-/// Finds the addresses that routes lead to and no node has.
+/// Finds next hops that no node has.
 pub fn unowned_addresses(routes: &[neutron::Route], owners: &BTreeMap<IpAddr, Option<Arc<str>>>) -> BTreeSet<IpAddr> {
     routes.iter().filter_map(ExtraRoute::of).map(|hop| hop.next).filter(|next| !owners.contains_key(next)).collect()
 }
 
-/// Lists the routes of the cluster among those of the router: the ones that lead to nodes, and what is left over of nodes
-/// that are gone. Other people's are left out, so that nobody deletes them.
+/// Lists the router's routes that belong to the cluster: those that lead to nodes, and orphans of deleted nodes. Routes
+/// of others are left out, so that nobody deletes them.
 pub fn listed(
     routes: &[neutron::Route],
     owners: &BTreeMap<IpAddr, Option<Arc<str>>>,
@@ -110,20 +110,20 @@ pub fn listed(
 /// A change of a router's routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteUpdate {
-    /// Routes to have.
+    /// Desired routes.
     pub add: BTreeSet<ExtraRoute>,
-    /// Routes not to have; one that is to be had as well stays.
+    /// Routes to remove; one that is also desired stays.
     pub remove: BTreeSet<ExtraRoute>,
 }
 
 impl RouteUpdate {
-    /// Tells whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// Adds what is in the way: routes to a wanted destination that lead elsewhere. The destination is a node's pod network, so
-    /// whoever is named there has lost it.
+    /// Also removes conflicting routes, which lead to a desired destination by another next hop. The destination is a
+    /// node's pod network, so whoever has that next hop no longer owns it.
     #[must_use]
     pub fn with_conflicts_removed(mut self, now: &[neutron::Route]) -> Self {
         let wanted: BTreeSet<IpNet> = self.add.iter().map(|hop| hop.destination).collect();
@@ -138,14 +138,14 @@ impl RouteUpdate {
         self.add.difference(&there).map(ExtraRoute::to_neutron).collect()
     }
 
-    /// Returns what has to be taken out of `now`, as it is written there.
+    /// Returns what has to be removed from `now`, as it is written there.
     pub fn to_remove(&self, now: &[neutron::Route]) -> Vec<neutron::Route> {
         let goes = |hop: &ExtraRoute| self.remove.contains(hop) && !self.add.contains(hop);
         now.iter().filter(|route| ExtraRoute::of(route).is_some_and(|hop| goes(&hop))).cloned().collect()
     }
 
-    /// Returns the whole list that a router without atomic changes gets; `None` when it is there already. What is neither
-    /// added nor removed stays as it is, in its place.
+    /// Returns the complete list for a router without atomic changes; `None` when the router has it already. Routes
+    /// that are neither added nor removed stay unchanged, in their place.
     pub fn full_list(&self, now: &[neutron::Route]) -> Option<Vec<neutron::Route>> {
         let (missing, extra) = (self.to_add(now), self.to_remove(now));
         if missing.is_empty() && extra.is_empty() {
@@ -156,7 +156,7 @@ impl RouteUpdate {
     }
 }
 
-/// Returns a port's address pairs with a network more; `None` when it is there.
+/// Returns a port's address pairs with a network added; `None` when it is there already.
 pub fn with_pair(pairs: &[neutron::AddressPair], network: IpNet) -> Option<Vec<neutron::AddressPair>> {
     if pairs.iter().any(|pair| is_for(pair, network)) {
         return None;
@@ -165,7 +165,7 @@ pub fn with_pair(pairs: &[neutron::AddressPair], network: IpNet) -> Option<Vec<n
     Some(pairs.iter().cloned().chain([more]).collect())
 }
 
-/// Returns a port's address pairs without a network; `None` when it is not there.
+/// Returns a port's address pairs with a network removed; `None` when it is not there.
 pub fn without_pair(pairs: &[neutron::AddressPair], network: IpNet) -> Option<Vec<neutron::AddressPair>> {
     let left: Vec<_> = pairs.iter().filter(|pair| !is_for(pair, network)).cloned().collect();
     (left.len() < pairs.len()).then_some(left)

@@ -12,14 +12,14 @@ use openstack_api::neutron::{AddressPair, Port, PortUpdate};
 use super::{NeutronRoutes, plan};
 use crate::client::{Call, OpenStackError, Request};
 
-/// Most addresses in one request: 50 of IPv6 make a URL of 4 kB.
+/// Maximum number of addresses in one request: 50 of IPv6 make a URL of 4 kB.
 const MAX_ADDRESSES: usize = 50;
-/// How often a port is read again that was changed meanwhile.
+/// Maximum number of times that a port is read again because it was changed meanwhile.
 const MAX_ATTEMPTS: usize = 3;
 
 impl NeutronRoutes {
-    /// Finds the ports that have each address, among those on the router's networks. Several may have one there: Neutron
-    /// allows it on networks with overlapping subnets.
+    /// Finds the ports that have each address, among those on the router's networks. Several may have the same one:
+    /// Neutron allows that on networks with overlapping subnets.
     pub(super) async fn ports(
         &self,
         op: &Op,
@@ -38,7 +38,7 @@ impl NeutronRoutes {
                 let of_port: BTreeSet<IpAddr> = port.fixed_ips.iter().map(|ip| ip.ip_address).collect();
                 for ip in of_port.intersection(ips) {
                     let ports = found.entry(*ip).or_default();
-                    // It is in several answers if it has addresses of several requests.
+                    // A port is in several answers if it has addresses of several requests.
                     if !ports.iter().any(|known| known.id == port.id) {
                         ports.push(port.clone());
                     }
@@ -48,7 +48,7 @@ impl NeutronRoutes {
         Ok(found)
     }
 
-    /// Finds the port that has each address and is the only one.
+    /// Finds the port of each address that exactly one port has.
     pub(super) async fn unique_ports(
         &self,
         op: &Op,
@@ -61,7 +61,7 @@ impl NeutronRoutes {
         Ok(self.ports(op, ips).await?.into_iter().filter_map(sole).collect())
     }
 
-    /// Has a port take packets from these networks, and no longer from those.
+    /// Makes a port accept packets from the networks in `add`, and no longer from those in `remove`.
     pub(super) async fn set_address_pairs(
         &self,
         op: &Op,
@@ -73,7 +73,7 @@ impl NeutronRoutes {
         let path = ["ports", id.as_str()];
         let mut tries = 0;
         loop {
-            // Without port security everything passes, and Neutron refuses pairs.
+            // Without port security every packet passes, and Neutron rejects address pairs.
             if port.port_security_enabled == Some(false) {
                 return Ok(());
             }

@@ -105,7 +105,7 @@ fn keys() -> Vec<Box<str>> {
         mock::ACTIVATION_DELAY,
         mock::LOAD_BALANCER_ID,
     ];
-    ccm_aws::lb::annotations::keys().chain(openstack::keys()).chain(mock.map(Box::from)).collect()
+    ccm_aws::lb::spec::annotations::keys().chain(openstack::keys()).chain(mock.map(Box::from)).collect()
 }
 
 fn service(input: &mut Input<'_>, keys: &[Box<str>]) -> ServiceView {

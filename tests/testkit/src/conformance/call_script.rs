@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::{CallCount, CallFaultKind, InjectedCallFault};
 
-/// The part of a [`FaultyCloud`](super::ScriptedCloud) that is the same for every cloud whose calls pass one place: counts
+/// The part of a [`FaultyCloud`](super::FaultyCloud) that is the same for every cloud whose calls pass one place: counts
 /// them, spoils them, slows them down. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct CallScript(Arc<Mutex<ScriptState>>);

@@ -122,7 +122,7 @@ impl MutationRecords {
             .filter(|(operation, made)| *made > 0 && !self.named.contains(&operation.as_str()))
             .map(|(operation, _)| operation)
             .collect();
-        expect(strange.is_empty(), || format!("{what}: mutations() does not name {strange:?}"))
+        expect(strange.is_empty(), || format!("{what}: mutation_operations() does not name {strange:?}"))
     }
 }
 

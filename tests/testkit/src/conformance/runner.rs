@@ -40,7 +40,7 @@ pub struct Suite {
 impl Suite {
     /// Makes a suite that runs on a thread of its own, in a runtime that `runtime` builds: paused where the cloud is in the
     /// same process, or where its requests are made elsewhere (see the guide), otherwise in real time. `start` makes the
-    /// adapter and hands it to the [`Watch`]; an error is a failure of the suite.
+    /// adapter and hands it to the [`SuiteProgress`]; an error is a failure of the suite.
     pub fn new<F, Fut>(name: &'static str, runtime: fn() -> io::Result<Runtime>, start: F) -> Self
     where
         F: FnOnce(SuiteProgress) -> Fut + Send + 'static,

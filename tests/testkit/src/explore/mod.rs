@@ -159,7 +159,7 @@ pub trait Scenario: Send + Sync {
     fn name(&self) -> String;
 
     /// Tells whether a fault of this kind can happen to a call, by default each to any, but for those of a cloud whose reads
-    /// [show the past](Kind::is_past).
+    /// [show the past](FaultKind::is_past).
     fn applies(&self, kind: FaultKind, call: &Call) -> bool {
         let _ = call;
         !kind.is_past()

@@ -1,6 +1,6 @@
-//! moto's server, a stand-in for AWS, and what is needed around it: requests without an SDK ([`wire`]), things that tests
+//! moto's server, a stand-in for AWS, and what is needed around it: requests without an SDK ([`query_api`]), things that tests
 //! take as given ([`fixture`]), and a proxy that records requests, injects faults and repairs what moto hides
-//! ([`overlay`]).
+//! ([`fault_proxy`], `response_fixes`).
 //!
 //! The program is found by [`PROGRAM_VARIABLE`], which `cargo xtask test --full` sets. Who sets it wants a failure, and no
 //! ignored case, when it does not work.

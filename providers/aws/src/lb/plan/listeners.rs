@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{Tags, elb::ElbProtocol},
-    lb::{model::ListenerKey, seen::ObservedListener},
+    lb::{model::ListenerKey, observe::observed::ObservedListener},
 };
 
 impl Planner<'_> {

@@ -7,6 +7,7 @@
 mod action;
 pub mod default_attributes;
 mod listeners;
+pub mod subnets;
 mod target_groups;
 
 use std::{collections::BTreeSet, str::FromStr};
@@ -18,13 +19,15 @@ pub use self::{
     target_groups::differs as health_check_differs,
 };
 use self::{default_attributes::without_defaults, target_groups::TargetGroupPairing};
-use super::{
-    model::{DesiredLoadBalancer, Targets},
-    seen::{ObservedLoadBalancer, ObservedState},
-};
-use crate::api::{
-    AllocationId, SecurityGroupId, SubnetId, Tags, VpcId,
-    elb::{Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MAX_TAGGED, SubnetMapping},
+use super::model::{DesiredLoadBalancer, Targets};
+use crate::{
+    api::{
+        AllocationId, SecurityGroupId, SubnetId, Tags, VpcId,
+        elb::{
+            Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MAX_TAGGED, SubnetMapping,
+        },
+    },
+    lb::observe::observed::{ObservedLoadBalancer, ObservedState},
 };
 
 /// The part of the desired state that depends on the VPC and the cluster.
@@ -178,7 +181,6 @@ impl Planner<'_> {
         nat: Option<bool>,
         families: Option<IpAddressType>,
     ) -> Result<(), CloudError> {
-        // First, what the actions have in common.
         let balancer = &seen.load_balancer;
         let set = |subnets: Vec<SubnetMapping>, removes: bool| {
             ActionKind::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })

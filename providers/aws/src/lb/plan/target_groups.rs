@@ -19,7 +19,7 @@ use crate::{
     lb::{
         model::{DesiredListener, DesiredLoadBalancer, DesiredTargetGroup, ListenerKey},
         names,
-        seen::{ObservedState, ObservedTargetGroup, registered_targets},
+        observe::observed::{ObservedState, ObservedTargetGroup, registered_targets},
     },
 };
 

@@ -6,7 +6,7 @@ use ccm_core::provider::{CloudError, EventType, Op, Progress};
 
 use super::{
     PREVIEW_AGE, SecurityGroupManager,
-    book::GroupsById,
+    cache::GroupsById,
     managed::{self, MANAGED_DESCRIPTION},
     plan::RuleChange,
 };
@@ -17,7 +17,7 @@ use crate::{
     },
     cluster::SERVICE_TAG,
     lb::{
-        delete::{WARNING_THRESHOLD, crossed_warning_threshold},
+        apply::delete::{WARNING_THRESHOLD, crossed_warning_threshold},
         model::ServiceKey,
         names,
     },

@@ -6,7 +6,7 @@ use ccm_core::provider::{CloudError, ErrorKind, Op, PlannedChange};
 
 use super::{
     SecurityGroupManager,
-    book::GroupsById,
+    cache::GroupsById,
     plan::{self, FrontendGroups},
     rules,
 };

@@ -5,12 +5,13 @@
 //! with groups by its group; and all of them by a shared group if that is configured. Only rules with our descriptions
 //! are ever removed from a node's group, and only groups that the cluster owns are deleted.
 
-mod book;
+mod cache;
 mod cleanup;
 mod managed;
 mod node_rules;
 pub(crate) mod plan;
 pub(crate) mod rules;
+pub(in crate::lb) mod unmanaged;
 mod unobserved;
 
 use std::{
@@ -25,20 +26,21 @@ use tokio::time::Instant;
 
 pub use self::managed::{FrontendPlan, MANAGED_DESCRIPTION, SHARED_DESCRIPTION};
 use self::{
-    book::{GroupsById, SecurityGroupCache},
+    cache::{GroupsById, SecurityGroupCache},
     unobserved::DeletedNames,
 };
 pub(crate) use self::{
     cleanup::{in_use, references},
     plan::summary,
 };
-use super::{model::DesiredLoadBalancer, names, pods::PodTargets, sweep::ListingCache};
+use super::{model::DesiredLoadBalancer, names};
 use crate::{
     api::{
         InstanceId, SecurityGroupId,
         ec2::{Rule, SecurityGroup, Subnet},
     },
     instances::InstanceCache,
+    lb::{observe::listing::ListingCache, targets::pods::PodTargets},
     scope::Scope,
 };
 

@@ -6,7 +6,7 @@ use ccm_core::provider::{CloudError, ErrorKind, Op};
 
 use super::{
     RuleRequest, SecurityGroupManager, UnmanagedGroups,
-    book::GroupsById,
+    cache::GroupsById,
     plan::{self, RuleChange},
     rules::{self, RuleSourceKind},
 };
@@ -17,7 +17,7 @@ use crate::{
         elb::TargetType,
     },
     cluster::Cluster,
-    lb::pods::InterfaceGroups,
+    lb::targets::pods::InterfaceGroups,
 };
 
 /// The rules that one load balancer needs in the groups of its targets.

@@ -28,20 +28,6 @@ pub(crate) struct RuleChange {
     pub(crate) by_absence: bool,
 }
 
-/// Tells whether AWS treats both as the same rule: a group has only one with a protocol, ports and source, whatever its
-/// description.
-pub(crate) fn same(a: &Rule, b: &Rule) -> bool {
-    let source = match (&a.source, &b.source) {
-        (RuleSource::Cidr(a), RuleSource::Cidr(b)) => a.trunc() == b.trunc(),
-        (RuleSource::Group(a, of), RuleSource::Group(b, by)) => {
-            // Responses always have the account ID; our own rules have it only for other accounts.
-            a == b && (of.is_none() || by.is_none() || of == by)
-        }
-        (a, b) => a == b,
-    };
-    source && protocol(&a.protocol) == protocol(&b.protocol) && a.ports == b.ports
-}
-
 /// Returns the rules that a group lacks.
 pub(crate) fn missing<'a>(observed: &[Rule], wanted: impl IntoIterator<Item = &'a Rule>) -> Vec<Rule> {
     let mut found: Vec<Rule> = Vec::new();
@@ -56,7 +42,7 @@ pub(crate) fn missing<'a>(observed: &[Rule], wanted: impl IntoIterator<Item = &'
 /// Returns the rules of ours that are not desired. A rule that is desired with another description stays: AWS does not
 /// accept both.
 pub(crate) fn surplus(observed: &[Rule], wanted: &BTreeSet<Rule>, ours: impl Fn(&Rule) -> bool) -> Vec<Rule> {
-    observed.iter().filter(|rule| ours(rule) && !wanted.iter().any(|w| same(w, rule))).cloned().collect()
+    observed.iter().filter(|rule| ours(rule) && !wanted.iter().any(|w| rules::is_same_rule(w, rule))).cloned().collect()
 }
 
 /// Returns the path-MTU rules that become unused with the `revoked` client rules: those for networks without a
@@ -100,7 +86,7 @@ pub(crate) fn health_only_names(observed: &[Rule]) -> impl Iterator<Item = &str>
 
 /// Tells whether a rule exists, with any description.
 pub(crate) fn has_rule(observed: &[Rule], rule: &Rule) -> bool {
-    observed.iter().any(|other| same(other, rule))
+    observed.iter().any(|other| rules::is_same_rule(other, rule))
 }
 
 /// Describes rules in a few words, for an event or log.
@@ -179,17 +165,6 @@ pub(crate) fn frontend_groups<'a>(
         SecurityGroupChoice::Managed => Ok(FrontendGroups::Managed { shared }),
         // Exactly the given ones, unless the shared one was requested.
         SecurityGroupChoice::Given(names) => Ok(FrontendGroups::Given { names, shared: shared && !by_upstream }),
-    }
-}
-
-/// Normalizes a protocol: those with a name also have a number.
-fn protocol(text: &str) -> &str {
-    match text {
-        "1" => "icmp",
-        "6" => "tcp",
-        "17" => "udp",
-        "58" => "icmpv6",
-        other => other,
     }
 }
 

@@ -2,7 +2,7 @@ use ccm_core::k8s::IpFamily;
 use proptest::{prelude::*, sample::subsequence};
 
 use super::*;
-use crate::lb::{model::SecurityGroupSpec, test_fixtures::desired};
+use crate::lb::{model::SecurityGroupSpec, security_groups::rules::is_same_rule, test_fixtures::desired};
 
 const LB: &str = "a1";
 
@@ -45,13 +45,13 @@ fn aws_takes_rules_for_one_by_protocol_ports_and_source() {
         ("all ports", Rule { ports: None, ..base.clone() }, false),
     ];
     for (name, other, expected) in cases {
-        assert_eq!(same(&base, &other), expected, "{name}");
+        assert_eq!(is_same_rule(&base, &other), expected, "{name}");
     }
     let of = |account| rule("tcp", 80, group("sg-1", account), "");
-    assert!(same(&of(None), &of(Some("1"))));
-    assert!(same(&of(Some("1")), &of(Some("1"))));
-    assert!(!same(&of(Some("1")), &of(Some("2"))));
-    assert!(!same(&of(None), &rule("tcp", 80, group("sg-2", None), "")));
+    assert!(is_same_rule(&of(None), &of(Some("1"))));
+    assert!(is_same_rule(&of(Some("1")), &of(Some("1"))));
+    assert!(!is_same_rule(&of(Some("1")), &of(Some("2"))));
+    assert!(!is_same_rule(&of(None), &rule("tcp", 80, group("sg-2", None), "")));
 }
 
 // SG8
@@ -182,7 +182,7 @@ proptest! {
         }
         for rule in &result {
             let foreign = !ours(rule) && observed.contains(rule);
-            prop_assert!(foreign || wanted.iter().any(|w| same(w, rule)), "{rule:?} is too much");
+            prop_assert!(foreign || wanted.iter().any(|w| is_same_rule(w, rule)), "{rule:?} is too much");
         }
         // AWS would refuse a rule that is there.
         prop_assert_eq!(without_twins(result.clone()).len(), result.len());

@@ -6,10 +6,7 @@ use ccm_core::k8s::IpFamily;
 use ipnet::IpNet;
 
 use super::{
-    super::{
-        model::{DesiredListener, DesiredLoadBalancer, NodeRuleSource},
-        pods::target_port,
-    },
+    super::model::{DesiredListener, DesiredLoadBalancer, NodeRuleSource},
     RuleRequest,
 };
 use crate::api::{
@@ -47,6 +44,31 @@ pub(crate) fn client_of(rule: &Rule) -> Option<&str> {
 /// Returns the name of the load balancer whose health checks a rule admits.
 pub(crate) fn health_of(rule: &Rule) -> Option<&str> {
     rule.description.strip_prefix(HEALTH)
+}
+
+/// Tells whether AWS treats both as the same rule: a group has only one with a protocol, ports and source, whatever its
+/// description.
+pub(crate) fn is_same_rule(a: &Rule, b: &Rule) -> bool {
+    let source = match (&a.source, &b.source) {
+        (RuleSource::Cidr(a), RuleSource::Cidr(b)) => a.trunc() == b.trunc(),
+        (RuleSource::Group(a, of), RuleSource::Group(b, by)) => {
+            // Responses always have the account ID; our own rules have it only for other accounts.
+            a == b && (of.is_none() || by.is_none() || of == by)
+        }
+        (a, b) => a == b,
+    };
+    source && protocol(&a.protocol) == protocol(&b.protocol) && a.ports == b.ports
+}
+
+/// Normalizes a protocol: those with a name also have a number.
+fn protocol(text: &str) -> &str {
+    match text {
+        "1" => "icmp",
+        "6" => "tcp",
+        "17" => "udp",
+        "58" => "icmpv6",
+        other => other,
+    }
 }
 
 /// Tells whether a rule is a path-MTU rule.
@@ -151,7 +173,7 @@ fn cidr_rules(e: &RuleRequest<'_>) -> BTreeSet<Rule> {
     }
     // A health rule that equals a client rule is left out.
     let covered = |rule: &Rule| {
-        *rule.description == *health && rules.iter().any(|other| is_client(other) && super::plan::same(other, rule))
+        *rule.description == *health && rules.iter().any(|other| is_client(other) && is_same_rule(other, rule))
     };
     rules.iter().filter(|rule| !covered(rule)).cloned().collect()
 }
@@ -229,7 +251,7 @@ fn targets<'a>(e: &RuleRequest<'a>) -> impl Iterator<Item = (&'a DesiredListener
     let (wanted, pods) = (e.desired, e.pods);
     wanted.listeners.iter().flat_map(move |listener| {
         let named = || pods.ports.get(&(listener.port, listener.protocol)).cloned().unwrap_or_default();
-        let ports = target_port(wanted, listener).map_or_else(named, |port| [port].into());
+        let ports = wanted.target_port(listener).map_or_else(named, |port| [port].into());
         ports.into_iter().map(move |port| (listener, port))
     })
 }

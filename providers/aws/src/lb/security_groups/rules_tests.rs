@@ -3,7 +3,7 @@ use crate::{
     api::ec2::Subnet,
     lb::{
         model::{NodeRuleSource, SecurityGroupChoice},
-        pods::NO_POD_TARGETS,
+        targets::pods::NO_POD_TARGETS,
         test_fixtures::{checked_at, desired, listener, subnet, with_v4, with_v6},
     },
 };

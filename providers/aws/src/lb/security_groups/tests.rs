@@ -23,7 +23,7 @@ use crate::{
     fake::FakeCluster,
     lb::{
         model::{DesiredListener, NodeRuleSource, SecurityGroupChoice as Choice},
-        pods::NO_POD_TARGETS,
+        targets::pods::NO_POD_TARGETS,
     },
 };
 

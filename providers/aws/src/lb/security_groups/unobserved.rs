@@ -9,11 +9,11 @@ use ccm_core::provider::{CloudError, Op};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{SecurityGroupManager, book::GroupsById, plan, rules};
+use super::{SecurityGroupManager, cache::GroupsById, plan, rules};
 use crate::{
     api::{ec2::Rule, elb::TargetType},
     clock::ago,
-    lb::sweep::Listing,
+    lb::observe::listing::Listing,
 };
 
 /// For so long after the start, rules that another load balancer may need, too, are not removed. Every Service is

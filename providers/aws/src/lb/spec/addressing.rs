@@ -9,9 +9,9 @@ use crate::{
         elb::{IpAddressType, Scheme},
     },
     lb::{
-        annotations as a,
         model::{SubnetChoice, SubnetName},
         names,
+        spec::annotations as a,
     },
 };
 

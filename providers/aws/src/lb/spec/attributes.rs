@@ -11,7 +11,7 @@ use ccm_core::{
 use super::SpecReader;
 use crate::{
     api::elb::{Attributes, ElbProtocol, TargetType},
-    lb::annotations::{self as a, Pairs, boolean},
+    lb::spec::annotations::{self as a, Pairs, boolean},
 };
 
 const CROSS_ZONE: &str = "load_balancing.cross_zone.enabled";

@@ -4,7 +4,10 @@
 //! parsing continues and finds the others.
 
 mod addressing;
+pub mod annotations;
 mod attributes;
+pub(in crate::lb) mod health;
+pub(in crate::lb) mod listeners;
 mod notices;
 mod security_groups;
 
@@ -20,11 +23,8 @@ use ccm_core::{
     provider::{EventType, FieldError, LabelRequirement, ServiceNotice},
 };
 
-use super::{
-    annotations::{self, AnnotationReader},
-    health, listeners,
-    model::{DesiredLoadBalancer, ServiceKey},
-};
+use self::annotations::AnnotationReader;
+use super::model::{DesiredLoadBalancer, ServiceKey};
 use crate::{
     api::{Tags, elb::TargetType},
     cluster::{self, Cluster},

@@ -6,8 +6,8 @@ use super::{SpecReader, TargetAttributes};
 use crate::{
     api::elb::{HealthPort, HealthProtocol},
     lb::{
-        annotations,
         model::{DesiredLoadBalancer, SecurityGroupChoice},
+        spec::annotations,
     },
 };
 

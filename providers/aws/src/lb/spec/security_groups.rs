@@ -7,8 +7,8 @@ use super::{DefaultsSource, SpecReader};
 use crate::{
     api::elb::IpAddressType,
     lb::{
-        annotations as a,
         model::{NodeRuleSource, SecurityGroupChoice, SecurityGroupSpec},
+        spec::annotations as a,
     },
 };
 

@@ -23,7 +23,7 @@ use crate::{
     config::{DefaultType, Limits, Settings},
     fake::{CLUSTER, FakeAws, FakeCluster},
     instances::InstanceCache,
-    lb::{NetworkLoadBalancers, annotations::PREFIX},
+    lb::{NetworkLoadBalancers, spec::annotations::PREFIX},
     scope::Scope,
 };
 

@@ -8,7 +8,7 @@ use ccm_core::{
 };
 
 use super::super::Settings;
-use crate::config::parse_duration;
+use crate::cloud::config::parse_duration;
 
 /// Prefix of all annotations of the mock.
 pub const PREFIX: &str = "mock.cloud-provider.example/";
@@ -49,7 +49,6 @@ impl Options {
     /// Parses the annotations of a Service. Returns the options, and a validation error with key and value for each
     /// invalid annotation. Invalid values are replaced by harmless ones, so that all errors are found.
     pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<FieldError>) {
-        // First, parse each annotation.
         let mut mistakes = Vec::new();
         let text = |key: &str| service.annotations.get(key).map(|text| text.trim());
         let mut wrong = |key: &str, why: &str| {

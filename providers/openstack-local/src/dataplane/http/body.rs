@@ -1,4 +1,4 @@
-//! Bodies on their way.
+//! Bodies of requests and answers.
 
 use std::{
     io,
@@ -14,10 +14,10 @@ use tokio::time::{Sleep, sleep};
 
 use crate::dataplane::pool::MemberConnection;
 
-/// What goes wrong with a body.
+/// Errors of a body.
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request's body, which its client may not stop sending for too long.
+/// A request's body. Its client must not stop sending for too long.
 pub(super) struct FromClient {
     body: Option<Incoming>,
     limit: Duration,
@@ -25,12 +25,12 @@ pub(super) struct FromClient {
 }
 
 impl FromClient {
-    /// `limit` is for the time between two pieces; zero is none.
+    /// Creates it. `limit`: time between two parts; zero is no limit.
     pub(super) fn new(body: Incoming, limit: Duration) -> Self {
         Self { body: Some(body).filter(|body| !body.is_end_stream()), limit, timer: None }
     }
 
-    /// No body.
+    /// Creates an empty body.
     pub(super) fn empty() -> Self {
         Self { body: None, limit: Duration::ZERO, timer: None }
     }
@@ -65,11 +65,11 @@ impl Body for FromClient {
 
 /// An answer's body.
 pub(super) enum ToClient {
-    /// A member's; the member counts as in use until it is through.
+    /// A member's; the member counts as in use until all of it is sent.
     Member {
-        /// What is left of it.
+        /// The rest of it.
         body: Incoming,
-        /// Ends with it.
+        /// Dropped together with it.
         _used: MemberConnection,
     },
     /// Our own.

@@ -1,19 +1,19 @@
-//! Cookies that keep a client with its member: what requests and answers say of them. Pure.
+//! Cookies by which a client stays with its member, in requests and answers. Pure.
 
 use hyper::{
     HeaderMap,
     header::{self, HeaderValue},
 };
 
-/// The cookie that names the member; its name is that of Octavia's own driver.
+/// The cookie that identifies the member; its name is that of Octavia's own driver.
 const OURS: &[u8] = b"SRV";
 
-/// Values of a cookie in a request.
+/// Returns the values of a cookie in a request.
 pub(super) fn asked<'a>(headers: &'a HeaderMap, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     pairs(headers.get_all(header::COOKIE).iter()).filter(move |(given, _)| *given == name).map(|(_, value)| value)
 }
 
-/// Takes our cookie out of a request, and returns the member that it names.
+/// Removes our cookie from a request, and returns the member in it.
 pub(super) fn take_ours(headers: &mut HeaderMap) -> Option<String> {
     let ours = asked(headers, OURS).next().map(|value| String::from_utf8_lossy(value).into_owned())?;
     let rest: Vec<HeaderValue> = headers.get_all(header::COOKIE).iter().filter_map(without_ours).collect();
@@ -27,11 +27,11 @@ pub(super) fn take_ours(headers: &mut HeaderMap) -> Option<String> {
 fn without_ours(field: &HeaderValue) -> Option<HeaderValue> {
     let parts = field.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && pair(part).0 != OURS).collect();
-    // What is left of a value is one.
+    // A part of a valid header value is valid too.
     if parts.is_empty() { None } else { HeaderValue::from_bytes(&parts.join(&b"; "[..])).ok() }
 }
 
-/// Tells the client our cookie, and caches that the answer is its alone.
+/// Sets our cookie, and marks the answer as private to this client for caches.
 pub(super) fn set_ours(headers: &mut HeaderMap, member: &str) {
     let ours = String::from_utf8_lossy(OURS);
     if let Ok(value) = HeaderValue::try_from(format!("{ours}={member}; path=/")) {
@@ -40,7 +40,7 @@ pub(super) fn set_ours(headers: &mut HeaderMap, member: &str) {
     }
 }
 
-/// The value that an answer gives to a cookie.
+/// Returns the value that an answer sets for a cookie.
 pub(super) fn given<'a>(headers: &'a HeaderMap, name: &[u8]) -> Option<&'a [u8]> {
     let fields = headers.get_all(header::SET_COOKIE).iter().map(HeaderValue::as_bytes);
     let first = fields.filter_map(|field| field.split(|byte| *byte == b';').next()).map(pair);

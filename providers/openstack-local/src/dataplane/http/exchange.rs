@@ -13,15 +13,15 @@ use crate::dataplane::{
     tcp,
 };
 
-/// How many connections to members wait for one client's next request.
+/// Maximum number of idle connections to members per client.
 const KEPT: usize = 8;
 
-/// How long a connection that waits may take to be done with the answer before; one that takes longer is not worth waiting for.
+/// How long an idle connection may take to finish the previous answer; one that takes longer is not used.
 const READY: Duration = Duration::from_millis(100);
 
 type Sender = http1::SendRequest<FromClient>;
 
-/// Connections to members that wait, at most one per member, the latest last.
+/// Idle connections to members, at most one per member, the latest last.
 #[derive(Default)]
 pub(super) struct ConnectionPool(VecDeque<(Arc<Member>, Sender)>);
 
@@ -39,18 +39,18 @@ impl ConnectionPool {
     }
 }
 
-/// What became of a request.
+/// Result of sending a request.
 pub(super) enum Exchanged {
     /// It was answered.
     Answered(Response<Incoming>),
-    /// The member has seen nothing of it: another may get it.
+    /// The member has received nothing of it: another may get it.
     Unsent(Request<FromClient>),
     /// It cannot be sent again.
     Failed(Failure),
 }
 
 impl Session {
-    /// Sends the request to this member, over a connection that waits if there is one.
+    /// Sends the request to this member, over an idle connection if there is one.
     pub(super) async fn exchange(
         &self,
         member: &Arc<Member>,
@@ -65,7 +65,7 @@ impl Session {
             let copy = repeatable(&request);
             match self.send(member, sender, request).await {
                 Exchanged::Unsent(back) => request = back,
-                // It was closed as the request was under way, which only says that it had waited for too long.
+                // The connection was closed while the request was sent, which only shows that it was idle for too long.
                 Exchanged::Failed(Failure::BadAnswer) => match copy {
                     Some(copy) => request = copy,
                     None => return Exchanged::Failed(Failure::BadAnswer),
@@ -89,7 +89,7 @@ impl Session {
         let handshake = builder.preserve_header_case(true).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
         let (gone, front) = (member.gone.clone(), self.front.clone());
-        // It ends with its sender, so with the session at the latest. What goes wrong the sender is told.
+        // It ends with its sender, so with the session at the latest. Errors are returned to the sender.
         self.front.tasks.spawn(async move {
             let carrying = gone.run_until_cancelled(connection.with_upgrades());
             front.guard("speak with a member", carrying).await;
@@ -111,7 +111,7 @@ impl Session {
     }
 }
 
-/// The same request once more, if nothing can come of sending it twice.
+/// Returns a copy of the request, if sending it twice has no side effects.
 fn repeatable(request: &Request<FromClient>) -> Option<Request<FromClient>> {
     let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if !harmless || !request.body().is_end_stream() {

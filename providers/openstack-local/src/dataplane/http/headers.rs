@@ -1,4 +1,4 @@
-//! What changes about requests and answers on their way: pure.
+//! Changes to the headers of requests and answers. Pure.
 
 use hyper::{
     HeaderMap, Uri, Version,
@@ -12,7 +12,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Fields that are about one connection (RFC 9110 7.6.1); `Expect` is answered here, for whoever waits for it is our client.
+/// Headers of a single connection (RFC 9110 7.6.1). `Expect` is answered here, because our client waits for that.
 const HOP_BY_HOP: [HeaderName; 7] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -23,7 +23,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// Whether the message wants to change, or changes, the protocol.
+/// Returns the protocol that the message requests or confirms a switch to.
 pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let wanted = connection_options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));
     headers.get(header::UPGRADE).filter(|_| wanted).cloned()
@@ -34,7 +34,7 @@ fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
-/// Takes out what was about the connection that the message came on.
+/// Removes the headers of the connection that the message came on.
 pub(super) fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = connection_options(headers).filter_map(|option| option.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
@@ -42,7 +42,7 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes of a client's request the one that a member gets. `scheme` is what the client speaks.
+/// Turns a client's request into the one for a member. `scheme` is what the client uses.
 pub(super) fn forward(parts: &mut request::Parts, insert: InsertHeaders, ends: Endpoints, scheme: &'static str) {
     let upgrade = upgrade(&parts.headers);
     strip(&mut parts.headers);
@@ -51,7 +51,8 @@ pub(super) fn forward(parts: &mut request::Parts, insert: InsertHeaders, ends: E
         parts.headers.insert(header::UPGRADE, protocol);
     }
     let authority = parts.uri.authority().map(ToString::to_string);
-    // A request to a proxy names the server twice, and the line counts; one of HTTP/1.0 may not name it at all.
+    // A request to a proxy names the server twice, and the request line takes precedence; one of HTTP/1.0 may not name
+    // it at all.
     let host = authority.or_else(|| (!parts.headers.contains_key(header::HOST)).then(|| ends.local.to_string()));
     if let Some(host) = host.and_then(|host| HeaderValue::try_from(host).ok()) {
         parts.headers.insert(header::HOST, host);
@@ -69,7 +70,7 @@ pub(super) fn forward(parts: &mut request::Parts, insert: InsertHeaders, ends: E
     }
 }
 
-/// Adds the client after those that the request brought, in one field: some members read only the first one.
+/// Adds the client after those that the request already has, in one header: some members read only the first one.
 fn add_client(headers: &mut HeaderMap, ends: Endpoints) {
     let client = ends.client.ip().to_canonical().to_string();
     let mut list = Vec::new();

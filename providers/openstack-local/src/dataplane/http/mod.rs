@@ -37,14 +37,14 @@ use super::{
     tcp::SEARCH_FACTOR,
 };
 
-/// A client's connection.
+/// The session of one client connection.
 struct Session {
     front: Arc<Frontend>,
     ends: Endpoints,
     scheme: &'static str,
-    /// Connections to members that wait for this client's next request.
+    /// Idle connections to members, for this client's next request.
     kept: Mutex<ConnectionPool>,
-    /// The other protocol that client and member have agreed on.
+    /// The other protocol that client and member have switched to.
     upgrade: Mutex<Option<Upgrade>>,
 }
 
@@ -54,29 +54,29 @@ struct Upgrade {
     used: MemberConnection,
 }
 
-/// Why a request is answered here.
+/// Why a request is not answered by a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
-    /// No member takes it.
+    /// No member accepts it.
     NoMember,
-    /// The member ended the connection or spoke no HTTP.
+    /// The member ended the connection or did not answer in HTTP.
     BadAnswer,
-    /// The member was silent for too long.
+    /// The member was idle for too long.
     MemberSilent,
-    /// The client was.
+    /// The client was idle for too long.
     ClientSilent,
-    /// Tunnels are for proxies.
+    /// `CONNECT` is only for proxies.
     Connect,
 }
 
-/// Serves a client that speaks HTTP.
+/// Serves a client over HTTP.
 pub(super) async fn serve(client: TcpStream, ends: Endpoints, front: Arc<Frontend>, settings: Arc<Settings>) {
     let limit = settings.config.timeouts.client_data;
     let client = Timed::new(client, limit, Side::Client(front.clone()));
     requests(client, ends, front, &settings, "http").await;
 }
 
-/// Serves a client that speaks HTTP in TLS, which ends here.
+/// Serves a client over HTTP in TLS, which is terminated here.
 pub(super) async fn serve_tls(client: TcpStream, ends: Endpoints, front: Arc<Frontend>, settings: Arc<Settings>) {
     let limit = settings.config.timeouts.client_data;
     let Some(tls) = &settings.tls else { return };
@@ -128,14 +128,14 @@ where
     let upgrade = session.upgrade.lock().take();
     if let Some(upgrade) = upgrade {
         let silence = IdleTimeouts { client: limits.client_data, member: limits.member_data };
-        // How it ends is between the two; there is nobody to tell.
+        // How it ends matters only to client and member; nobody here needs the result.
         let _ = upgrade.carry(silence).await;
     }
 }
 
 impl Session {
     async fn answer(&self, request: Request<Incoming>) -> Response<ToClient> {
-        // Those of now, for a client may stay for long.
+        // The current settings, because a client may stay connected for a long time.
         let settings = self.front.settings();
         self.hand_on(request, &settings).await.unwrap_or_else(|failure| {
             self.front.error();
@@ -143,7 +143,7 @@ impl Session {
         })
     }
 
-    /// Hands the request to a member, or else to the next.
+    /// Forwards the request to a member, or else to the next.
     async fn hand_on(
         &self,
         mut request: Request<Incoming>,
@@ -196,7 +196,7 @@ impl Session {
     }
 }
 
-/// The member that a client's cookie says it had before.
+/// Returns the member that a client had before, according to its cookie.
 fn known(pool: &Pool, headers: &mut HeaderMap) -> Option<String> {
     match pool.config.persistence.as_ref()? {
         Persistence::SourceIp => None,
@@ -208,7 +208,7 @@ fn known(pool: &Pool, headers: &mut HeaderMap) -> Option<String> {
     }
 }
 
-/// Notes the member for the client's next request, or has the client do so.
+/// Records the member for the client's next request, or sets the cookie that does.
 fn remember(pool: &Pool, member: &MemberId, known: Option<&str>, answer: &mut HeaderMap) {
     match &pool.config.persistence {
         Some(Persistence::HttpCookie) if known != Some(member.as_str()) => cookies::set_ours(answer, member.as_str()),
@@ -222,7 +222,7 @@ fn remember(pool: &Pool, member: &MemberId, known: Option<&str>, answer: &mut He
 }
 
 impl Upgrade {
-    /// Carries the other protocol.
+    /// Relays the other protocol.
     async fn carry(self, silence: IdleTimeouts) -> io::Result<()> {
         let both = async { tokio::try_join!(self.client, self.member) };
         let (client, member) = both.await.map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! Sockets that count their bytes and do not wait for ever.
+//! Sockets that count their bytes and have idle timeouts.
 
 use std::{
     io::{self, IoSlice},
@@ -15,24 +15,24 @@ use tokio::{
 
 use crate::dataplane::{frontend::Frontend, relay::Traffic as _};
 
-/// A socket of which the other side may not be silent for too long while something is expected of it.
+/// A socket whose other side must not be idle for too long while something is expected of it.
 pub(super) struct Timed<S> {
     stream: S,
-    /// The limit; zero is none.
+    /// The idle timeout; zero is none.
     limit: Duration,
     side: Side,
     last: Instant,
-    /// A write is waiting.
+    /// True while a write is blocked.
     blocked: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Who is on the other side.
+/// Who is at the other end.
 pub(super) enum Side {
-    /// A client, whose bytes are counted. It may be silent while it waits for an answer, so only writes are limited;
-    /// requests have limits of their own.
+    /// A client, whose bytes are counted. It may be idle while it waits for an answer, so only writes have a timeout;
+    /// requests have timeouts of their own.
     Client(Arc<Frontend>),
-    /// A member: whatever is waited for, it is the member's to give.
+    /// A member: both reads and writes have a timeout.
     Member,
 }
 
@@ -45,7 +45,7 @@ impl<S> Timed<S> {
         self.last = Instant::now();
     }
 
-    /// Rings when there was silence for too long.
+    /// Ready when the other side was idle for too long.
     fn silence(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Some(deadline) = self.last.checked_add(self.limit).filter(|_| !self.limit.is_zero()) else {
             return Poll::Pending;

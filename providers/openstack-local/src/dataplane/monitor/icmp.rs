@@ -8,18 +8,18 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
-/// What an answer must bring back, besides its number.
+/// What an answer must contain, besides the sequence number.
 const PAYLOAD: &[u8] = b"openstack-local health check";
 
 const HEADER: usize = 8;
 
-/// Sends an echo request and waits for its answer. The caller limits the time.
+/// Sends an echo request and waits for its answer. The caller applies a timeout.
 ///
 /// # Errors
-/// Those of the socket; that the system permits none is said in so many words.
+/// Those of the socket, with an explanation if the system permits none.
 pub(super) async fn ping(target: IpAddr) -> io::Result<()> {
     let (socket, kind) = open(target)?;
-    // A datagram socket replaces the identifier by its own.
+    // A datagram socket replaces the ID with its own.
     let (identifier, sequence): (u16, u16) = (rand::random(), rand::random());
     socket.send(&request(target, identifier, sequence)).await?;
     let mut buffer = [0; 1500];
@@ -33,13 +33,13 @@ pub(super) async fn ping(target: IpAddr) -> io::Result<()> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SocketKind {
-    /// Gives this socket's answers, from the ICMP header on.
+    /// Receives only answers to this socket, from the ICMP header on.
     Datagram,
-    /// Gives every ICMP message; with IPv4 from the IP header on.
+    /// Receives every ICMP message; with IPv4 from the IP header on.
     Raw,
 }
 
-/// Any socket that the system permits: a datagram one where the process's group may, else a raw one.
+/// Opens a socket that the system permits: a datagram socket where the process's group may use one, else a raw one.
 fn open(target: IpAddr) -> io::Result<(UdpSocket, SocketKind)> {
     let (domain, protocol) = match target {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
@@ -59,7 +59,7 @@ fn open(target: IpAddr) -> io::Result<(UdpSocket, SocketKind)> {
     };
     socket.set_nonblocking(true)?;
     socket.connect(&SocketAddr::new(target, 0).into())?;
-    // It only ever sends and receives, which is the same for every kind of datagram.
+    // It only sends and receives, which is the same for every kind of datagram.
     Ok((UdpSocket::from_std(socket.into())?, kind))
 }
 
@@ -70,14 +70,14 @@ fn request(target: IpAddr, identifier: u16, sequence: u16) -> Vec<u8> {
     message.extend(sequence.to_be_bytes());
     message.extend(PAYLOAD);
     if target.is_ipv4() {
-        // With IPv6 it is the kernel's, as it covers the addresses.
+        // With IPv6 the kernel computes it, because it covers the addresses.
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }
     message
 }
 
-/// RFC 1071.
+/// Returns the checksum of RFC 1071.
 fn checksum(message: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
     let mut sum: u32 = message.chunks(2).map(word).sum();
@@ -87,7 +87,7 @@ fn checksum(message: &[u8]) -> u16 {
     !u16::try_from(sum).unwrap_or(0)
 }
 
-/// Whether this is the answer to our request.
+/// Returns whether this is the answer to our request.
 fn answers(target: IpAddr, kind: SocketKind, identifier: u16, sequence: u16, packet: &[u8]) -> bool {
     let message = match (target, kind) {
         (IpAddr::V4(target), SocketKind::Raw) => {

@@ -1,4 +1,4 @@
-//! Checks of members.
+//! Health checks of members.
 
 mod icmp;
 mod probe;
@@ -17,7 +17,7 @@ use super::{
     pool::{Member, Pool},
 };
 
-/// What a check depends on.
+/// The parameters of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Check {
     monitor: MonitorConfig,
@@ -26,7 +26,7 @@ struct Check {
     proxy: Option<PoolProtocol>,
 }
 
-/// A check that goes on.
+/// A running check.
 #[derive(Debug)]
 pub(super) struct Running {
     check: Check,
@@ -39,7 +39,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts, changes and stops the checks of a pool's members; checks that stay the same go on.
+/// Starts, changes and stops the checks of a pool's members; unchanged checks continue.
 pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &ChangeNotifier) {
     for (config, member) in pool.slots() {
         let wanted = pool.config.monitor.as_ref().filter(|_| config.enabled);
@@ -48,7 +48,7 @@ pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &ChangeNotifi
         if wanted.is_some() && running.as_ref().map(|running| &running.check) == wanted.as_ref() {
             continue;
         }
-        // Dropping the old one stops it before anything else is noted.
+        // Dropping the old one stops it before anything else is recorded.
         *running = None;
         match wanted {
             None => member.set_health(Health::Unmonitored, None, announcer),
@@ -64,14 +64,14 @@ pub(super) fn arrange(pool: &Pool, tasks: &TaskTracker, announcer: &ChangeNotifi
     }
 }
 
-/// Stops the checks of members that are no longer in a pool.
+/// Stops the checks of a member that is not in the pool any more.
 pub(super) fn forget(member: &Member) {
     member.check.lock().take();
 }
 
 impl Check {
     fn new(monitor: MonitorConfig, member: &MemberConfig, protocol: PoolProtocol) -> Self {
-        // As in haproxy: what listens elsewhere for checks alone is not sent the header.
+        // As in haproxy: a separate listener for checks does not get the header.
         let proxy = matches!(protocol, PoolProtocol::Proxy | PoolProtocol::ProxyV2) && !member.monitored_elsewhere();
         Self { monitor, target: member.monitor_socket(), proxy: proxy.then_some(protocol) }
     }
@@ -89,7 +89,7 @@ async fn run(
         let error = fault(limit, &member.id, Box::pin(probe::probe(&check))).await;
         let health = streak.record(error.is_none());
         {
-            // Under the lock that `arrange` holds while it stops a check: one that is stopped notes nothing more.
+            // Under the lock that `arrange` holds while it stops a check: a stopped check records nothing more.
             let _running = member.check.lock();
             if stop.is_cancelled() {
                 return;
@@ -100,13 +100,13 @@ async fn run(
     }
 }
 
-/// What a check finds to be wrong.
+/// Returns why a check failed, if it did.
 async fn fault(limit: Duration, member: &MemberId, probing: impl Future<Output = io::Result<()>>) -> Option<String> {
     match AssertUnwindSafe(timeout(limit, probing)).catch_unwind().await {
         Ok(Ok(Ok(()))) => None,
         Ok(Ok(Err(error))) => Some(error.to_string()),
         Ok(Err(_)) => Some(format!("no answer within {limit:?}")),
-        // Nobody must be taken to be well whom nothing checks.
+        // A member must not count as healthy when nothing checks it.
         Err(panic) => {
             let panic = message(&*panic);
             tracing::error!(%member, panic, "the check of a member has panicked");
@@ -115,7 +115,7 @@ async fn fault(limit: Duration, member: &MemberId, probing: impl Future<Output =
     }
 }
 
-/// A tenth more or less, so that the checks of many members do not come together; never so short as to spin.
+/// Adds or subtracts up to a tenth, so that the checks of many members are not simultaneous; never so short as to spin.
 fn jittered(delay: Duration) -> Duration {
     delay.mul_f64(rand::random_range(0.9..1.1)).max(Duration::from_millis(10))
 }

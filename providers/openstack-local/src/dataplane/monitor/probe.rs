@@ -1,4 +1,4 @@
-//! Single checks.
+//! Single health checks.
 
 use std::{fmt, io, time::Duration};
 
@@ -21,13 +21,13 @@ use crate::dataplane::{
     proxy, tls,
 };
 
-/// How long "port unreachable" may take to arrive, if the check's limit is not shorter: silence means "well".
+/// How long "port unreachable" may take to arrive, if the check's timeout is not shorter: no answer means healthy.
 const UNREACHABLE: Duration = Duration::from_secs(1);
 
-/// Checks once. The caller limits the time.
+/// Checks once. The caller applies the timeout.
 ///
 /// # Errors
-/// What is wrong with the member.
+/// Why the member is unhealthy.
 pub(super) async fn probe(check: &Check) -> io::Result<()> {
     match &check.monitor.kind {
         MonitorKind::Tcp => connect(check).await.map(drop),
@@ -74,7 +74,7 @@ where
     let answer = tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // The connection may be over in the same moment as the answer is there.
+        // The connection may end at the moment when the answer arrives.
         result = &mut connection => match result {
             Ok(()) => answer.await,
             Err(error) => Err(error),
@@ -84,7 +84,7 @@ where
     if http.expected.contains(status.as_u16()) { Ok(()) } else { Err(io::Error::other(format!("answered {status}"))) }
 }
 
-/// An error with its causes, as there is only one line to show it in.
+/// An error with its causes, for a single line of text.
 struct Chain<'a>(&'a dyn std::error::Error);
 
 impl fmt::Display for Chain<'_> {
@@ -99,7 +99,7 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// Sends an empty datagram; an answer or silence is well, "port unreachable" is not.
+/// Sends an empty datagram; an answer or none means healthy, "port unreachable" does not.
 async fn udp(check: &Check) -> io::Result<()> {
     let socket = UdpSocket::bind((if check.target.is_ipv4() { "0.0.0.0" } else { "::" }, 0)).await?;
     socket.connect(check.target).await?;

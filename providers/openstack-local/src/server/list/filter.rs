@@ -1,4 +1,4 @@
-//! Which rows pass.
+//! Filters of lists.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::{Query, Rules, Style};
 use crate::state::ApiError;
 
-/// Parameters that are no filters anywhere.
+/// Parameters that are never filters.
 const COMMON: [&str; 7] = ["fields", "sort_key", "sort_dir", "limit", "marker", "page_reverse", "sort"];
 const TAGS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
 
-/// Refuses filters by what there is not.
+/// Rejects filters by unknown attributes.
 pub(super) fn check(query: &Query, rules: &Rules<'_>) -> Result<(), ApiError> {
     if !rules.strict {
         return Ok(());
@@ -27,7 +27,7 @@ pub(super) fn check(query: &Query, rules: &Rules<'_>) -> Result<(), ApiError> {
     Err(ApiError::bad_request("", format!("['{}'] is invalid attribute for filtering", unknown.join("', '"))))
 }
 
-/// Tells whether a row passes all filters: repeated ones are alternatives.
+/// Returns whether a row passes all filters; repeated ones are alternatives.
 pub(super) fn passes(query: &Query, rules: &Rules<'_>, row: &Value) -> bool {
     if rules.style == Style::Nova {
         return true;
@@ -45,7 +45,7 @@ fn passes_tags(query: &Query, row: &Value) -> bool {
     let has = |tag: &str| row["tags"].as_array().is_some_and(|tags| tags.iter().any(|have| have == tag));
     let all = |list: &str| list.split(',').filter(|tag| !tag.is_empty()).all(has);
     let any = |list: &str| list.split(',').any(has);
-    // Octavia's clients repeat the parameter, Neutron's write a list: both mean one list of tags.
+    // Octavia's clients repeat the parameter, Neutron's send a list: both mean one list of tags.
     query.all("tags").all(all)
         && (query.get("tags-any").is_none() || query.all("tags-any").any(any))
         && !(query.get("not-tags").is_some() && query.all("not-tags").all(all))
@@ -60,7 +60,7 @@ fn matches(value: &Value, wanted: &[&str]) -> bool {
     }
 }
 
-/// Filters such as `fixed_ips=subnet_id=x`, together for the same item; a bare value means the ID.
+/// Applies filters such as `fixed_ips=subnet_id=x`, all to the same item; a value alone means the ID.
 fn matches_object(items: &[Value], wanted: &[&str]) -> bool {
     let mut parts: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for wanted in wanted {

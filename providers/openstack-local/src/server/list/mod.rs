@@ -1,6 +1,6 @@
 //! Lists: filters, tags, order, pages, fields.
 //!
-//! A service gives its rows as it would show them all, and [`Rules`]; [`list`] makes the answer's body.
+//! A service passes all its rows as they are shown, and [`Rules`]; [`list`] returns the body of the answer.
 
 mod filter;
 mod page;
@@ -34,24 +34,24 @@ pub enum Style {
 pub struct Rules<'a> {
     /// Key of the rows, such as `ports`.
     pub collection: &'a str,
-    /// The service's way.
+    /// How the service lists.
     pub style: Style,
     /// Attributes that may be filtered and sorted by, as they are in the rows.
     pub attributes: &'a [&'a str],
-    /// Attributes that are in the rows to be filtered by only, and are not shown.
+    /// Attributes that are in the rows only for filtering, and are not shown.
     pub hidden: &'a [&'a str],
-    /// Parameters that are no filters, and mean nothing here.
+    /// Parameters that are not filters, and have no effect here.
     pub ignored: &'a [&'a str],
-    /// Whether a filter by another attribute is refused; otherwise it is ignored.
+    /// True when a filter by another attribute is rejected; otherwise it is ignored.
     pub strict: bool,
-    /// Order when none is asked for: attribute, and whether it falls. The ID decides between equals.
+    /// Default order: attribute, and true for descending. The ID decides between equal rows.
     pub order: &'a [(&'a str, bool)],
-    /// Most rows on a page; `None`: all.
+    /// Maximum number of rows on a page; `None` for all.
     pub page_size: Option<usize>,
 }
 
 impl<'a> Rules<'a> {
-    /// Lists as Neutron does: pages only when asked, or when the settings say so.
+    /// Lists as Neutron does: in pages only when requested, or when the settings say so.
     pub fn neutron(collection: &'a str, attributes: &'a [&'a str], settings: &Settings) -> Self {
         Self { page_size: settings.page_size, ..Self::new(collection, Style::Neutron, attributes) }
     }
@@ -62,7 +62,7 @@ impl<'a> Rules<'a> {
         Self { page_size, order: &[("created_at", false)], ..Self::new(collection, Style::Octavia, attributes) }
     }
 
-    /// Lists as Nova does: 1,000 rows to a page. The attributes are those that may be sorted by.
+    /// Lists as Nova does: 1,000 rows to a page. `attributes` are those that may be sorted by.
     pub fn nova(collection: &'a str, attributes: &'a [&'a str], settings: &Settings) -> Self {
         let page_size = Some(settings.page_size.unwrap_or(1000));
         Self { page_size, strict: false, ..Self::new(collection, Style::Nova, attributes) }
@@ -78,12 +78,12 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// Makes the body of the answer: the asked page of those rows that pass the filters, in the asked order.
+/// Returns the body of the answer: the requested page of the rows that pass the filters, in the requested order.
 ///
 /// Each row is an object with an `id`.
 ///
 /// # Errors
-/// 400 for a filter or an order by an unknown attribute, a limit that is no number, a marker that is no row.
+/// 400 for a filter or an order by an unknown attribute, a limit that is not a number, or a marker that is not a row.
 pub fn list(query: &Query, rules: &Rules<'_>, mut rows: Vec<Value>) -> Result<Value, ApiError> {
     filter::check(query, rules)?;
     let order = order(query, rules)?;
@@ -99,7 +99,7 @@ pub fn list(query: &Query, rules: &Rules<'_>, mut rows: Vec<Value>) -> Result<Va
     Ok(Value::Object(body))
 }
 
-/// Returns the attributes to order by, each with whether it falls.
+/// Returns the attributes to order by, each with true for descending.
 fn order<'q>(query: &'q Query, rules: &'q Rules<'_>) -> Result<Vec<(&'q str, bool)>, ApiError> {
     let mut order: Vec<(&str, bool)> = Vec::new();
     if rules.style == Style::Keystone {
@@ -150,7 +150,7 @@ fn compare_values(a: &Value, b: &Value) -> Ordering {
         (Value::Number(a), Value::Number(b)) => a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal),
         (Value::String(a), Value::String(b)) => a.cmp(b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        // Nulls first, as databases have it; the rest has no order.
+        // Nulls first, as in databases; other values are not ordered.
         (a, b) => b.is_null().cmp(&a.is_null()),
     }
 }

@@ -1,13 +1,13 @@
-//! Which of the rows are on the page, and links to others.
+//! Pages of lists, and the links to other pages.
 
 use serde_json::{Value, json};
 
 use super::{Query, Rules, Style};
 use crate::state::ApiError;
 
-/// The asked page.
+/// The requested page.
 pub(super) struct PageRequest<'q> {
-    /// Most rows; `None`: all.
+    /// Maximum number of rows; `None` for all.
     limit: Option<usize>,
     marker: Option<&'q str>,
     reverse: bool,
@@ -20,7 +20,7 @@ impl<'q> PageRequest<'q> {
         }
         let given = query.get("limit").map(limit).transpose()?;
         let limit = match (given, rules.page_size) {
-            // Nova means it, the others do not.
+            // In Nova, 0 means no rows; in the others, no limit.
             (Some(0), max) if rules.style != Style::Nova => max,
             (Some(given), max) => Some(given.min(max.unwrap_or(usize::MAX))),
             (None, max) => max,
@@ -37,7 +37,7 @@ fn limit(text: &str) -> Result<usize, ApiError> {
 
 type Page = (Vec<Value>, Option<(String, Value)>);
 
-/// Takes the page out of all rows, which have their order.
+/// Cuts the page out of all rows, which are sorted.
 pub(super) fn cut(
     query: &Query,
     rules: &Rules<'_>,
@@ -46,7 +46,7 @@ pub(super) fn cut(
     passes: impl Fn(&Value) -> bool,
 ) -> Result<Page, ApiError> {
     if let Some(marker) = asked.marker {
-        // The marker needs not pass the filters, but must be there: else nobody knows where to go on.
+        // The marker need not pass the filters, but must exist: otherwise the position is unknown.
         let at = rows.iter().position(|row| row["id"] == marker);
         let at = at.ok_or_else(|| ApiError::bad_request("", format!("marker [{marker}] not found")))?;
         if asked.reverse {
@@ -77,7 +77,7 @@ fn links(
 ) -> Option<(String, Value)> {
     let id = |row: Option<&Value>| row.and_then(|row| row["id"].as_str()).map(str::to_owned);
     let limit = asked.limit.unwrap_or_default();
-    // Backwards there is always a next page: the one that was come from.
+    // Backwards there is always a next page: the one that the client came from.
     let next = id(rows.last()).filter(|_| full || (asked.reverse && asked.marker.is_some()));
     let next = next.map(|id| json!({"rel": "next", "href": query.page(rules.style, limit, &id, false)}));
     let previous = id(rows.first()).filter(|_| if asked.reverse { full } else { asked.marker.is_some() });

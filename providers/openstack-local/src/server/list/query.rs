@@ -8,23 +8,23 @@ use url::form_urlencoded;
 use super::Style;
 use crate::server::Origin;
 
-/// The query of a request, with where it was sent, for links to other pages.
+/// The query of a request with its URL, for links to other pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Address without the query.
+    /// URL without the query.
     pub(super) address: String,
     pub(super) pairs: Vec<(String, String)>,
 }
 
 impl Query {
-    /// Reads one from an address, such as `http://127.0.0.1/network/v2.0/ports?name=a`.
+    /// Parses a URL such as `http://127.0.0.1/network/v2.0/ports?name=a`.
     pub fn new(address: &str) -> Self {
         let (address, query) = address.split_once('?').unwrap_or((address, ""));
         let pairs = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         Self { address: address.to_owned(), pairs }
     }
 
-    /// Returns the address without the query.
+    /// Returns the URL without the query.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -44,14 +44,14 @@ impl Query {
         self.pairs.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// Tells whether a parameter is there and true: `true`, `yes`, `1`, or without a value.
+    /// Returns whether a parameter is present and true: `true`, `yes`, `1`, or without a value.
     pub fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| {
             matches!(value.to_ascii_lowercase().as_str(), "" | "true" | "yes" | "on" | "t" | "y" | "1")
         })
     }
 
-    /// Leaves of an object what `fields` asks for; all without it.
+    /// Reduces an object to the requested `fields`; keeps everything without that parameter.
     pub fn select(&self, mut row: Value) -> Value {
         let fields: Vec<&str> = self.all("fields").filter(|field| !field.is_empty()).collect();
         if let (Value::Object(row), false) = (&mut row, fields.is_empty()) {
@@ -60,7 +60,8 @@ impl Query {
         row
     }
 
-    /// Writes the address of another page: the same query but for these; Octavia leaves out filters and fields.
+    /// Returns the URL of another page, with the same query except for limit, marker and direction. Octavia leaves out
+    /// filters and fields.
     pub(super) fn page(&self, style: Style, limit: usize, marker: &str, reverse: bool) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         let stays = |key: &str| match style {

@@ -1,4 +1,4 @@
-//! The catalog: where each service is.
+//! The catalog: URLs of the services.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -18,10 +18,10 @@ fn is_in(endpoint: &CatalogEndpoint, region: &str) -> bool {
     region.is_empty() || [&endpoint.region, &endpoint.region_id].into_iter().flatten().any(|own| own == region)
 }
 
-/// Finds a service. Without a region the first endpoint of the interface is taken.
+/// Finds the URL of a service. Without a region, the first endpoint of the interface is taken.
 ///
 /// # Errors
-/// There is none; the message says what there is.
+/// There is no such endpoint; the message lists what there is.
 pub(super) fn find(
     catalog: &[CatalogService],
     service: Service,
@@ -41,7 +41,7 @@ pub(super) fn find(
     })
 }
 
-/// Type of a service, and what it was called before.
+/// Catalog types of a service: the current one and older ones.
 fn names(service: Service) -> &'static [&'static str] {
     match service {
         Service::Compute => &["compute"],
@@ -73,7 +73,7 @@ fn missing(
     words
 }
 
-/// Adds a service's version to an address that has none.
+/// Adds a service's version to a URL that has none.
 pub(super) fn with_version(service: Service, endpoint: &Url) -> Url {
     let (root, version) = split(endpoint);
     let tail: &[&str] = match service {
@@ -100,13 +100,13 @@ pub(super) fn with_version(service: Service, endpoint: &Url) -> Url {
     url
 }
 
-/// Tells whether the tail is not there yet.
+/// Returns whether the URL lacks the tail.
 fn version_end(endpoint: &Url, tail: &[&str]) -> bool {
     let last = endpoint.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     tail.last().is_some_and(|tail| *tail != last)
 }
 
-/// Splits an address into what stands before its version, and the version with what follows.
+/// Splits a URL into the part before its version, and the version with what follows.
 pub(super) fn split(endpoint: &Url) -> (Url, Option<Vec<String>>) {
     let segments: Vec<String> = endpoint.path().split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect();
     let at = segments.iter().position(|segment| is_version(segment));
@@ -118,7 +118,7 @@ pub(super) fn split(endpoint: &Url) -> (Url, Option<Vec<String>>) {
     (root, at.map(|at| segments[at..].to_vec()))
 }
 
-/// `v2`, `v2.1`, `v3`.
+/// Returns whether a segment is a version: `v2`, `v2.1`, `v3`.
 fn is_version(segment: &str) -> bool {
     let Some(number) = segment.strip_prefix('v') else { return false };
     !number.is_empty() && number.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))

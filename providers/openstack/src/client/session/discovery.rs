@@ -1,4 +1,5 @@
-//! Versions: of Nova, whose microversion decides what servers look like, and of Octavia, which gate features.
+//! Version discovery: Nova's microversion decides what servers look like, Octavia's version decides which features are
+//! used.
 
 use std::{fmt, sync::Arc};
 
@@ -14,16 +15,16 @@ use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
 
 use super::{Session, catalog};
-use crate::client::{Call, ErrorCause, OpenStackError, Service, SessionError, send::display_url};
+use crate::client::{Call, ErrorCause, OpenStackError, Service, SessionError, display_url::display_url};
 
 /// A microversion of Nova, such as 2.69.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Microversion(pub u16, pub u16);
 
 impl Microversion {
-    /// What every Nova speaks: flavors are IDs.
+    /// Supported by every Nova: flavors are IDs.
     pub const BASE: Self = Self(2, 1);
-    /// Servers carry their flavor's name.
+    /// Servers include their flavor's name.
     pub const FLAVORS: Self = Self(2, 47);
     /// Servers in a cell that is down are listed, with status `UNKNOWN`.
     pub const DOWN_CELLS: Self = Self(2, 69);
@@ -51,14 +52,14 @@ impl fmt::Display for OctaviaVersion {
     }
 }
 
-/// Versions that were asked for, each once for an address.
+/// Discovered versions, each requested once for a URL.
 #[derive(Default)]
 pub(super) struct DiscoveredVersions {
     compute: DiscoverOnce<Compute>,
     octavia: DiscoverOnce<OctaviaVersion>,
 }
 
-/// Something that is asked for once, by one request for all who need it.
+/// A value that is requested once, by one request for all who need it.
 struct DiscoverOnce<T> {
     known: Mutex<Option<(Url, Arc<T>)>>,
     request_lock: AsyncMutex<()>,
@@ -92,7 +93,7 @@ impl<T> DiscoverOnce<T> {
     }
 }
 
-/// How Nova is spoken to.
+/// How to address Nova.
 #[derive(Debug)]
 pub(super) struct Compute {
     pub base: Url,
@@ -100,7 +101,7 @@ pub(super) struct Compute {
 }
 
 impl Compute {
-    /// The old header as well as the new one: each release knows one of them, most know both.
+    /// Returns the old version header and the new one: each release supports one of them, most support both.
     pub(super) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if self.version > Microversion::BASE {
@@ -118,7 +119,7 @@ impl Compute {
     }
 }
 
-/// The documents of all services: one version, or some.
+/// The version documents of all services: one version, or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Document {
@@ -139,10 +140,10 @@ impl Document {
 }
 
 impl Session {
-    /// Returns the microversion that servers are read in.
+    /// Returns the microversion in which servers are read.
     ///
     /// # Errors
-    /// Nova does not say which ones it has.
+    /// Nova does not list its versions.
     pub async fn microversion(&self) -> Result<Microversion, OpenStackError> {
         let endpoint = self.endpoint(Service::Compute).await?;
         Ok(self.compute(&endpoint).await?.version)
@@ -151,7 +152,7 @@ impl Session {
     /// Returns the newest version of Octavia's API.
     ///
     /// # Errors
-    /// Octavia does not say which ones it has.
+    /// Octavia does not list its versions.
     pub async fn octavia(&self) -> Result<OctaviaVersion, OpenStackError> {
         let endpoint = self.endpoint(Service::LoadBalancer).await?;
         let ask = || async {
@@ -212,7 +213,7 @@ fn choose_microversion(version: &Version) -> Microversion {
     wanted.into_iter().find(|wanted| (oldest..=newest).contains(wanted)).unwrap_or(oldest)
 }
 
-/// Finds Keystone v3 in its list of versions, on the host that was asked: secrets go nowhere else.
+/// Finds Keystone v3 in its list of versions. The host stays the configured one, so that secrets are sent nowhere else.
 pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
     let versions = Document::read(body)?;
     let good = |v: &&Version| {
@@ -231,7 +232,7 @@ pub(super) fn identity(root: &Url, body: &[u8]) -> Result<Url, String> {
     Ok(found)
 }
 
-/// Documents are asked for with a slash at the end.
+/// Returns the URL with a slash at the end, as version documents need it.
 pub(super) fn with_slash(url: &Url) -> Url {
     let mut url = url.clone();
     if !url.path().ends_with('/') {

@@ -1,4 +1,4 @@
-//! From credentials to the request for a token.
+//! Builds the token request from credentials.
 
 use openstack_api::keystone::{
     self as api, ApplicationCredentialMethod, DomainRef, ProjectRef, TokenRequest, TrustRef, UserRef,
@@ -6,12 +6,12 @@ use openstack_api::keystone::{
 
 use crate::config::{Auth, Domain, Identity, Scope, User};
 
-/// Makes the body of a request for a token.
+/// Returns the body of a token request.
 pub(in crate::client) fn request(auth: &Auth) -> TokenRequest {
     TokenRequest { auth: api::Auth { identity: identity(&auth.identity), scope: scope(&auth.scope) } }
 }
 
-/// Returns what of the credentials nobody may see.
+/// Returns the secret parts of the credentials.
 pub(super) fn secrets(auth: &Auth) -> [&str; 1] {
     [match &auth.identity {
         Identity::Password { password, .. } => password.expose(),

@@ -1,4 +1,4 @@
-//! Tokens and the catalog: one token for the process, renewed before it expires or when a service refuses it.
+//! Tokens and the catalog: one token for the process, renewed before it expires or when a service rejects it.
 
 mod catalog;
 mod discovery;
@@ -17,24 +17,25 @@ pub use self::discovery::{Microversion, OctaviaVersion};
 use super::{Call, ErrorCause, OpenStackError, Service, SessionError, Transport, metrics::ApiMetrics};
 use crate::config::{Auth, Cloud, Interface};
 
-/// First pause after Keystone did not give a token; doubles to [`MAX_BACKOFF`].
+/// First back-off after Keystone issued no token; doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest pause; also after credentials were refused, since many wrong attempts lock a user out.
+/// Longest back-off. It is also used when credentials were rejected, since many wrong attempts lock a user out.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// How long a service that refuses fresh tokens gets no other ones.
+/// How long no new token is requested for a service that rejects fresh tokens.
 const REJECTED_TOKEN_BACKOFF: Duration = Duration::from_secs(10);
-/// A token is renewed when less than this, or a tenth of its life, is left.
+/// A token is renewed when less than this, or less than a tenth of its lifetime, is left.
 const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(300);
 
-/// Where credentials come from. Asked for each token, so that changed ones are used without a restart.
+/// Source of credentials. It is read for each token, so that changed credentials are used without a restart.
 pub trait Credentials: Send + Sync + 'static {
-    /// Returns the credentials of now.
+    /// Returns the current credentials.
     ///
     /// # Errors
     /// They cannot be read: which file, and why.
     fn read(&self) -> Result<Auth, Box<str>>;
 
-    /// Returns a number that changes when the credentials may have changed: a pause after a refusal ends then.
+    /// Returns a number that changes when the credentials may have changed. That ends a back-off after they were
+    /// rejected.
     fn file_version(&self) -> u64 {
         0
     }
@@ -46,7 +47,7 @@ impl Credentials for Auth {
     }
 }
 
-/// The token of the process and what came with it.
+/// The token of the process and its catalog.
 pub struct Session {
     credentials: Arc<dyn Credentials>,
     transport: Arc<dyn Transport>,
@@ -54,9 +55,9 @@ pub struct Session {
     region: Box<str>,
     interface: Interface,
     scoped_token: Mutex<Option<Arc<ScopedToken>>>,
-    /// Held while a token is asked for: one request for all who need it.
+    /// Held while a token is requested: one request for all who need it.
     renewal: AsyncMutex<TokenRenewal>,
-    /// When services refused a fresh token.
+    /// When services rejected a fresh token.
     token_rejections: Mutex<BTreeMap<Service, Instant>>,
     versions: DiscoveredVersions,
 }
@@ -65,7 +66,7 @@ pub struct Session {
 struct TokenRenewal {
     generation: u64,
     failure: Option<AuthFailure>,
-    /// Address of Keystone that was found below an address without a version.
+    /// Keystone's versioned URL that was discovered, with the configured URL that has no version.
     found: Option<(Url, Url)>,
 }
 
@@ -82,7 +83,7 @@ pub(super) struct ScopedToken {
     generation: u64,
     renew_at: Instant,
     expires_at: Instant,
-    /// Addresses of the services, with their versions where the catalog has them.
+    /// URLs of the services, with their versions where the catalog has them.
     endpoints: BTreeMap<Service, Result<Url, Arc<SessionError>>>,
 }
 
@@ -115,29 +116,29 @@ impl Session {
     /// Gets a token, unless there is one.
     ///
     /// # Errors
-    /// Keystone's answer, or why there is none.
+    /// Keystone's error response, or why there is none.
     pub async fn authenticate(&self) -> Result<(), OpenStackError> {
         self.current().await.map(drop)
     }
 
-    /// Returns the address of a service in the catalog, as that has it.
+    /// Returns the URL of a service, as it is in the catalog.
     ///
     /// # Errors
-    /// The catalog does not have it; the message says what it has.
+    /// The catalog does not have the service; the message says what it has.
     pub async fn endpoint(&self, service: Service) -> Result<Url, OpenStackError> {
         let call = Call::TokenCreate;
         let signed = self.current().await?;
         signed.endpoint(service).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))
     }
 
-    /// Returns the token: the one there is unless it is about to expire.
+    /// Returns the token, and renews it first if it is about to expire.
     pub(super) async fn current(&self) -> Result<Arc<ScopedToken>, OpenStackError> {
         let signed = self.scoped_token.lock().clone();
         let now = Instant::now();
         match signed {
             Some(signed) if now < signed.renew_at => Ok(signed),
             Some(signed) if now < signed.expires_at => {
-                // Somebody renews it in time; until then it is good.
+                // If another task is renewing it, this one is still valid.
                 let Ok(renewal) = self.renewal.try_lock() else { return Ok(signed) };
                 let renewed = self.renew(renewal, Some(signed.generation)).await;
                 renewed.or_else(|error| {
@@ -153,7 +154,7 @@ impl Session {
         }
     }
 
-    /// Returns another token than this one, which a service refused.
+    /// Returns another token than this one, which a service rejected.
     pub(super) async fn renew_rejected(
         &self,
         old: &ScopedToken,
@@ -170,12 +171,12 @@ impl Session {
         self.renew(renewal, Some(old.generation)).await.map_err(failed)
     }
 
-    /// Notes that a service refused a token that had just been issued.
+    /// Records that a service rejected a token that had just been issued.
     pub(super) fn record_rejection(&self, service: Service) {
         self.token_rejections.lock().insert(service, Instant::now());
     }
 
-    /// Asks for a token unless there is another one than of this generation.
+    /// Requests a token, unless there is one of another generation.
     async fn renew(
         &self,
         mut renewal: tokio::sync::MutexGuard<'_, TokenRenewal>,
@@ -206,7 +207,7 @@ impl Session {
         }
     }
 
-    /// Returns where a request goes, with the headers that choose a version.
+    /// Returns the URL for a request, with the headers that choose a version.
     pub(super) async fn endpoint_for(
         &self,
         call: Call,
@@ -234,7 +235,7 @@ impl ScopedToken {
 }
 
 impl SessionError {
-    /// How long not to ask again, after a pause that grows.
+    /// Returns how long to back off; `pause` is a delay that grows.
     fn pause(&self, pause: Duration) -> Duration {
         match self {
             Self::Unavailable { retry_after: Some(after), .. } => (*after).clamp(pause.min(MAX_BACKOFF), MAX_BACKOFF),
@@ -245,7 +246,7 @@ impl SessionError {
 }
 
 fn shown_or_none(endpoint: Option<&Result<Url, Arc<SessionError>>>) -> Box<str> {
-    endpoint.and_then(|endpoint| endpoint.as_ref().ok()).map(super::send::display_url).unwrap_or_default().into()
+    endpoint.and_then(|endpoint| endpoint.as_ref().ok()).map(super::display_url::display_url).unwrap_or_default().into()
 }
 
 impl std::fmt::Debug for Session {

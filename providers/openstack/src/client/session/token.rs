@@ -1,4 +1,4 @@
-//! Asks Keystone for a token.
+//! Requests a token from Keystone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,11 +12,11 @@ use url::Url;
 
 use super::{RENEW_BEFORE_EXPIRY, ScopedToken, Session, TokenRenewal, catalog, discovery, keystone};
 use crate::{
-    client::{Call, ErrorCause, OpenStackError, Service, SessionError, body, send::display_url},
+    client::{Call, ErrorCause, OpenStackError, Service, SessionError, body, display_url::display_url},
     config::{Auth, Scope},
 };
 
-/// Life of a token whose end cannot be read.
+/// Assumed lifetime of a token whose expiry cannot be parsed.
 const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 
 impl Session {
@@ -36,7 +36,7 @@ impl Session {
             .map_err(|error| auth_error(&url, &error))?;
         let token = response.headers().get(SUBJECT_TOKEN).cloned();
         let read = body::unwrap_envelope::<Token>(response.body(), Call::TokenCreate.key());
-        // Without the parser's own words, which repeat parts of the answer.
+        // Without the parser's own message, which repeats parts of the answer.
         let (Some(mut header), Ok(read)) = (token, read) else {
             let words = "the answer is no token of Keystone v3 (X-Subject-Token and {\"token\": …})";
             return Err(unavailable(&url, words));
@@ -47,7 +47,7 @@ impl Session {
     }
 
     fn signed(&self, token: HeaderValue, read: &Token, generation: u64) -> ScopedToken {
-        // By the clock of Keystone alone: ours may be wrong.
+        // Only Keystone's clock is used: ours may be wrong.
         let issued = read.issued_at.parse().unwrap_or_else(|_| Timestamp::now());
         let end: Option<Timestamp> = read.expires_at.parse().ok();
         let life =
@@ -67,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Returns Keystone's address with its version, asking for that once where the configured address has none.
+    /// Returns Keystone's URL with its version. If the configured URL has none, it is discovered once.
     async fn keystone(&self, auth: &Auth, renewal: &mut TokenRenewal) -> Result<Url, SessionError> {
         let (root, version) = catalog::split(&auth.url);
         if version.is_some() {
@@ -88,7 +88,8 @@ impl Session {
         Ok(found)
     }
 
-    /// Sends a request without a token, in whose body these secrets are. Status 300 is how Keystone lists its versions.
+    /// Sends a request without a token, whose body contains these secrets. Status 300 counts as success: Keystone lists
+    /// its versions with it.
     pub(super) async fn send_unauthenticated(
         &self,
         call: Call,
@@ -121,7 +122,7 @@ impl Session {
     }
 }
 
-/// Reads why Keystone gave no token.
+/// Explains why Keystone issued no token.
 fn auth_error(url: &Url, error: &OpenStackError) -> SessionError {
     let url: Box<str> = display_url(url).into();
     match &error.cause {

@@ -1,4 +1,4 @@
-//! The annotations of Services: one table (`table.rs`), from which they are read.
+//! The annotations of Services: one table (`table.rs`), and their parsing.
 
 mod table;
 
@@ -11,7 +11,7 @@ use ccm_core::{
 
 pub(super) use self::table::*;
 
-/// What most annotations begin with.
+/// Prefix of most annotations.
 pub const PREFIX: &str = "loadbalancer.openstack.org/";
 
 /// One annotation.
@@ -19,13 +19,13 @@ pub const PREFIX: &str = "loadbalancer.openstack.org/";
 pub struct Annotation {
     /// The key after [`PREFIX`], or a whole key.
     pub name: &'static str,
-    /// What is written there.
+    /// Type of its value.
     pub kind: ValueKind,
-    /// What holds without it.
+    /// Value when it is absent.
     pub default: &'static str,
     /// What it does.
     pub effect: &'static str,
-    /// Which of its changes reach a balancer that is there.
+    /// Which of its changes affect an existing load balancer.
     pub applies_to_existing: &'static str,
 }
 
@@ -41,18 +41,18 @@ pub fn keys() -> impl Iterator<Item = Box<str>> {
     ALL.iter().map(|row| row.key())
 }
 
-/// How a value is written.
+/// Type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// Any text. One that is there and empty is a value too: it takes the place of what is configured.
+    /// Any text. An empty value counts too: it replaces the configured one.
     Text,
-    /// `true` or `false`; with anything else the default holds.
+    /// `true` or `false`; anything else counts as the default.
     Bool,
-    /// A whole number; with anything else the default holds.
+    /// A whole number; anything else counts as the default.
     Integer,
 }
 
-/// The annotations of one Service, read one by one; what is wrong gathers.
+/// Reads the annotations of one Service one by one, and collects errors.
 pub(super) struct AnnotationReader<'a> {
     annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
     mistakes: Vec<FieldError>,
@@ -64,12 +64,12 @@ impl<'a> AnnotationReader<'a> {
         Self { annotations: &service.annotations, mistakes: Vec::new(), ignored: Vec::new() }
     }
 
-    /// Returns what is written, also nothing; `None` when the annotation is absent.
+    /// Returns the value, even if it is empty; `None` when the annotation is absent.
     pub(super) fn given(&self, annotation: &Annotation) -> Option<&'a str> {
         self.annotations.get(&*annotation.key()).map(|text| text.trim())
     }
 
-    /// Returns what is written; `default` when the annotation is absent.
+    /// Returns the value; `default` when the annotation is absent.
     pub(super) fn text<'b>(&self, annotation: &Annotation, default: &'b str) -> &'b str
     where
         'a: 'b,
@@ -77,7 +77,7 @@ impl<'a> AnnotationReader<'a> {
         self.given(annotation).unwrap_or(default)
     }
 
-    /// Returns a truth; the default, and a note, for what is neither `true` nor `false`.
+    /// Returns a boolean. For anything but `true` and `false`, records that it was ignored and returns the default.
     pub(super) fn boolean(&mut self, annotation: &Annotation, default: bool) -> bool {
         match self.given(annotation) {
             None => default,
@@ -90,7 +90,7 @@ impl<'a> AnnotationReader<'a> {
         }
     }
 
-    /// Returns a number; the default, and a note, for what is none.
+    /// Returns a number. For anything else, records that it was ignored and returns the default.
     pub(super) fn integer(&mut self, annotation: &Annotation, default: i32) -> i32 {
         let Some(text) = self.given(annotation) else { return default };
         text.parse().unwrap_or_else(|_| {
@@ -104,34 +104,34 @@ impl<'a> AnnotationReader<'a> {
         self.ignored.push(format!("{}: {short:?} is not understood, {default} holds", annotation.key()));
     }
 
-    /// Notes a mistake in an annotation.
+    /// Records an error in an annotation.
     pub(super) fn invalid_value(&mut self, annotation: &Annotation, message: impl Into<Box<str>>) {
         self.mistakes.push(FieldError::new(annotation.key(), message));
     }
 
-    /// Notes a mistake anywhere.
+    /// Records an error in any field.
     pub(super) fn add_error(&mut self, field: &str, message: impl Into<Box<str>>) {
         self.mistakes.push(FieldError::new(field, message));
     }
 
-    /// Notes mistakes.
+    /// Records errors.
     pub(super) fn add_errors(&mut self, mistakes: impl IntoIterator<Item = FieldError>) {
         self.mistakes.extend(mistakes);
     }
 
-    /// Returns all mistakes, and what was not understood and left out.
+    /// Returns all errors, and descriptions of the values that were ignored.
     pub(super) fn finish(self) -> (Vec<FieldError>, Vec<String>) {
         (self.mistakes, self.ignored)
     }
 }
 
-/// Lists annotations that look like ours and are none.
+/// Lists annotations that have our prefix and are unknown.
 pub(super) fn unknown(service: &ServiceView) -> Vec<&str> {
     let known = |key: &str| ALL.iter().any(|row| *row.key() == *key);
     service.annotations.keys().map(|key| &**key).filter(|key| key.starts_with(PREFIX) && !known(key)).collect()
 }
 
-/// Reads `key=value,key`: a key alone has no value, spaces around entries do not count, a value may hold `=`.
+/// Parses `key=value,key`: a key alone has an empty value, spaces around entries are ignored, a value may contain `=`.
 pub(super) fn pairs(text: &str) -> BTreeMap<Box<str>, Box<str>> {
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     entries
@@ -142,7 +142,7 @@ pub(super) fn pairs(text: &str) -> BTreeMap<Box<str>, Box<str>> {
         .collect()
 }
 
-/// Reads which nodes are members: those that meet all requirements.
+/// Parses which nodes are members: those that meet all requirements.
 pub(super) fn selector(text: &str) -> Vec<LabelRequirement> {
     let one = |(key, value): (Box<str>, Box<str>)| match &*value {
         "" => LabelRequirement::Exists(key),

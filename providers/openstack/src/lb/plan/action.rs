@@ -1,4 +1,4 @@
-//! What is to be done with a balancer: one request each, so specific that carrying it out needs no choice.
+//! Actions on a load balancer: one request each, so specific that applying it needs no choice.
 
 use ccm_core::provider::PlannedChange;
 use openstack_api::octavia::{
@@ -8,33 +8,33 @@ use openstack_api::octavia::{
 
 use crate::client::Call;
 
-/// One request. Children of what is not there yet have no parent: they come after the step that makes it, and the plan is
-/// made anew then.
+/// One request. A child of an object that does not exist yet has no parent ID: it follows the action that creates the
+/// object, and the plan is made again after that.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionKind {
-    /// Changes the balancer itself.
+    /// Changes the load balancer itself.
     UpdateLoadBalancer(LoadBalancerUpdate),
-    /// Makes a listener.
+    /// Creates a listener.
     CreateListener(Box<ListenerCreate>),
     /// Changes a listener.
     UpdateListener(String, Box<ListenerUpdate>),
-    /// Deletes a listener; its pool is gone by then.
+    /// Deletes a listener; its pool is deleted by then.
     DeleteListener(String),
-    /// Makes the pool of a listener.
+    /// Creates the pool of a listener.
     CreatePool(Option<String>, Box<PoolCreate>),
     /// Changes a pool.
     UpdatePool(String, Box<PoolUpdate>),
     /// Deletes a pool with its members and monitor.
     DeletePool(String),
-    /// Puts exactly these members in a pool.
+    /// Replaces the members of a pool by these.
     SetMembers(Option<String>, Vec<MemberCreate>),
-    /// Makes a member.
+    /// Creates a member.
     CreateMember(Option<String>, MemberCreate),
     /// Changes a member of a pool.
     UpdateMember(String, Box<str>, MemberUpdate),
     /// Deletes a member of a pool.
     DeleteMember(String, Box<str>),
-    /// Makes the monitor of a pool.
+    /// Creates the monitor of a pool.
     CreateMonitor(Option<String>, Box<HealthMonitorCreate>),
     /// Changes a monitor.
     UpdateMonitor(String, Box<HealthMonitorUpdate>),
@@ -64,12 +64,12 @@ impl ActionKind {
     }
 }
 
-/// A change with its object and reason.
+/// An action with its object and reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedAction {
     /// What to do.
     pub kind: ActionKind,
-    /// To what: a name or an ID.
+    /// Name or ID of the object.
     pub object: Box<str>,
     /// Why.
     pub reason: Box<str>,
@@ -80,7 +80,7 @@ impl PlannedAction {
         Self { kind, object: object.into(), reason: why.into() }
     }
 
-    /// Describes it.
+    /// Describes it as a planned change.
     pub fn describe(&self) -> PlannedChange {
         PlannedChange {
             operation: self.kind.call().name().into(),

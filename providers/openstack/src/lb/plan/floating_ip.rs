@@ -1,4 +1,4 @@
-//! What becomes of the floating IP.
+//! Plans what happens to the floating IP.
 
 use std::net::IpAddr;
 
@@ -7,51 +7,51 @@ use openstack_api::neutron::FloatingIp;
 
 use crate::lb::names;
 
-/// What decides.
+/// Input of the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct FloatingIpInput<'a> {
-    /// Whether the Service is internal.
+    /// True when the Service is internal.
     pub internal: bool,
-    /// Whether the balancer is this Service's: only then it may have a floating IP made.
+    /// True when the load balancer is this Service's; only then a floating IP may be created for it.
     pub owner: bool,
-    /// Whether the floating IP stays where it is allocated.
+    /// True when the floating IP stays allocated.
     pub keep: bool,
     /// Address of the VIP.
     pub vip: IpAddr,
-    /// Address that the Service asks for.
+    /// Address that the Service requests.
     pub requested: Option<IpAddr>,
     /// Floating IP on the VIP's port.
     pub current: Option<&'a FloatingIp>,
-    /// What there is under the address that is asked for; `None` when that was not looked for.
+    /// What was found with the requested address; `None` when it was not looked up.
     pub found: Option<Option<&'a FloatingIp>>,
 }
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FloatingIpAction {
-    /// Nothing: this address is the Service's.
+    /// Nothing: this is the Service's address.
     None(IpAddr),
-    /// Delete this one, which was made for a Service.
+    /// Delete this one, which was created for a Service.
     Delete(String),
-    /// Take this one off, which was not, or is to be kept.
+    /// Detach this one, which was not created for a Service or is to be kept.
     Detach(String),
-    /// See whether there is one with this address.
+    /// Find out whether there is one with this address.
     LookUp(IpAddr),
-    /// Put this one on.
+    /// Attach this one.
     Attach(String),
-    /// Make one, with an address if one is asked for.
+    /// Create one, with this address if one is requested.
     Create(Option<IpAddr>),
 }
 
-/// Tells whether a floating IP was made for a Service.
+/// Returns whether a floating IP was created for a Service.
 pub fn is_managed(floating: &FloatingIp) -> bool {
     floating.standard.description.starts_with(names::FLOATING_IP_PREFIX)
 }
 
-/// Decides.
+/// Decides what to do next.
 ///
 /// # Errors
-/// The address that is asked for is another's, or the Service would need one and may not have it made.
+/// The requested address is in use, or the Service needs a floating IP and may not have one created.
 pub fn plan(at: &FloatingIpInput<'_>) -> Result<FloatingIpAction, CloudError> {
     if at.vip.is_ipv6() {
         return Ok(FloatingIpAction::None(at.vip));

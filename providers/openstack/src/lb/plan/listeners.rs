@@ -1,4 +1,4 @@
-//! What a listener lacks.
+//! Plans the changes of a listener.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::lb::{
     model::{DesiredListener, ListenerProtocol, Timeouts},
 };
 
-/// Timeouts where Octavia shows none.
+/// Octavia's defaults, used where it shows no timeout.
 const DEFAULTS: Timeouts = Timeouts { client_data: 50_000, member_connect: 5_000, member_data: 50_000, tcp_inspect: 0 };
 
-/// Returns what to change of a listener, and in which points it differs.
+/// Returns the update of a listener and which fields differ.
 pub(super) fn differences(
     side: &PlanInput<'_>,
     wanted: &DesiredListener,
@@ -50,7 +50,7 @@ pub(super) fn differences(
     (!why.is_empty()).then_some((update, why))
 }
 
-/// Other headers stay.
+/// Sets or removes `X-Forwarded-For`; other headers stay.
 fn update_insert_headers(
     wanted: &DesiredListener,
     seen: &Listener,
@@ -97,7 +97,7 @@ fn set_timeouts(wanted: &Timeouts, seen: &Listener, update: &mut ListenerUpdate,
     }
 }
 
-/// Tells whether a listener admits exactly these networks. One that has no list, or an empty one, admits everybody.
+/// Returns whether a listener admits exactly these networks. One that has no list, or an empty one, admits everybody.
 fn has_allowed_cidrs(seen: &Listener, wanted: &[IpNet]) -> bool {
     let open = || wanted.iter().any(|network| network.prefix_len() == 0) && wanted.len() == 1;
     match seen.allowed_cidrs.as_deref() {

@@ -1,6 +1,6 @@
-//! What has to be done so that a balancer becomes what is wanted. Pure: what is wanted and what there is go in, steps come
-//! out. Of the steps only the first is carried out before the plan is made anew, because Octavia takes one change at a time
-//! and what it answers belongs to the picture.
+//! Plans the actions that bring a load balancer from its observed to its desired state. Pure: both states go in,
+//! actions come out. Only the first action is applied before the plan is made again, because Octavia takes one change
+//! at a time and its answer is part of the observed state.
 
 mod action;
 pub mod floating_ip;
@@ -22,43 +22,43 @@ use super::{
     model::{DesiredListener, DesiredLoadBalancer, SecurityGroupSpec, transport},
     names,
     ownership::ServiceOwnership,
-    seen::ObservedLoadBalancer,
 };
+use crate::lb::observed::ObservedLoadBalancer;
 
-/// Both sides of a comparison.
+/// Input of a plan besides the desired state.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanInput<'a> {
-    /// What there is.
+    /// Observed state.
     pub observed: &'a ObservedLoadBalancer,
-    /// How the Service stands to it.
+    /// How the Service relates to the load balancer.
     pub ownership: &'a ServiceOwnership,
-    /// What the cloud can do.
+    /// What the cloud supports.
     pub features: Features,
-    /// Whether members are changed one by one.
+    /// True when members are changed one by one.
     pub serial_api_calls: bool,
-    /// Name after which children are called: the Service's, on shared balancers too.
+    /// Name in the names of children: the Service's, on shared load balancers too.
     pub name: &'a str,
     /// Subnet of new members.
     pub subnet: Option<&'a str>,
-    /// Subnet that members must be in, where somebody named one.
+    /// Subnet that members must be in, if one is set.
     pub exact_subnet: Option<&'a str>,
 }
 
 impl<'a> PlanInput<'a> {
-    /// Returns the listener that serves a port.
+    /// Returns this Service's listener with the desired port and protocol.
     pub fn listener_of(&self, wanted: &DesiredListener) -> Option<&'a Listener> {
         let key = (wanted.protocol.as_str(), wanted.port);
         let mut mine = self.observed.listeners.iter().filter(|listener| self.ownership.owns_listener(listener));
         mine.find(|listener| (listener.protocol.as_str(), listener.protocol_port) == key)
     }
 
-    /// Returns the listener that serves a port as yet, although it may be one that has to be replaced.
+    /// Returns this Service's listener that serves a port now, although it may have to be replaced.
     fn current_listener(&self, wanted: &DesiredListener) -> Option<&'a Listener> {
         let mut mine = self.observed.listeners.iter().filter(|listener| self.ownership.owns_listener(listener));
         mine.find(|listener| has_port_of(listener, wanted))
     }
 
-    /// Returns what the group of nodes has to admit for the ports that are served as yet.
+    /// Returns what the security group has to admit for the ports that are served now.
     pub fn current_security_group(&self, wanted: &DesiredLoadBalancer) -> Option<SecurityGroupSpec> {
         let is_served = |(protocol, port): &(&str, u16)| {
             let leads_there = |listener: &&DesiredListener| {
@@ -72,10 +72,10 @@ impl<'a> PlanInput<'a> {
     }
 }
 
-/// Plans everything of a balancer that is there. `members`: by listener.
+/// Plans everything of an existing load balancer. `members`: by listener; `most`: how many Services may share it.
 ///
 /// # Errors
-/// The balancer cannot be shared in this way: too many Services, an internal one, a port that is taken.
+/// The load balancer cannot be shared like this: no tags, too many Services, an internal Service, a port in use.
 pub fn plan(
     side: &PlanInput<'_>,
     wanted: &DesiredLoadBalancer,
@@ -95,7 +95,7 @@ pub fn plan(
         let mut missing = wanted.listeners.iter().filter(|wanted| side.listener_of(wanted).is_none());
         missing.any(|wanted| has_port_of(seen, wanted))
     });
-    // Octavia has room for one listener on a port: the old one goes first.
+    // Octavia allows one listener on a port: the old one is deleted first.
     for listener in in_the_way {
         steps.extend(delete_listener(side.observed, listener, "another protocol is wanted on its port"));
     }
@@ -112,7 +112,7 @@ pub fn plan(
     Ok(steps)
 }
 
-/// Plans the members of what is there and nothing else, whatever else is to become of it.
+/// Plans only the members of existing pools, whatever else has to change.
 pub fn plan_members_only(
     side: &PlanInput<'_>,
     wanted: &DesiredLoadBalancer,
@@ -124,8 +124,8 @@ pub fn plan_members_only(
     pools_there(side, wanted, members).flat_map(one).collect()
 }
 
-/// Plans the members of what is there for a Service that is invalid: they are to be like those that serve, because port, check
-/// and subnet may be read wrongly.
+/// Plans the members of existing pools for an invalid Service. Their port, monitor port and subnet are copied from a
+/// member that serves, because the Service's own may be wrong.
 pub fn following(
     side: &PlanInput<'_>,
     wanted: &DesiredLoadBalancer,
@@ -145,8 +145,8 @@ pub fn following(
     pools_there(side, wanted, members).flat_map(one).collect()
 }
 
-/// Returns the pools that are there, each with the listener that it serves and the members that it is to have. Without a node
-/// port there is no telling what the members should be: those that serve stay.
+/// Returns the existing pools, each with the listener that it serves and its desired members. Ports without a node port
+/// are left out: their members are not known, so those that serve stay.
 fn pools_there<'a>(
     side: &'a PlanInput<'_>,
     wanted: &'a DesiredLoadBalancer,
@@ -159,7 +159,7 @@ fn pools_there<'a>(
     wanted.listeners.iter().zip(members).filter_map(there)
 }
 
-/// Plans to take a Service's listeners off a balancer that stays.
+/// Plans to remove a Service's listeners and tag from a load balancer that stays.
 pub fn plan_removal_from_shared(
     seen: &ObservedLoadBalancer,
     standing: &ServiceOwnership,
@@ -179,7 +179,7 @@ pub fn plan_removal_from_shared(
     steps
 }
 
-/// Plans to take everything off a balancer that is to be deleted.
+/// Plans to remove everything from a load balancer that is to be deleted.
 pub fn plan_clear(seen: &ObservedLoadBalancer) -> Vec<PlannedAction> {
     let mut steps = Vec::new();
     for pool in &seen.pools {
@@ -197,7 +197,7 @@ pub fn plan_clear(seen: &ObservedLoadBalancer) -> Vec<PlannedAction> {
     steps
 }
 
-/// Checks that the balancer may be used.
+/// Checks that this Service may use the load balancer.
 fn check_sharing(side: &PlanInput<'_>, wanted: &DesiredLoadBalancer, most: usize) -> Result<(), CloudError> {
     let (balancer, standing) = (&side.observed.load_balancer, side.ownership);
     if standing.owner {
@@ -219,13 +219,13 @@ fn check_sharing(side: &PlanInput<'_>, wanted: &DesiredLoadBalancer, most: usize
     Ok(())
 }
 
-/// Tells whether a listener is on the port of a wanted one. Octavia counts by transport: HTTP is on TCP's ports.
+/// Returns whether a listener is on the port of a desired one. Octavia compares transports: HTTP counts as TCP.
 fn has_port_of(seen: &Listener, wanted: &DesiredListener) -> bool {
     let place = (transport(seen.protocol.as_str()), seen.protocol_port);
     place == (transport(wanted.protocol.as_str()), wanted.port)
 }
 
-/// Checks that a port is not another's.
+/// Checks that no listener of another Service has the port.
 pub fn check_port_conflict(side: &PlanInput<'_>, wanted: &DesiredListener) -> Result<(), CloudError> {
     match side.observed.listeners.iter().find(|seen| has_port_of(seen, wanted)) {
         Some(seen) if !side.ownership.owns_listener(seen) => {
@@ -237,7 +237,7 @@ pub fn check_port_conflict(side: &PlanInput<'_>, wanted: &DesiredListener) -> Re
     }
 }
 
-/// Puts the Service's tag on the balancer, and its new name if the cluster was renamed.
+/// Plans to set the Service's tag on the load balancer, and its new name if the cluster was renamed.
 fn own_tag(side: &PlanInput<'_>) -> Option<PlannedAction> {
     let (balancer, standing) = (&side.observed.load_balancer, side.ownership);
     let mut update = LoadBalancerUpdate::default();
@@ -257,8 +257,8 @@ fn own_tag(side: &PlanInput<'_>) -> Option<PlannedAction> {
         .then(|| PlannedAction::new(ActionKind::UpdateLoadBalancer(update), &*balancer.name, why.join(", ")))
 }
 
-/// Gives listeners of this Service, their pools and monitors the new name of the cluster, and on its own balancer those of
-/// others too. Tags of listeners are compared with the rest of them.
+/// Plans to put the cluster's new name into the names of this Service's listeners, pools and monitors, and on its own
+/// load balancer into those of others too. The tags of this Service's listeners are compared with their other fields.
 fn renamed_children(side: &PlanInput<'_>) -> Vec<PlannedAction> {
     let standing = side.ownership;
     let goes_along = |listener: &&Listener| standing.owns_listener(listener) || standing.renames_all();
@@ -289,7 +289,7 @@ fn renamed_listener(side: &PlanInput<'_>, listener: &Listener, why: &str) -> Opt
     let mine = standing.owns_listener(listener);
     let tags = if mine { standing.tagged(&listener.tags) } else { standing.retagged(&listener.tags) };
     let name = standing.renamed(&listener.name);
-    // Of others the tags alone may be left to do.
+    // For listeners of others the tags alone may be left to change.
     if name.is_none() && (mine || !side.features.tags || tags == listener.tags) {
         return None;
     }
@@ -326,7 +326,7 @@ fn one_listener(side: &PlanInput<'_>, wanted: &DesiredListener, members: &[Desir
     steps
 }
 
-/// Returns listeners of this Service that no port wants.
+/// Returns listeners of this Service that no port needs.
 fn unwanted_listeners<'a>(
     side: &'a PlanInput<'a>,
     wanted: &'a DesiredLoadBalancer,
@@ -337,7 +337,7 @@ fn unwanted_listeners<'a>(
     mine.filter(move |listener| !used.contains(&*listener.id))
 }
 
-/// Takes a listener away: its pool first, since a pool without its listener is hard to find again.
+/// Plans to delete a listener: its pool first, since a pool without its listener is hard to find again.
 fn delete_listener(seen: &ObservedLoadBalancer, listener: &Listener, why: &str) -> Vec<PlannedAction> {
     let pool = seen.pool_of(listener).filter(|pool| pool.listeners.iter().all(|of| of.id == listener.id));
     let pool = pool.map(|pool| PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, why));
@@ -345,7 +345,7 @@ fn delete_listener(seen: &ObservedLoadBalancer, listener: &Listener, why: &str) 
     pool.into_iter().chain([listener]).collect()
 }
 
-/// Takes away pools that are called as this Service's and serve no listener.
+/// Plans to delete pools that are named as this Service's and serve no listener.
 fn unused_pools<'a>(side: &'a PlanInput<'a>) -> impl Iterator<Item = PlannedAction> + 'a {
     let is_used = |pool: &Pool| {
         let by = |listener: &Listener| listener.default_pool_id.as_deref() == Some(&*pool.id);

@@ -1,4 +1,4 @@
-//! What a pool, its members and its monitor lack.
+//! Plans the changes of a pool, its members and its health monitor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use crate::lb::{
     members::DesiredMember,
     model::{DesiredListener, DesiredPool},
     names,
-    seen::ObservedMember,
+    observed::ObservedMember,
 };
 
-/// Returns what to change of a pool, and in which points it differs.
+/// Returns the update of a pool and which fields differ.
 pub(super) fn differences(wanted: &DesiredPool, seen: &Pool) -> Option<(PoolUpdate, Vec<&'static str>)> {
     let (mut update, mut why) = (PoolUpdate::default(), Vec::new());
     if *wanted.method != *seen.lb_algorithm.as_str() {
@@ -38,7 +38,7 @@ pub(super) fn differences(wanted: &DesiredPool, seen: &Pool) -> Option<(PoolUpda
     (!why.is_empty()).then_some((update, why))
 }
 
-/// Plans a listener's pool with members and monitor. Nothing of it may be there.
+/// Plans a listener's pool with members and monitor. `seen`: the existing pool, if there is one.
 pub(super) fn plan(
     side: &PlanInput<'_>,
     wanted: &DesiredListener,
@@ -98,7 +98,7 @@ pub(super) fn plan_members(
     vec![PlannedAction::new(ActionKind::SetMembers(id, view.list(side)), object, why)]
 }
 
-/// How the members of a pool differ.
+/// Differences between the desired and observed members of a pool.
 struct MemberDiff<'a> {
     desired: &'a [DesiredMember],
     observed: BTreeMap<(&'a str, u16), &'a ObservedMember>,
@@ -106,7 +106,7 @@ struct MemberDiff<'a> {
     missing: usize,
     surplus: usize,
     changed: usize,
-    /// Those in another subnet, which cannot be changed.
+    /// Members in another subnet than desired; the subnet of a member cannot be changed.
     in_wrong_subnet: BTreeSet<(Box<str>, u16)>,
 }
 
@@ -123,7 +123,7 @@ impl<'a> MemberDiff<'a> {
                 None => missing += 1,
                 Some(found) => {
                     let elsewhere = side.exact_subnet.is_some() && found.subnet.as_deref() != side.exact_subnet;
-                    // Upstream names no subnet for members that it makes one by one, and they serve.
+                    // Upstream sets no subnet for members that it creates one by one, and they serve.
                     let astray = elsewhere && !(side.serial_api_calls && found.subnet.is_none());
                     if astray {
                         in_wrong_subnet.insert((key.clone(), member.port));
@@ -146,14 +146,14 @@ impl<'a> MemberDiff<'a> {
         (!parts.is_empty()).then(|| format!("members: {}", parts.join(", ")))
     }
 
-    /// Returns those that are taken out so that they can be made again in their subnet: half of them at most, and none
-    /// while others are missing, so that the rest can serve.
+    /// Returns the members that are deleted so that they can be created again in their subnet: half of the desired
+    /// members at most, and none while others are missing, so that the rest can serve.
     fn members_to_recreate(&self) -> BTreeSet<&(Box<str>, u16)> {
         let most = if self.missing > 0 { 0 } else { self.in_wrong_subnet.len().min(self.desired.len().div_ceil(2)) };
         self.in_wrong_subnet.iter().take(most).collect()
     }
 
-    /// Returns the whole list of a batch.
+    /// Returns the complete list for a batch update.
     fn list(&self, side: &PlanInput<'_>) -> Vec<MemberCreate> {
         let outcasts = self.members_to_recreate();
         let stays = |at: &usize| !outcasts.contains(&(self.keys[*at].clone(), self.desired[*at].port));
@@ -169,7 +169,8 @@ impl<'a> MemberDiff<'a> {
         (0..self.desired.len()).filter(stays).map(body).collect()
     }
 
-    /// Returns the changes of single members: those that are missing first, so that there is always somebody.
+    /// Returns the changes of single members. Missing ones are created first, so that there is always a member that
+    /// serves.
     fn single_changes(&self, side: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
         let mut changes = Vec::new();
         let (mut updates, mut there) = (Vec::new(), BTreeSet::new());
@@ -201,9 +202,10 @@ impl<'a> MemberDiff<'a> {
     }
 }
 
-/// Plans the monitor of a pool.
+/// Plans the health monitor of a pool.
 pub(super) fn plan_monitor(side: &PlanInput<'_>, wanted: &DesiredListener, pool: Option<&Pool>) -> Vec<PlannedAction> {
     let seen = pool.and_then(|pool| side.observed.monitor_of(pool));
+    // First, delete a monitor that is not desired.
     let Some(monitor) = &wanted.pool.monitor else {
         let gone = |seen: &HealthMonitor| {
             PlannedAction::new(ActionKind::DeleteMonitor(seen.id.clone()), &*seen.name, "members are not to be checked")
@@ -211,11 +213,13 @@ pub(super) fn plan_monitor(side: &PlanInput<'_>, wanted: &DesiredListener, pool:
         return seen.map(gone).into_iter().collect();
     };
     let (mut steps, name) = (Vec::new(), names::monitor(wanted.index, side.name));
+    // Then replace one of another type, because the type cannot be changed.
     let kept = seen.filter(|seen| seen.kind.as_str() == monitor.kind.as_str());
     if let (Some(seen), None) = (seen, kept) {
         let why = format!("its type is {} and not {}", seen.kind, monitor.kind.as_str());
         steps.push(PlannedAction::new(ActionKind::DeleteMonitor(seen.id.clone()), &*seen.name, why));
     }
+    // Finally, create the monitor, or update the fields that differ.
     let body = body::monitor(monitor, wanted.index, side.name);
     match kept {
         None => {

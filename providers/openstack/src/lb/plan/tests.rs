@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::lb::{
-    features::Driver, model::ServiceKey, ownership::service_ownership, seen::ObservedMember,
+    features::Driver, model::ServiceKey, observed::ObservedMember, ownership::service_ownership,
     settings::LoadBalancerSettings, spec,
 };
 

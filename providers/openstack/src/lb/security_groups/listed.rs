@@ -1,6 +1,6 @@
-//! What one reading for all Services shows of a group and of the ports of nodes: pure.
+//! What one shared listing shows of a security group and of server ports. Pure.
 //!
-//! It only ever proves that nothing is to be done. Whatever it lacks, or shows otherwise than wanted, is looked at alone.
+//! A listing can only prove that nothing has to be done. If something is missing or differs, the Service is read alone.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,12 +19,12 @@ use super::{
 #[derive(Debug, Default)]
 pub struct ServerPorts {
     by_server: HashMap<Box<str>, Vec<Port>>,
-    /// Servers whose ports have a group.
+    /// Servers that have a port with a group, by group.
     by_group: HashMap<Box<str>, BTreeSet<Box<str>>>,
 }
 
 impl ServerPorts {
-    /// Takes in a row; those of others than servers are passed over.
+    /// Adds a port; ports that are not of servers are skipped.
     pub fn add(&mut self, port: Port) {
         if !is_of_server(&port) {
             return;
@@ -37,10 +37,10 @@ impl ServerPorts {
     }
 }
 
-/// A Service's group, or what has its name, with the ports of all servers.
+/// The groups with the name of a Service's group, and the ports of all servers.
 #[derive(Clone, Debug)]
 pub struct ListedSecurityGroup {
-    /// When the reading began.
+    /// When the listing began.
     pub started: Instant,
     /// Groups that have the name.
     pub groups: Vec<SecurityGroup>,
@@ -49,7 +49,7 @@ pub struct ListedSecurityGroup {
 }
 
 impl ListedSecurityGroup {
-    /// Tells whether there is nothing to be done to have these rules and members.
+    /// Returns whether nothing has to be done to have these rules and members.
     pub(super) fn is_in_sync(&self, task: SecurityGroupTask<'_>, rules: &BTreeSet<Rule>) -> bool {
         let [group] = &self.groups[..] else { return false };
         if diff(rules, &group.security_group_rules) != (Vec::new(), Vec::new()) {
@@ -58,7 +58,7 @@ impl ListedSecurityGroup {
         let ports_of = |server: &str| self.ports.by_server.get(server).map(Vec::as_slice);
         let servers: Option<Vec<_>> =
             task.backends.iter().filter_map(|backend| backend.server.as_deref()).map(ports_of).collect();
-        // A server that is not listed is new: its port is to be read.
+        // A server that is not listed is new: its port has to be read.
         let Some(servers) = servers else { return false };
         let members = servers.into_iter().flatten();
         let holders = self.ports.by_group.get(group.id.as_str()).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! The security group of a Service, which admits its balancer to the nodes.
+//! The security group of a Service, which admits its load balancer to the nodes.
 
 pub mod listed;
 pub mod plan;
@@ -21,31 +21,31 @@ use self::{
 use super::{api::Api, members::NodeBackend, model::SecurityGroupSpec, names::GROUP_PREFIX, sync_state::pause};
 use crate::client::{ErrorClass, OpenStackError};
 
-/// How often a port is changed that others change at the same time.
+/// Maximum number of attempts to change a port that others change at the same time.
 const MAX_ATTEMPTS: usize = 3;
-/// When to look again at what others change.
+/// Delay before a retry when others have changed the same object.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// What is known of groups and subnets in general.
+/// Creates, changes and deletes security groups. Keeps what does not depend on a single Service.
 #[derive(Debug, Default)]
 pub(super) struct SecurityGroupManager {
-    /// Networks of subnets, which do not change.
+    /// CIDRs by subnet, which do not change.
     networks: Mutex<BTreeMap<Box<str>, IpNet>>,
     names: Mutex<GroupNames>,
-    /// Held while groups of a port are changed: nodes are members for many Services at once.
+    /// Held while the groups of a port are changed, because a node is a member for many Services at once.
     port_lock: tokio::sync::Mutex<()>,
 }
 
-/// Which groups there may be.
+/// Names of groups that may exist.
 #[derive(Debug, Default)]
 struct GroupNames {
-    /// Whether all groups were asked for.
+    /// True when all groups were listed.
     listed: bool,
-    /// Names of those that there were then, and of those that this process made.
+    /// Names found in that listing, and of groups that this process created.
     existing: BTreeSet<Box<str>>,
 }
 
-/// What a group is to be, and for whom.
+/// A desired group, the subnet of members, and the backends.
 #[derive(Clone, Copy)]
 pub(super) struct SecurityGroupTask<'a> {
     pub(super) group: &'a SecurityGroupSpec,
@@ -54,13 +54,13 @@ pub(super) struct SecurityGroupTask<'a> {
 }
 
 impl SecurityGroupTask<'_> {
-    /// Digests it.
+    /// Returns the digest of the task.
     pub(super) fn digest(&self) -> Digest {
         Digest::of(&(self.group, self.subnet, self.backends))
     }
 }
 
-/// What is to be done with a group.
+/// Changes that a group needs.
 struct SecurityGroupChanges {
     group: Option<SecurityGroup>,
     missing: Vec<plan::Rule>,
@@ -70,8 +70,8 @@ struct SecurityGroupChanges {
 }
 
 impl SecurityGroupManager {
-    /// Brings the ports of nodes in line, and adds the rules that a group lacks. Returns the IDs of those that are not among
-    /// the task's.
+    /// Creates the group if it does not exist, adds the rules that it lacks, sets it on the backends' ports, and
+    /// removes it from ports of other servers. Returns the IDs of surplus rules.
     pub(super) async fn ensure_rules(
         &self,
         api: Api<'_>,
@@ -91,7 +91,7 @@ impl SecurityGroupManager {
         if !work.missing.is_empty() {
             let rules: Vec<_> = work.missing.iter().map(|rule| rule.body(&group.id)).collect();
             match api.create_rules(&rules).await {
-                // One of them is there already, made by somebody else meanwhile: what is there is compared next time.
+                // Somebody else has created one of them meanwhile: the next sync compares again.
                 Err(error) if error.class() == ErrorClass::Conflict => return Err(as_conflict(error)),
                 made => drop(made?),
             }
@@ -105,7 +105,7 @@ impl SecurityGroupManager {
         Ok(work.surplus)
     }
 
-    /// Ends rules, those that [`admit`](Self::admit) returns.
+    /// Deletes rules, those that [`ensure_rules`](Self::ensure_rules) returns.
     pub(super) async fn revoke(api: Api<'_>, rules: &[String]) -> Result<(), CloudError> {
         for rule in rules {
             api.delete_rule(rule).await?;
@@ -113,7 +113,7 @@ impl SecurityGroupManager {
         Ok(())
     }
 
-    /// Says what would change: [`admit`](Self::admit) and [`revoke`](Self::revoke).
+    /// Returns what [`ensure_rules`](Self::ensure_rules) and [`revoke`](Self::revoke) would change.
     pub(super) async fn plan_changes(
         &self,
         api: Api<'_>,
@@ -139,7 +139,7 @@ impl SecurityGroupManager {
         Ok(changes)
     }
 
-    /// Tells whether a reading for all Services shows that nothing is to be changed.
+    /// Returns whether a shared listing shows that nothing has to change.
     pub(super) async fn listing_shows_in_sync(
         &self,
         api: Api<'_>,
@@ -183,7 +183,7 @@ impl SecurityGroupManager {
         self.names.lock().existing.insert(name.into());
     }
 
-    /// Tells whether there may be a group of this name. All groups are asked for once: most clouds have none.
+    /// Returns whether a group of this name may exist. All groups are listed once: most clouds have none for Services.
     pub(super) async fn may_exist(&self, api: Api<'_>, name: &str) -> Result<bool, OpenStackError> {
         {
             let names = self.names.lock();
@@ -200,8 +200,8 @@ impl SecurityGroupManager {
         Ok(names.existing.contains(name))
     }
 
-    /// Takes a Service's group off all ports and deletes it. Unless the balancer said that the Service is `ours`, its
-    /// description must: a copy of the Service may be in another cluster.
+    /// Removes a Service's group from all ports and deletes it, if `ours` accepts it. A copy of the Service may be in
+    /// another cluster: either the load balancer was this Service's, or the group's description must name this cluster.
     pub(super) async fn remove(
         &self,
         api: Api<'_>,
@@ -221,12 +221,12 @@ impl SecurityGroupManager {
         Ok(progress)
     }
 
-    /// Takes a group off all ports and deletes it.
+    /// Removes a group from all ports and deletes it.
     pub(super) async fn delete(&self, api: Api<'_>, group: &SecurityGroup) -> Result<Progress, CloudError> {
         let why = "its Service is gone";
         for port in &api.ports(&[("security_groups", &group.id)]).await? {
             self.set(api, port, &PortMembership::not_of(&group.id), why).await?;
-            // Upstream's releases of long ago put such a tag on.
+            // Old upstream releases set such a tag.
             if port.standard.tags.contains(&group.id) {
                 api.delete_port_tag(&port.id, &group.id).await?;
             }
@@ -241,7 +241,8 @@ impl SecurityGroupManager {
         }
     }
 
-    /// Changes a port that nobody changed since it was read; else it is read again. One that is gone needs nothing.
+    /// Changes the groups of a port, unless somebody changed it since it was read; then it is read again. A port that
+    /// does not exist needs nothing.
     async fn set(&self, api: Api<'_>, port: &Port, wanted: &PortMembership<'_>, why: &str) -> Result<(), CloudError> {
         let _turn = api.op.wait_shared(self.port_lock.lock()).await;
         let mut port = Cow::Borrowed(port);
@@ -260,7 +261,7 @@ impl SecurityGroupManager {
     }
 }
 
-/// Whether a port is to have a group.
+/// Whether a port should have a group.
 struct PortMembership<'a> {
     group: &'a str,
     is: bool,
@@ -275,7 +276,7 @@ impl<'a> PortMembership<'a> {
         Self { group, is: false }
     }
 
-    /// Returns the groups that a port is to have; `None` when it has them.
+    /// Returns the groups that a port should have; `None` when it has them.
     fn missing(&self, port: &Port) -> Option<Vec<String>> {
         let mut groups = port.security_groups.clone();
         match groups.iter().position(|id| id == self.group) {
@@ -297,7 +298,7 @@ async fn find(api: Api<'_>, name: &str) -> Result<Option<SecurityGroup>, CloudEr
     Ok(found.pop())
 }
 
-/// Somebody else was faster: looked at again shortly.
+/// Somebody else was faster: retried shortly.
 fn as_conflict(error: OpenStackError) -> CloudError {
     CloudError::new(ErrorKind::Conflict, error.to_string()).with_retry_after(CONFLICT_DELAY).with_source(error)
 }

@@ -1,4 +1,4 @@
-//! Rules of a Service's security group: which are wanted, and how they differ from those that there are.
+//! Rules of a Service's security group: which are desired, and how they differ from the observed ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,25 +7,25 @@ use openstack_api::neutron::{Direction, EtherType, Port, SecurityGroupRule, Secu
 
 use crate::lb::{members::NodeBackend, model::SecurityGroupSpec};
 
-/// What makes two rules the same: direction, family, protocol in lower case, ports, other end.
+/// What makes two rules equal: direction, address family, protocol in lower case, ports, remote end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     /// Direction.
     pub direction: Direction,
-    /// Family.
+    /// Address family.
     pub ethertype: EtherType,
     /// Protocol; `None` is any.
     pub protocol: Option<Box<str>>,
     /// First and last port; `None` is any.
     pub ports: Option<(u16, u16)>,
-    /// Network at the other end; `None` is any.
+    /// Remote network; `None` is any.
     pub remote: Option<Box<str>>,
-    /// Group at the other end; `None` is any. Wanted rules have none.
+    /// Remote group; `None` is any. Desired rules have none.
     pub remote_group: Option<Box<str>>,
 }
 
 impl Rule {
-    /// Makes a rule that admits a network to a port.
+    /// Returns a rule that admits a network to a port.
     pub fn ingress(protocol: &str, port: u16, from: &IpNet) -> Self {
         Self {
             direction: Direction::Ingress,
@@ -37,7 +37,7 @@ impl Rule {
         }
     }
 
-    /// Makes the body that creates it.
+    /// Returns the body that creates it.
     pub fn body(&self, group: &str) -> SecurityGroupRuleCreate {
         SecurityGroupRuleCreate {
             security_group_id: group.into(),
@@ -68,7 +68,7 @@ impl From<&SecurityGroupRule> for Rule {
     }
 }
 
-/// Returns what a group is to admit. `subnet`: of members, where the balancer's own traffic comes from.
+/// Returns the rules that a group should have. `subnet`: of members, where the load balancer's own traffic comes from.
 pub fn desired_rules(group: &SecurityGroupSpec, subnet: &IpNet) -> BTreeSet<Rule> {
     let mut rules = BTreeSet::new();
     rules.extend(group.health_port.map(|port| Rule::ingress("tcp", port, subnet)));
@@ -79,7 +79,7 @@ pub fn desired_rules(group: &SecurityGroupSpec, subnet: &IpNet) -> BTreeSet<Rule
     rules
 }
 
-/// Returns the rules to create, and the IDs of those to delete. Of several that are the same one stays.
+/// Returns the rules to create, and the IDs of those to delete. Of equal rules one stays.
 pub fn diff(wanted: &BTreeSet<Rule>, seen: &[SecurityGroupRule]) -> (Vec<Rule>, Vec<String>) {
     let (mut kept, mut surplus) = (BTreeSet::new(), Vec::new());
     for rule in seen {
@@ -91,8 +91,8 @@ pub fn diff(wanted: &BTreeSet<Rule>, seen: &[SecurityGroupRule]) -> (Vec<Rule>, 
     (wanted.difference(&kept).cloned().collect(), surplus)
 }
 
-/// Returns the ports that are to get the group: of nodes that are members, with port security, holding the address that the
-/// balancer sends to on the subnet of members.
+/// Returns the ports that need the group: of nodes that are members, with port security, holding the address that the
+/// load balancer sends to on the subnet of members.
 pub fn ports_to_add<'a>(
     group: &str,
     subnet: &str,
@@ -111,14 +111,14 @@ pub fn ports_to_add<'a>(
     ports.into_iter().filter(holds).filter(lacks).collect()
 }
 
-/// Returns the ports that are to lose the group: of servers that are no members any more.
+/// Returns the ports that must lose the group: of servers that are not members any more.
 pub fn ports_to_remove<'a>(backends: &[NodeBackend], holders: impl IntoIterator<Item = &'a Port>) -> Vec<&'a Port> {
     let servers: BTreeSet<&str> = backends.iter().filter_map(|backend| backend.server.as_deref()).collect();
     let has_left = |port: &&Port| is_of_server(port) && !servers.contains(&*port.device_id);
     holders.into_iter().filter(has_left).collect()
 }
 
-/// Tells whether a port is a server's.
+/// Returns whether a port belongs to a server.
 pub fn is_of_server(port: &Port) -> bool {
     ["compute:", "baremetal:"].iter().any(|owner| port.device_owner.starts_with(owner))
 }

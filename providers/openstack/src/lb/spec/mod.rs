@@ -1,7 +1,7 @@
-//! What a Service wants, read from its spec and annotations and the configuration alone.
+//! Parses a Service: the desired state, from its spec, its annotations and the configuration alone.
 //!
-//! Pure: no call, no clock. All mistakes are found at once; what is wrong is replaced by something harmless meanwhile, so
-//! that whatever else is wrong is found too.
+//! Pure: no request, no clock. All errors are found at once: an invalid value is replaced by a harmless one, so that
+//! the errors after it are found too.
 
 mod networks;
 mod notices;
@@ -25,19 +25,19 @@ use super::{
     settings::LoadBalancerSettings,
 };
 
-/// What a Service says.
+/// Result of parsing a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedService {
-    /// What it wants; every mistake where it cannot be served.
+    /// The desired state, or every validation error.
     pub desired: Result<Box<DesiredLoadBalancer>, Vec<FieldError>>,
-    /// Where it cannot be served: what it wants, with something harmless in place of what is wrong. For the members of a load
-    /// balancer that is there, and what lets it reach them; who may be its clients is left out.
+    /// For an invalid Service: the desired state with harmless values in place of invalid ones. It is used for the
+    /// members of an existing load balancer, and for the rules that let it reach them; client networks are left out.
     pub tolerant: Option<Box<DesiredLoadBalancer>>,
-    /// What its owner should know, although nothing is wrong.
+    /// Notices for the owner of the Service.
     pub notices: Vec<ServiceNotice>,
 }
 
-/// Everything that reading takes, handed from part to part.
+/// State that the functions of this module share while they parse.
 pub(super) struct SpecReader<'a> {
     pub(super) service: &'a ServiceView,
     pub(super) settings: &'a LoadBalancerSettings,
@@ -50,13 +50,13 @@ pub(super) struct SpecReader<'a> {
 }
 
 impl SpecReader<'_> {
-    /// Returns the address family that counts.
+    /// Returns the address family of the load balancer.
     pub(super) fn family(&self) -> Option<IpFamily> {
         self.service.ip_families.first().copied()
     }
 }
 
-/// Reads a Service.
+/// Parses a Service.
 pub fn parse(
     service: &ServiceView,
     settings: &LoadBalancerSettings,
@@ -78,7 +78,7 @@ pub fn parse(
     if mistakes.is_empty() {
         return ParsedService { desired: Ok(Box::new(wanted)), tolerant: None, notices: remarks };
     }
-    // An unknown class does not say where members are, and rules are for their subnet.
+    // With an unknown class the subnet of members is not known, and the rules depend on it.
     let placed = !mistakes.iter().any(|mistake| mistake.field == annotations::CLASS.key());
     let group = wanted.security_group.clone().filter(|group| placed && group.clients.is_none());
     ParsedService {
@@ -116,7 +116,7 @@ fn wanted(reads: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
     }
 }
 
-/// Notes what cannot be served at all.
+/// Records what cannot be served at all.
 fn reject_unsupported(reads: &mut SpecReader<'_>) {
     if reads.service.ports.is_empty() {
         reads.annotations.add_error("spec.ports", "there are no ports");
@@ -136,7 +136,7 @@ fn reject_unsupported(reads: &mut SpecReader<'_>) {
     }
 }
 
-/// Reads which networks clients may come from: those of the family of the VIP, and all of it unless something is said.
+/// Reads the client networks: those of the VIP's address family, and all of that family unless the Service sets some.
 fn source_ranges(reads: &mut SpecReader<'_>) -> Vec<IpNet> {
     let of_vip = reads.family().unwrap_or(IpFamily::V4);
     let all = match of_vip {
@@ -187,7 +187,7 @@ fn status_format(reads: &SpecReader<'_>) -> StatusFormat {
     StatusFormat { hostname: some(hostname), proxy: reads.proxy.is_some(), suffix }
 }
 
-/// Reads the address that a Service asks for.
+/// Reads the address that a Service requests.
 fn requested_address(reads: &mut SpecReader<'_>) -> Option<IpAddr> {
     let text = reads.service.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
     let parsed = text.parse();
@@ -197,7 +197,7 @@ fn requested_address(reads: &mut SpecReader<'_>) -> Option<IpAddr> {
     parsed.ok()
 }
 
-/// Nothing, if it is empty.
+/// Returns `None` for empty text.
 fn some(text: &str) -> Option<Box<str>> {
     (!text.is_empty()).then(|| text.into())
 }

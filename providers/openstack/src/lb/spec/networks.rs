@@ -1,4 +1,4 @@
-//! Where the VIP, members and the floating IP are.
+//! Networks and subnets of the VIP, members and the floating IP.
 
 use ccm_core::{k8s::IpFamily, provider::FieldError};
 
@@ -10,7 +10,7 @@ use crate::lb::{
     subnets::{FloatingSubnet, NamePattern},
 };
 
-/// What was read.
+/// What was read from a Service.
 pub(super) struct NetworkSpec {
     pub(super) front: CreateSettings,
     pub(super) floating: FloatingIpSpec,
@@ -18,9 +18,10 @@ pub(super) struct NetworkSpec {
     pub(super) vip_subnet: Option<Box<str>>,
 }
 
-/// Reads all of it.
+/// Reads all of it from the annotations, the class and the configuration.
 pub(super) fn read(reads: &mut SpecReader<'_>) -> NetworkSpec {
     let settings = reads.settings;
+    // First, find the class that the Service names.
     let named = reads.annotations.text(&keys::CLASS, "");
     let class = match find(named, settings) {
         Ok(class) => class.cloned().unwrap_or_default(),
@@ -30,14 +31,14 @@ pub(super) fn read(reads: &mut SpecReader<'_>) -> NetworkSpec {
         }
     };
     let config = &settings.networks;
-    // Where the class is unknown this is noted above, and nothing comes of the rest.
+    // Then read the subnets and networks. An unknown class was recorded above, and leaves them empty.
     let subnet = vip_subnet(reads.annotations.text(&keys::SUBNET, ""), named, settings).unwrap_or_default();
     let network = vip_network(reads.annotations.text(&keys::NETWORK, ""), named, settings).unwrap_or_default();
     let member = member_subnet(reads.annotations.text(&keys::MEMBER_SUBNET, ""), named, settings);
     let member_subnet = member.unwrap_or_default().or_else(|| some(&config.subnet));
     let asked = super::requested_address(reads);
     let of_vip = reads.internal || reads.family() == Some(IpFamily::V6);
-    // The class of an external Service goes before its annotations.
+    // For an external Service the class takes precedence over its annotations.
     let over = |own: &str, given: &Option<Box<str>>| match reads.internal {
         false if !own.is_empty() => some(own),
         _ => given.clone(),
@@ -52,6 +53,7 @@ pub(super) fn read(reads: &mut SpecReader<'_>) -> NetworkSpec {
         availability_zone: some(reads.annotations.text(&keys::AVAILABILITY_ZONE, &settings.availability_zone))
             .filter(|_| reads.features.availability_zones),
     };
+    // Finally, read the floating IP.
     let given_network = reads.annotations.text(&keys::FLOATING_NETWORK, &config.floating_network);
     let keep = reads.annotations.boolean(&keys::KEEP_FLOATING_IP, false);
     let floating = FloatingIpSpec {
@@ -63,7 +65,7 @@ pub(super) fn read(reads: &mut SpecReader<'_>) -> NetworkSpec {
     NetworkSpec { front, floating, member_subnet, vip_subnet: subnet }
 }
 
-/// Reads where in the floating network: by class, else annotations, else configuration.
+/// Reads the subnet of the floating network: from the class, else the annotations, else the configuration.
 fn floating_subnet(reads: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
     let text = |row| reads.annotations.text(row, "");
     let annotated = FloatingSubnet::of(
@@ -85,7 +87,7 @@ fn first<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<Box<str>> {
     texts.into_iter().find(|text| !text.is_empty()).map(Into::into)
 }
 
-/// Finds a class; `None` when none is named.
+/// Finds a class; `None` when the Service names none.
 fn find<'a>(class: &str, settings: &'a LoadBalancerSettings) -> Result<Option<&'a NetworkSettings>, FieldError> {
     match settings.classes.get(class) {
         _ if class.is_empty() => Ok(None),
@@ -97,10 +99,10 @@ fn find<'a>(class: &str, settings: &'a LoadBalancerSettings) -> Result<Option<&'
     }
 }
 
-/// Chooses the subnet of members: annotation, class, configuration.
+/// Chooses the subnet of members: annotation, else class, else configuration.
 ///
 /// # Errors
-/// The class decides and is not configured.
+/// The class is needed and not configured.
 pub fn member_subnet(
     annotation: &str,
     class: &str,
@@ -109,10 +111,10 @@ pub fn member_subnet(
     choose(annotation, class, settings, |placement| &placement.member_subnet)
 }
 
-/// Chooses the subnet of the VIP in the same manner.
+/// Chooses the subnet of the VIP in the same way.
 ///
 /// # Errors
-/// The class decides and is not configured.
+/// The class is needed and not configured.
 pub fn vip_subnet(
     annotation: &str,
     class: &str,
@@ -121,10 +123,10 @@ pub fn vip_subnet(
     choose(annotation, class, settings, |placement| &placement.subnet)
 }
 
-/// Chooses the network of the VIP in the same manner.
+/// Chooses the network of the VIP in the same way.
 ///
 /// # Errors
-/// The class decides and is not configured.
+/// The class is needed and not configured.
 pub fn vip_network(
     annotation: &str,
     class: &str,

@@ -1,4 +1,4 @@
-//! What the owner of a Service should know although nothing is wrong.
+//! Notices for the owner of a Service, about what is not an error.
 
 use ccm_core::{
     k8s::TrafficPolicy,
@@ -8,15 +8,16 @@ use ccm_core::{
 use super::{SpecReader, ports::METHODS};
 use crate::lb::{annotations as keys, model::DesiredLoadBalancer};
 
-/// Room for the list in a note, which may have 1 kB.
+/// Maximum length of the list in a note, which may have 1 kB.
 const ROOM: usize = 800;
 
-/// Gathers remarks on what is read.
+/// Collects notices about the parsed Service.
 pub(super) fn collect_notices(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
     let service = reads.service;
     let mut warn = |reason, note: String| {
         reads.remarks.push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
     };
+    // First, settings that are unknown or that the cloud does not support.
     let method = reads.annotations.text(&keys::METHOD, "");
     if !method.is_empty() && !METHODS.contains(&method) {
         let short: String = method.chars().take(40).collect();
@@ -29,6 +30,7 @@ pub(super) fn collect_notices(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBa
     if !zone.is_empty() && !reads.features.availability_zones {
         warn("LoadBalancerAvailabilityZonesIgnored", "this cloud's load balancers have no availability zones".into());
     }
+    // Then settings whose effect may be unexpected.
     let unchecked = wanted.listeners.iter().any(|listener| listener.pool.monitor.is_none());
     if service.external_traffic_policy == TrafficPolicy::Local && unchecked {
         let note = "externalTrafficPolicy is Local and members are not checked: nodes without endpoints drop what they \
@@ -45,6 +47,7 @@ pub(super) fn collect_notices(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBa
     if service.ports.iter().any(|port| port.node_port.is_none()) {
         warn("LoadBalancerWithoutMembers", "ports without a node port have no members".into());
     }
+    // Finally, annotations that have no effect.
     let unknown = keys::unknown(service);
     if !unknown.is_empty() {
         let kind = EventType::Normal;
@@ -53,7 +56,7 @@ pub(super) fn collect_notices(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBa
     }
 }
 
-/// Says which values were not understood.
+/// Adds a notice about the values that were not understood.
 pub(super) fn ignored_values(remarks: &mut Vec<ServiceNotice>, ignored: &[String]) {
     if !ignored.is_empty() {
         let note = list("", ignored.iter().map(String::as_str));

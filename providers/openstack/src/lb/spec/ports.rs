@@ -13,14 +13,14 @@ use crate::lb::{
     },
 };
 
-/// Algorithms that Octavia knows.
+/// Algorithms that Octavia supports.
 pub(super) const METHODS: [&str; 4] = ["ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"];
-/// Longest timeout in milliseconds, 24 days.
+/// Maximum timeout in milliseconds, 24 days.
 const MAX_TIMEOUT_MS: i32 = 2_073_600_000;
-/// Most tries of a health monitor.
+/// Maximum number of retries of a health monitor.
 const MAX_RETRIES: i32 = 10;
 
-/// What all ports have in common.
+/// Settings that all ports share.
 struct CommonPortSettings {
     tls: Option<Box<str>>,
     connection_limit: i32,
@@ -56,7 +56,7 @@ fn listener(reads: &SpecReader<'_>, common: &CommonPortSettings, index: usize, p
         port: port.port.get(),
         connection_limit: common.connection_limit,
         forwarded_for: reads.forwarded_for,
-        // The configuration's certificate is for what can have one.
+        // The configured certificate applies only to ports that can have one.
         tls_container: common.tls.clone().filter(|_| port.protocol == Protocol::Tcp),
         timeouts: common.timeouts,
         allowed: common.allowed.clone(),
@@ -79,13 +79,13 @@ fn pool(reads: &SpecReader<'_>, common: &CommonPortSettings, port: &ServicePort)
         method: common.method.clone(),
         session_persistence: reads.service.session_affinity != SessionAffinity::None,
         node_port: port.node_port.map(Into::into),
-        // What is not checked by HTTP is not checked there: OVN would keep no such port either.
+        // Other checks do not use the health-check port, and OVN would not keep it either.
         monitor_port: common.health_port.filter(|_| by_http && common.checks.is_some()),
         monitor: common.checks.map(|checks| DesiredMonitor { kind, ..checks }),
     }
 }
 
-/// Reads the certificate. Of one in Barbican the reference says what it is.
+/// Reads the certificate. In Barbican its reference says what kind it is.
 fn tls(reads: &mut SpecReader<'_>) -> Option<Box<str>> {
     let text = reads.annotations.text(&keys::TLS_CONTAINER, &reads.settings.tls_container_ref);
     let reference = some(text)?;
@@ -102,14 +102,14 @@ fn tls(reads: &mut SpecReader<'_>) -> Option<Box<str>> {
     Some(reference)
 }
 
-/// Tells whether a reference is one of a container or secret of Barbican.
+/// Returns whether a reference is one of a container or secret of Barbican.
 fn is_barbican_ref(reference: &str) -> bool {
     let mut parts = reference.rsplit('/');
     let (id, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     !id.is_empty() && matches!(kind, "containers" | "secrets")
 }
 
-/// Reads the algorithm. One that nobody knows is left out with a remark.
+/// Reads the algorithm. An unknown one is replaced by the configured one, with a notice.
 fn method(reads: &mut SpecReader<'_>) -> Box<str> {
     match reads.annotations.text(&keys::METHOD, &reads.settings.method) {
         known if METHODS.contains(&known) => known.into(),
@@ -129,7 +129,7 @@ fn timeouts(reads: &mut SpecReader<'_>) -> Option<Timeouts> {
     reads.features.timeouts.then_some(timeouts)
 }
 
-/// Reads how members are checked; the kind is each port's own.
+/// Reads how members are checked; the type depends on each port.
 fn checks(reads: &mut SpecReader<'_>) -> Option<DesiredMonitor> {
     let configured = reads.settings.checks;
     let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
@@ -144,13 +144,13 @@ fn checks(reads: &mut SpecReader<'_>) -> Option<DesiredMonitor> {
     reads.annotations.boolean(&keys::MONITOR, reads.settings.monitor).then_some(monitor)
 }
 
-/// Returns the port where kube-proxy tells whether it has endpoints of this Service on its node.
+/// Returns the port where kube-proxy reports whether its node has endpoints of this Service.
 fn health_port(reads: &SpecReader<'_>) -> Option<u16> {
     let local = reads.service.external_traffic_policy == TrafficPolicy::Local;
     reads.service.health_check_node_port.filter(|_| local).map(Into::into)
 }
 
-/// Reads a number. One that Octavia would refuse is a mistake.
+/// Reads a number. One that Octavia would reject is an error.
 fn read_in_range(reads: &mut SpecReader<'_>, row: &Annotation, default: i32, (least, most): (i32, i32)) -> i32 {
     let number = reads.annotations.integer(row, default);
     if number != default && !(least..=most).contains(&number) {
@@ -160,7 +160,7 @@ fn read_in_range(reads: &mut SpecReader<'_>, row: &Annotation, default: i32, (le
     number
 }
 
-/// Notes ports that cannot be served beside each other, or not in this protocol.
+/// Records errors for ports that cannot be served together, or not with their protocol.
 fn reject_port_conflicts(reads: &mut SpecReader<'_>, listeners: &[DesiredListener]) {
     let tls = reads.annotations.given(&keys::TLS_CONTAINER).is_some_and(|text| !text.is_empty());
     let for_tcp = [
@@ -175,7 +175,7 @@ fn reject_port_conflicts(reads: &mut SpecReader<'_>, listeners: &[DesiredListene
             reads.annotations.add_error(&field, format!("would need the same listener as spec.ports[{other}]"));
         }
         for (key, _) in for_tcp.into_iter().filter(|(_, is_asked)| *is_asked && port.protocol != Protocol::Tcp) {
-            // Ports of two transports may have one number: the index tells them apart.
+            // Ports of two transports may have the same number: the index distinguishes them.
             reads
                 .annotations
                 .invalid_value(key, format!("spec.ports[{}] is not TCP and cannot have it", listener.index));

@@ -111,7 +111,7 @@ pub(super) fn port(protocol: Protocol, port: u16, node_port: u16) -> ServicePort
     }
 }
 
-/// Returns the capability; [`Bench::provider`] has seen that it is there.
+/// Returns the capability; the suite checked that it has it.
 pub(super) fn balancers(provider: &Arc<dyn CloudProvider>) -> Verdict<&dyn LoadBalancers> {
     provider.load_balancers().ok_or_else(|| Problem::Failed("the provider lost its load balancers".to_owned()))
 }

@@ -164,7 +164,7 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     rule!(
         "changes-recorded",
         told::changes_recorded,
-        "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutations() names"
+        "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutation_operations() names"
     ),
     rule!(
         "clusters-apart",

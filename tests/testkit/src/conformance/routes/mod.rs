@@ -71,7 +71,7 @@ pub const ROUTE_RULES: [Rule<dyn RouteCloud>; 24] = [
     rule!(
         "changes-recorded",
         batch::changes_recorded,
-        "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutations() names"
+        "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutation_operations() names"
     ),
     rule!(
         "no-write-without-leadership",

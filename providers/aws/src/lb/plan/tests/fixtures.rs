@@ -7,7 +7,7 @@ use crate::{
         TargetGroup,
     },
     lb::{
-        effect::WorkingState,
+        apply::working_state::WorkingState,
         model::{DesiredListener, Tls},
         test_fixtures,
     },
@@ -67,8 +67,9 @@ pub(super) fn carry_out(picture: &mut WorkingState, step: &PlannedAction, exposu
         }
         ActionKind::CreateListener(settings) => {
             let seen = picture.observed.load_balancer.as_ref().unwrap();
-            let place =
-                |listener: &crate::lb::seen::ObservedListener| (listener.listener.port, listener.listener.protocol);
+            let place = |listener: &crate::lb::observe::observed::ObservedListener| {
+                (listener.listener.port, listener.listener.protocol)
+            };
             assert!(seen.listeners.iter().all(|l| place(l) != (settings.key.0.get(), Some(settings.key.1))));
             let listener = Listener {
                 arn: format!("listener/{}/{}", settings.key.1, settings.key.0).into(),

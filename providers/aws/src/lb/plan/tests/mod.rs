@@ -11,9 +11,9 @@ use super::*;
 use crate::{
     api::elb::{ElbProtocol, HealthProtocol, Scheme, Target},
     lb::{
-        effect::WorkingState,
+        apply::working_state::WorkingState,
         model::{DesiredListener, ListenerKey},
-        seen::ObservedTargetGroup,
+        observe::observed::ObservedTargetGroup,
     },
 };
 

@@ -18,7 +18,7 @@ use ccm_core::{
 };
 
 use super::*;
-use crate::lb::{annotations::PREFIX, model::DesiredListener};
+use crate::lb::{model::DesiredListener, spec::annotations::PREFIX};
 
 /// A Service in the making, and the configuration under which it is read.
 #[derive(Clone, Debug)]

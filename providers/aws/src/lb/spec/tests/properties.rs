@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::*;
-use crate::lb::annotations::ALL;
+use crate::lb::spec::annotations::ALL;
 
 /// Texts that are close to what annotations hold.
 fn value() -> impl Strategy<Value = String> {

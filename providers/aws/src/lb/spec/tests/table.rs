@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ccm_core::provider::Digest;
 
 use super::*;
-use crate::lb::annotations::{ALL, Annotation};
+use crate::lb::spec::annotations::{ALL, Annotation};
 
 /// Rows that change nothing that is wanted, whatever they say: whose the Service is, and what is refused.
 const SILENT: [&str; 4] =

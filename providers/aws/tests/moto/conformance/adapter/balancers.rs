@@ -16,7 +16,7 @@ use ccm_aws::{
             Listener, LoadBalancer, Scheme, SubnetMapping, TargetGroup, TargetType,
         },
     },
-    lb::{annotations::PREFIX, names},
+    lb::{names, spec::annotations::PREFIX},
 };
 use ccm_core::{
     k8s::{IpFamily, Protocol, ServiceView},

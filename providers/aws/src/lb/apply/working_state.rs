@@ -1,0 +1,240 @@
+//! Keeps the observed state of a Service up to date while a plan is applied: what each action changes in it. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::{
+        ListenerArn, LoadBalancerArn, Tags, TargetGroupArn,
+        elb::{Attributes, Listener, LoadBalancer, LoadBalancerZone, SubnetMapping, Target, TargetGroup},
+    },
+    lb::{
+        model::ListenerKey,
+        observe::observed::{
+            ObservedListener, ObservedLoadBalancer, ObservedState, ObservedTargetGroup, registered_targets,
+            set_attributes, set_tags,
+        },
+        plan::{ActionKind, ListenerRef, ListenerSettings, TargetGroupRef, default_attributes},
+    },
+};
+
+/// The observed state while a plan is applied.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkingState {
+    /// The observed state, after the actions applied so far.
+    pub observed: ObservedState,
+    /// Target groups that the plan created, by the key of their listener.
+    created_groups: BTreeMap<ListenerKey, TargetGroupArn>,
+}
+
+impl WorkingState {
+    /// Starts from what was read.
+    pub(crate) fn new(observed: ObservedState) -> Self {
+        Self { observed, created_groups: BTreeMap::new() }
+    }
+
+    /// Returns the load balancer's ARN; `None` if it does not exist yet.
+    pub(crate) fn load_balancer_arn(&self) -> Option<&LoadBalancerArn> {
+        self.observed.load_balancer.as_ref().map(|seen| &seen.load_balancer.arn)
+    }
+
+    /// Resolves a reference to a target group; `None` for one that was not created.
+    pub(crate) fn target_group_arn(&self, group: &TargetGroupRef) -> Option<TargetGroupArn> {
+        match group {
+            TargetGroupRef::Existing(arn) => Some(arn.clone()),
+            TargetGroupRef::New(key) => self.created_groups.get(key).cloned(),
+        }
+    }
+
+    /// Resolves a reference to a listener; `None` for one that was not created.
+    pub(crate) fn listener(&self, listener: &ListenerRef) -> Option<ListenerArn> {
+        match listener {
+            ListenerRef::Existing(arn) => Some(arn.clone()),
+            ListenerRef::New(key) => self.observed.listener(*key).map(|seen| seen.listener.arn.clone()),
+        }
+    }
+
+    /// Records a load balancer that was created.
+    pub(crate) fn load_balancer_created(&mut self, balancer: LoadBalancer, tags: &Tags) {
+        let attributes = Some(to_attributes(&default_attributes::load_balancer()));
+        self.observed.load_balancer =
+            Some(ObservedLoadBalancer { tags: Some(tags.clone()), attributes, ..ObservedLoadBalancer::bare(balancer) });
+    }
+
+    /// Records a target group that was created.
+    pub(crate) fn target_group_created(&mut self, key: ListenerKey, group: TargetGroup, tags: &Tags) {
+        let attributes = match (group.target_type, group.protocol) {
+            (Some(target_type), Some(protocol)) => {
+                Some(to_attributes(&default_attributes::target_group(target_type, protocol)))
+            }
+            _ => None,
+        };
+        let seen = ObservedTargetGroup {
+            tags: Some(tags.clone()),
+            attributes,
+            targets: Some(BTreeMap::new()),
+            ..ObservedTargetGroup::new(group)
+        };
+        self.target_group_adopted(key, seen);
+    }
+
+    /// Records a target group that existed already but had not been observed.
+    pub(crate) fn target_group_adopted(&mut self, key: ListenerKey, seen: ObservedTargetGroup) {
+        self.created_groups.insert(key, seen.group.arn.clone());
+        self.observed.target_groups.retain(|group| group.group.arn != seen.group.arn);
+        self.observed.target_groups.push(seen);
+    }
+
+    /// Records a listener that was created.
+    pub(crate) fn listener_created(&mut self, listener: Listener, tags: &Tags) {
+        let seen = ObservedListener {
+            tags: Some(tags.clone()),
+            attributes: Some(to_attributes(&default_attributes::listener())),
+            certificates: Some(BTreeSet::new()),
+            ..ObservedListener::bare(listener)
+        };
+        if let Some(balancer) = &mut self.observed.load_balancer {
+            balancer.listeners.push(seen);
+        }
+    }
+
+    /// Records registrations and deregistrations.
+    pub(crate) fn targets_changed(&mut self, arn: &TargetGroupArn, registered: &[Target], deregistered: &[Target]) {
+        if let Some(targets) = self.observed.group_mut(arn).and_then(|group| group.targets.as_mut()) {
+            targets.retain(|id, _| !registered_targets(deregistered).contains_key(id));
+            targets.extend(registered_targets(registered));
+        }
+    }
+
+    /// Records an applied action whose response has no content.
+    // length: one arm for each action
+    pub(crate) fn action_applied(&mut self, action: &ActionKind) {
+        match action {
+            // Settings of the load balancer.
+            ActionKind::SetIpAddressType(family) => {
+                self.update_load_balancer(|seen| seen.load_balancer.ip_address_type = Some(*family));
+            }
+            ActionKind::SetSubnets(change) => self.update_load_balancer(|seen| {
+                seen.load_balancer.ip_address_type = change.ip_address_type.or(seen.load_balancer.ip_address_type);
+                seen.load_balancer.zones =
+                    change.subnets.iter().map(|mapping| zone(mapping, &seen.load_balancer.zones)).collect();
+                seen.load_balancer.ipv6_source_nat = change.ipv6_source_nat.or(seen.load_balancer.ipv6_source_nat);
+            }),
+            ActionKind::SetSecurityGroups(groups, rules) => {
+                let before = self.observed.load_balancer.iter().flat_map(|seen| &seen.load_balancer.security_groups);
+                self.observed.detached_security_groups.extend(before.filter(|group| !groups.contains(group)).cloned());
+                self.update_load_balancer(|seen| {
+                    seen.load_balancer.security_groups.clone_from(groups);
+                    seen.load_balancer.private_link_rules = rules.or(seen.load_balancer.private_link_rules);
+                });
+            }
+            ActionKind::ModifyLoadBalancerAttributes(set) => {
+                self.update_load_balancer(|seen| set_attributes(&mut seen.attributes, set));
+            }
+            // Tags.
+            ActionKind::AddTags(arns, tags) => self.tags_changed(arns, tags, &[]),
+            ActionKind::RemoveTags(arns, keys) => self.tags_changed(arns, &Tags::new(), keys),
+            // Target groups.
+            ActionKind::ModifyTargetGroup(arn, check) => {
+                if let Some(seen) = self.observed.group_mut(arn) {
+                    seen.group.health_check = Some(check.clone());
+                }
+            }
+            ActionKind::ModifyTargetGroupAttributes(group, set) => {
+                let arn = self.target_group_arn(group);
+                if let Some(seen) = arn.and_then(|arn| self.observed.group_mut(&arn)) {
+                    set_attributes(&mut seen.attributes, set);
+                }
+            }
+            // Listeners.
+            ActionKind::ModifyListener(arn, settings) => self.listener_changed(arn, settings),
+            ActionKind::ModifyListenerAttributes(listener, set) => {
+                self.update_listener(listener, |seen| set_attributes(&mut seen.attributes, set));
+            }
+            ActionKind::AddListenerCertificate(listener, add) => self.update_listener(listener, |seen| {
+                seen.certificates.iter_mut().for_each(|have| _ = have.insert(add.clone()));
+            }),
+            ActionKind::RemoveListenerCertificate(arn, remove) => {
+                self.update_listener(&ListenerRef::Existing(arn.clone()), |seen| {
+                    seen.certificates.iter_mut().for_each(|have| _ = have.remove(remove));
+                });
+            }
+            // Deletions.
+            ActionKind::DeleteListener(arn) => {
+                self.update_load_balancer(|seen| seen.listeners.retain(|seen| seen.listener.arn != *arn));
+            }
+            ActionKind::DeleteTargetGroup(arn) => {
+                self.observed.target_groups.retain(|seen| seen.group.arn != *arn);
+                self.observed.unmodifiable_groups.remove(arn);
+            }
+            ActionKind::CleanUpSecurityGroups(groups) => {
+                self.observed.detached_security_groups.retain(|group| !groups.contains(group));
+            }
+            // Recorded by the methods above, or not part of the observed state.
+            ActionKind::CreateLoadBalancer(_)
+            | ActionKind::CreateTargetGroup(..)
+            | ActionKind::CreateListener(_)
+            | ActionKind::RegisterTargets(..)
+            | ActionKind::DeregisterTargets(..)
+            | ActionKind::AddSecurityGroupRules
+            | ActionKind::RemoveSecurityGroupRules => {}
+        }
+    }
+
+    fn update_load_balancer(&mut self, change: impl FnOnce(&mut ObservedLoadBalancer)) {
+        if let Some(seen) = &mut self.observed.load_balancer {
+            change(seen);
+        }
+    }
+
+    fn update_listener(&mut self, listener: &ListenerRef, change: impl FnOnce(&mut ObservedListener)) {
+        let arn = self.listener(listener);
+        if let Some(seen) = arn.and_then(|arn| self.observed.listener_mut(&arn)) {
+            change(seen);
+        }
+    }
+
+    fn listener_changed(&mut self, arn: &ListenerArn, settings: &ListenerSettings) {
+        let group = self.target_group_arn(&settings.group);
+        if let Some(seen) = self.observed.listener_mut(arn) {
+            let listener = &mut seen.listener;
+            listener.target_group = group;
+            listener.certificate.clone_from(&settings.certificate);
+            if settings.ssl_policy.is_some() {
+                listener.ssl_policy.clone_from(&settings.ssl_policy);
+            }
+            if settings.alpn_policy.is_some() {
+                listener.alpn_policy.clone_from(&settings.alpn_policy);
+            }
+        }
+    }
+
+    fn tags_changed(&mut self, arns: &[Box<str>], set: &Tags, remove: &[Box<str>]) {
+        let named = |arn: &str| arns.iter().any(|named| **named == *arn);
+        if let Some(seen) = &mut self.observed.load_balancer {
+            if named(&seen.load_balancer.arn) {
+                set_tags(&mut seen.tags, set, remove);
+            }
+            for listener in seen.listeners.iter_mut().filter(|seen| named(&seen.listener.arn)) {
+                set_tags(&mut listener.tags, set, remove);
+            }
+        }
+        for group in self.observed.target_groups.iter_mut().filter(|seen| named(&seen.group.arn)) {
+            set_tags(&mut group.tags, set, remove);
+        }
+    }
+}
+
+fn zone(mapping: &SubnetMapping, before: &[LoadBalancerZone]) -> LoadBalancerZone {
+    let same = before.iter().find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+    same.cloned().unwrap_or_else(|| LoadBalancerZone {
+        subnet: Some(mapping.subnet.clone()),
+        allocations: mapping.allocation.iter().cloned().collect(),
+        private_ipv4: mapping.private_ipv4.iter().map(|ip| ip.to_string().into()).collect(),
+        ipv6: mapping.ipv6.iter().map(|ip| ip.to_string().into()).collect(),
+        ..LoadBalancerZone::default()
+    })
+}
+
+fn to_attributes(attributes: &[(&str, &str)]) -> Attributes {
+    attributes.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+}

@@ -1,0 +1,124 @@
+//! Services with a classic load balancer that upstream created: its instances follow the nodes, and the rest stays
+//! until the Service is deleted.
+
+use ccm_core::{
+    k8s::ServiceView,
+    provider::{Backends, CloudError, EventType, LbOutcome, LbSpec, Op, PlannedChange, Progress},
+};
+
+use crate::api::{
+    InstanceId,
+    elb::{ClassicLoadBalancer, DescribeClassic},
+};
+use crate::lb::{
+    NetworkLoadBalancers,
+    apply::REJECTED_TARGET_RETRY,
+    classic::ClassicLoadBalancers,
+    model::{DesiredLoadBalancer, ServiceKey},
+    names, status,
+};
+
+/// An existing classic load balancer; `None` if it is not this cluster's.
+pub(in crate::lb) struct ExistingClassic {
+    load_balancer: Option<ClassicLoadBalancer>,
+    name: Box<str>,
+}
+
+impl NetworkLoadBalancers {
+    /// Finds the classic load balancer for a host name in the status that looks like one. A Network Load Balancer may
+    /// have such a name too, so the Service's own are checked first.
+    pub(in crate::lb) async fn find_classic(
+        &self,
+        op: &Op,
+        service: &ServiceView,
+        wanted: Option<&DesiredLoadBalancer>,
+    ) -> Result<Option<ExistingClassic>, CloudError> {
+        let Some(hostname) = status::hostname(&service.status) else { return Ok(None) };
+        if self.reconciler.sync_states.has_dns_name(&service.uid, hostname) {
+            return Ok(None);
+        }
+        let owner =
+            ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
+        for name in self.names(&owner, wanted, service) {
+            let found = self.reconciler.observer.get_by_name(op, &name).await?;
+            if found.is_some_and(|balancer| *balancer.dns_name == *hostname) {
+                return Ok(None);
+            }
+        }
+        let name = names::load_balancer(&service.uid);
+        let request = DescribeClassic { names: vec![name.clone()], ..DescribeClassic::default() };
+        match self.reconciler.scope.client.read(op, request).await {
+            Ok(page) if page.items.iter().any(|balancer| balancer.name == name) => {}
+            Ok(_) => return Ok(None),
+            Err(error) if error.has_code("LoadBalancerNotFound") => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(ExistingClassic { load_balancer: self.classic.find(op, &service.uid).await?, name }))
+    }
+
+    /// Synchronizes the instances; any other change of the Service has no effect.
+    pub(in crate::lb) async fn ensure_classic(&self, op: &Op, old: &ExistingClassic, want: &LbSpec) -> LbOutcome {
+        let outcome = self.update_classic(op, old, want).await;
+        let note = format!(
+            "service has a classic load balancer, {}: its nodes are looked after, changes of the Service have no effect; \
+             delete and recreate the Service for a network load balancer",
+            old.name
+        );
+        op.event(EventType::Warning, "ClassicLoadBalancer", &note);
+        outcome
+    }
+
+    pub(in crate::lb) async fn update_classic(&self, op: &Op, old: &ExistingClassic, want: &LbSpec) -> LbOutcome {
+        let result = match &old.load_balancer {
+            Some(balancer) => match self.desired_instances(op, balancer, want).await {
+                Some((members, wait)) => self.classic.sync_instances(op, balancer, &members).await.map(|()| wait),
+                None => Ok(Progress::Done),
+            },
+            None => Err(CloudError::invalid_input(format!(
+                "service has a classic load balancer, {}, that is not this cluster's; delete and recreate the Service",
+                old.name
+            ))),
+        };
+        LbOutcome { status: None, annotations: std::collections::BTreeMap::new(), result }
+    }
+
+    pub(in crate::lb) async fn plan_classic(
+        &self,
+        op: &Op,
+        old: &ExistingClassic,
+        want: &LbSpec,
+    ) -> Vec<PlannedChange> {
+        let Some(balancer) = &old.load_balancer else { return Vec::new() };
+        let Some((members, wait)) = self.desired_instances(op, balancer, want).await else { return Vec::new() };
+        if wait == Progress::Done && !ClassicLoadBalancers::instances_differ(balancer, &members) {
+            return Vec::new();
+        }
+        vec![PlannedChange {
+            operation: "RegisterInstancesWithLoadBalancer".into(),
+            object: balancer.name.clone(),
+            reason: "members differ".into(),
+        }]
+    }
+
+    /// Returns the desired instances and what is pending: a stopped instance stays registered but is not newly
+    /// registered. `None` keeps the current ones, because a classic load balancer cannot have endpoints.
+    async fn desired_instances(
+        &self,
+        op: &Op,
+        balancer: &ClassicLoadBalancer,
+        want: &LbSpec,
+    ) -> Option<(Vec<InstanceId>, Progress)> {
+        let Backends::Nodes(nodes) = &want.backends else { return None };
+        let standing = self.reconciler.node_instances(op, nodes).await;
+        let may = |id: &InstanceId| !standing.stopped.contains(id) || balancer.instances.contains(id);
+        let (members, waiting): (Vec<_>, Vec<_>) = standing.instances.iter().cloned().partition(may);
+        let wait = match waiting.len() {
+            0 => Progress::Done,
+            count => Progress::Pending {
+                after: op.pending_for().clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1),
+                why: format!("{count} instances are stopped and no members yet").into(),
+            },
+        };
+        Some((members, wait))
+    }
+}

@@ -1,0 +1,82 @@
+//! Caches reads that are denied by IAM, so that they are neither repeated nor reported again all the time.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, ErrorKind, EventType, Op};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::lb::model::ServiceKey;
+use crate::{
+    api::{Action, AwsError},
+    client::reason,
+};
+
+/// How long a denied request is not tried again.
+const CACHE_TTL: Duration = Duration::from_secs(3600);
+
+/// Denied requests.
+#[derive(Debug, Default)]
+pub(in crate::lb) struct AccessDeniedCache(Mutex<BTreeMap<Action, DeniedAction>>);
+
+#[derive(Debug)]
+struct DeniedAction {
+    at: Instant,
+    note: String,
+    /// UIDs of Services to whose owners it was reported.
+    reported_to: HashSet<Box<str>>,
+}
+
+impl AccessDeniedCache {
+    /// Reads something optional: `None` if access is denied, which is reported to each Service once per hour at most.
+    /// # Errors
+    /// Any other error. NotFound is returned unchanged, although the caller has just seen the object in a listing.
+    pub(in crate::lb) async fn read<T>(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        action: Action,
+        read: impl Future<Output = Result<T, AwsError>>,
+    ) -> Result<Option<T>, CloudError> {
+        if self.is_denied(op, owner, action) {
+            return Ok(None);
+        }
+        let error = match read.await {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
+        };
+        // Invalid credentials are not cached: they say nothing about permissions.
+        let policy =
+            ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"].iter().any(|c| error.has_code(c));
+        let error = CloudError::from(error);
+        if error.kind() != ErrorKind::Denied {
+            return Err(error);
+        }
+        if policy {
+            let denial = DeniedAction { at: Instant::now(), note: error.chain(), reported_to: HashSet::new() };
+            self.0.lock().entry(action).or_insert(denial);
+            self.is_denied(op, owner, action);
+        } else {
+            op.event(EventType::Warning, reason::PERMISSION, &error.chain());
+        }
+        Ok(None)
+    }
+
+    /// Tells whether a request is known to be denied, and reports that to the Service's owner if it was not reported
+    /// before.
+    fn is_denied(&self, op: &Op, owner: &ServiceKey, action: Action) -> bool {
+        let note = {
+            let mut denials = self.0.lock();
+            denials.retain(|_, denial| denial.at.elapsed() < CACHE_TTL);
+            let Some(denial) = denials.get_mut(&action) else { return false };
+            denial.reported_to.insert(owner.uid.clone()).then(|| denial.note.clone())
+        };
+        if let Some(note) = note {
+            op.event(EventType::Warning, reason::PERMISSION, &note);
+        }
+        true
+    }
+}

@@ -1,0 +1,139 @@
+//! Lists what the cluster owns: load balancers, target groups and security groups, each with its Service.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ccm_core::provider::{CloudError, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress};
+
+use crate::{
+    api::{
+        AwsError, LoadBalancerArn, SecurityGroupId, Tags, TargetGroupArn,
+        ec2::{DescribeSecurityGroups, SecurityGroup},
+        elb::{DeleteLoadBalancer, DeleteTargetGroup},
+    },
+    cluster::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
+    lb::{NetworkLoadBalancers, apply::delete::wait, model::ServiceKey, observe::listing},
+};
+
+const LOAD_BALANCER: &str = "load balancer";
+const TARGET_GROUP: &str = "target group";
+const SECURITY_GROUP: &str = "security group";
+
+#[async_trait]
+impl Inventory for NetworkLoadBalancers {
+    /// The ID in the ownership tags, which is independent of `--cluster-name`.
+    fn cluster_id(&self, _: &Op) -> Box<str> {
+        self.reconciler.scope.cluster.id().into()
+    }
+
+    /// Lists objects with the cluster's tag with value `owned` and the name of a Service. Other objects with the
+    /// cluster's tag, such as security groups of nodes, were not created for Services.
+    async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
+        let sweep = self.reconciler.observer.listings.fresh(op).await?;
+        let owner = |arn: &str| self.owner(sweep.tags.get(arn)?);
+        let balancers = sweep.balancers.iter().filter_map(|balancer| {
+            let (kind, id) = (Arc::from(LOAD_BALANCER), balancer.arn.as_str().into());
+            Some(OwnedObject { kind, id, owner: owner(&balancer.arn)?, created: balancer.created })
+        });
+        let groups = sweep.groups.iter().filter_map(|group| {
+            let (kind, id) = (Arc::from(TARGET_GROUP), group.arn.as_str().into());
+            Some(OwnedObject { kind, id, owner: owner(&group.arn)?, created: None })
+        });
+        let mut owned: Vec<_> = balancers.chain(groups).collect();
+        if let Some(filter) = self.reconciler.scope.cluster.filter() {
+            let request = DescribeSecurityGroups { filters: vec![filter], ..DescribeSecurityGroups::default() };
+            let client = &self.reconciler.scope.client;
+            let found: Vec<SecurityGroup> = client.read_all(op, request, |r, token| r.token = Some(token)).await?;
+            owned.extend(
+                found.into_iter().filter(|group| group.vpc.as_ref() == Some(&self.reconciler.scope.vpc)).filter_map(
+                    |group| {
+                        let (kind, id) = (Arc::from(SECURITY_GROUP), group.id.as_str().into());
+                        Some(OwnedObject { kind, id, owner: self.owner(&group.tags)?, created: None })
+                    },
+                ),
+            );
+        }
+        Ok(owned)
+    }
+
+    async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let scope = &self.reconciler.scope;
+        if &*object.kind == SECURITY_GROUP {
+            return self.delete_group(op, object).await;
+        }
+        let tags = listing::list_tags(scope, op, vec![object.id.clone()]).await?;
+        match tags.get(&object.id) {
+            Some(tags) => self.check(object, tags)?,
+            None => return Ok(Progress::Done),
+        }
+        let why = "nothing stands behind it";
+        let deleted = match &*object.kind {
+            LOAD_BALANCER => {
+                // Rules in security groups of nodes carry its name, and without the load balancer nothing shows whose
+                // they are.
+                if let Some(name) = name_of(&object.id) {
+                    self.reconciler.deps.security_groups.remove_node_rules(op, name).await?;
+                }
+                let arn = LoadBalancerArn::from(&*object.id);
+                scope.client.write(op, DeleteLoadBalancer { arn }, why).await
+            }
+            TARGET_GROUP => {
+                let arn = TargetGroupArn::from(&*object.id);
+                scope.client.write(op, DeleteTargetGroup { arn }, why).await
+            }
+            other => return Err(CloudError::invalid_input(format!("{other} {} is no kind of ours", object.id))),
+        };
+        deletion_progress(op, object, deleted)
+    }
+}
+
+impl NetworkLoadBalancers {
+    /// Returns the owner of an object according to its tags; `None` if it was not created for a Service.
+    fn owner(&self, tags: &Tags) -> Option<Owner> {
+        if !self.reconciler.scope.cluster.owns(tags) || tags.contains_key(OTHER_CONTROLLER_TAG) {
+            return None;
+        }
+        let (namespace, name) = tags.get(SERVICE_TAG)?.split_once('/')?;
+        Some(Owner::Service { namespace: namespace.into(), name: name.into(), uid: None })
+    }
+
+    fn check(&self, object: &OwnedObject, tags: &Tags) -> Result<(), CloudError> {
+        if self.owner(tags).as_ref() == Some(&object.owner) {
+            return Ok(());
+        }
+        let message = format!("{} {} is not owned for the same Service any more", object.kind, object.id);
+        Err(CloudError::new(ErrorKind::Conflict, message))
+    }
+
+    async fn delete_group(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
+        let id = SecurityGroupId::from(&*object.id);
+        let request = DescribeSecurityGroups { ids: vec![id.clone()], ..DescribeSecurityGroups::default() };
+        let found = match self.reconciler.scope.client.read(op, request).await {
+            Ok(page) => page.items.into_iter().find(|group| group.id == id),
+            Err(error) if error.has_code("InvalidGroup.NotFound") => None,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(group) = found else { return Ok(Progress::Done) };
+        self.check(object, &group.tags)?;
+        let Owner::Service { namespace, name, .. } = &object.owner else { return Ok(Progress::Done) };
+        let owner = ServiceKey { namespace: (&**namespace).into(), name: (&**name).into(), uid: Box::default() };
+        self.reconciler.deps.security_groups.clean_up_detached(op, &owner, &[id]).await
+    }
+}
+
+/// Extracts a load balancer's name from its ARN, which ends in `loadbalancer/<type>/<name>/<id>`.
+fn name_of(arn: &str) -> Option<&str> {
+    arn.rsplit('/').nth(1).filter(|name| !name.is_empty())
+}
+
+fn deletion_progress(op: &Op, object: &OwnedObject, deleted: Result<(), AwsError>) -> Result<Progress, CloudError> {
+    match deleted {
+        Ok(()) => Ok(Progress::Done),
+        Err(error) if listing::is_absent(&error) => Ok(Progress::Done),
+        Err(error) if error.has_code("ResourceInUse") => {
+            let why = format!("{} {} is in use", object.kind, object.id).into();
+            Ok(Progress::Pending { after: wait(op), why })
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,131 @@
+//! A listing of all load balancers and target groups, shared by all Services that are synced for the first time.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use ccm_core::provider::{CloudError, ErrorKind, Op};
+use tokio::{sync::Mutex, time::Instant};
+
+use crate::{
+    api::{
+        AwsError, Tags,
+        elb::{DescribeElbTags, DescribeLoadBalancers, DescribeTargetGroups, LoadBalancer, MAX_TAGGED, TargetGroup},
+    },
+    client::ResponseCache,
+    clock::ago,
+    scope::Scope,
+};
+
+/// All network load balancers and target groups of the VPC, with their tags.
+#[derive(Debug)]
+pub(in crate::lb) struct Listing {
+    /// When the listing began: later changes may be missing.
+    pub(in crate::lb) begun: Instant,
+    pub(in crate::lb) balancers: Vec<LoadBalancer>,
+    pub(in crate::lb) groups: Vec<TargetGroup>,
+    pub(in crate::lb) tags: HashMap<Box<str>, Tags>,
+}
+
+/// Maximum age of an interrupted listing that is continued when a new one is requested.
+const RESUME_WINDOW: Duration = Duration::from_secs(300);
+
+/// The last listing. A caller that needs a newer one makes it, while others wait for the result.
+pub(in crate::lb) struct ListingCache {
+    scope: Scope,
+    state: Mutex<ListingState>,
+}
+
+#[derive(Default)]
+struct ListingState {
+    last: Option<Arc<Listing>>,
+    /// A listing that a rate limit interrupted: when it began, and the responses so far. The next caller continues it.
+    started: Option<(Instant, ResponseCache)>,
+}
+
+impl ListingCache {
+    pub(in crate::lb) fn new(scope: Scope) -> Self {
+        Self { scope, state: Mutex::default() }
+    }
+
+    /// Returns a listing that began after `then`.
+    pub(in crate::lb) async fn newer_than(&self, op: &Op, then: Instant) -> Result<Arc<Listing>, AwsError> {
+        let mut state = op.wait_shared(self.state.lock()).await;
+        if let Some(sweep) = state.last.as_ref().filter(|sweep| sweep.begun > then) {
+            return Ok(sweep.clone());
+        }
+        self.list_all(op, &mut state, then).await
+    }
+
+    /// Returns a listing that begins now, or that was interrupted a short time ago.
+    pub(in crate::lb) async fn fresh(&self, op: &Op) -> Result<Arc<Listing>, AwsError> {
+        let mut state = op.wait_shared(self.state.lock()).await;
+        self.list_all(op, &mut state, ago(RESUME_WINDOW)).await
+    }
+
+    /// Continues an interrupted listing if it began after `then`, or begins a new one.
+    async fn list_all(&self, op: &Op, state: &mut ListingState, then: Instant) -> Result<Arc<Listing>, AwsError> {
+        let begun = state.started.take().filter(|(begun, _)| *begun > then);
+        let (begun, answers) = begun.unwrap_or_else(|| (Instant::now(), ResponseCache::default()));
+        let scope = Scope { client: self.scope.client.with_response_cache(&answers), ..self.scope.clone() };
+        let read = read(&scope, op).await;
+        let throttled = |error: &AwsError| CloudError::from(error.clone()).kind() == ErrorKind::Throttled;
+        if read.as_ref().is_err_and(throttled) {
+            state.started = Some((begun, answers));
+        }
+        let (balancers, groups, tags) = read?;
+        let sweep = Arc::new(Listing { begun, balancers, groups, tags });
+        state.last = Some(sweep.clone());
+        Ok(sweep)
+    }
+}
+
+async fn read(
+    scope: &Scope,
+    op: &Op,
+) -> Result<(Vec<LoadBalancer>, Vec<TargetGroup>, HashMap<Box<str>, Tags>), AwsError> {
+    let vpc = Some(&scope.vpc);
+    let mut balancers = list_load_balancers(scope, op).await?;
+    balancers.retain(|balancer| &*balancer.kind == "network" && balancer.vpc.as_ref() == vpc);
+    let mut groups = list_target_groups(scope, op).await?;
+    groups.retain(|group| group.vpc.as_ref() == vpc);
+    let arns = balancers.iter().map(|b| b.arn.as_str()).chain(groups.iter().map(|g| g.arn.as_str()));
+    let tags = list_tags(scope, op, arns.map(Into::into).collect()).await?;
+    Ok((balancers, groups, tags))
+}
+
+/// Reads all load balancers.
+pub(in crate::lb) async fn list_load_balancers(scope: &Scope, op: &Op) -> Result<Vec<LoadBalancer>, AwsError> {
+    scope.client.read_all(op, DescribeLoadBalancers::default(), |r, token| r.token = Some(token)).await
+}
+
+/// Reads all target groups.
+pub(in crate::lb) async fn list_target_groups(scope: &Scope, op: &Op) -> Result<Vec<TargetGroup>, AwsError> {
+    scope.client.read_all(op, DescribeTargetGroups::default(), |r, token| r.token = Some(token)).await
+}
+
+/// Reads tags. One deleted object makes the whole request fail: then each half is requested separately, and the deleted
+/// object is left out.
+pub(in crate::lb) async fn list_tags(
+    scope: &Scope,
+    op: &Op,
+    arns: Vec<Box<str>>,
+) -> Result<HashMap<Box<str>, Tags>, AwsError> {
+    let mut open: Vec<Vec<Box<str>>> = arns.chunks(MAX_TAGGED).map(<[_]>::to_vec).rev().collect();
+    let mut tags = HashMap::new();
+    while let Some(chunk) = open.pop() {
+        match scope.client.read(op, DescribeElbTags { arns: chunk.clone() }).await {
+            Ok(found) => tags.extend(found),
+            Err(error) if is_absent(&error) && chunk.len() > 1 => {
+                let (left, right) = chunk.split_at(chunk.len() / 2);
+                open.extend([right.to_vec(), left.to_vec()]);
+            }
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(tags)
+}
+
+/// Tells whether AWS says that the object does not exist.
+pub(in crate::lb) fn is_absent(error: &AwsError) -> bool {
+    matches!(error.code(), "LoadBalancerNotFound" | "TargetGroupNotFound" | "ListenerNotFound")
+}

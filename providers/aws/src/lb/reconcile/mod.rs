@@ -1,0 +1,521 @@
+//! Reconciles the load balancer of one Service: read, plan, apply.
+
+pub(in crate::lb) mod resolved_targets;
+pub(in crate::lb) mod update_targets;
+
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
+
+use ccm_core::{
+    k8s::{LbStatus, ServiceView},
+    provider::{Backends, CloudError, Digest, ErrorKind, LbOutcome, Op, PlannedChange, Progress, ReadMode},
+};
+use tokio::time::Instant;
+
+use crate::{
+    api::{InstanceId, SecurityGroupId, Tags},
+    clock::ago,
+    cluster::SERVICE_TAG,
+    instances::InstanceCache,
+    lb::{
+        apply::{Applier, ApplyStop, working_state::WorkingState},
+        deps::LoadBalancerDeps,
+        model::{DesiredListener, DesiredLoadBalancer, ListenerKey, SubnetChoice, Targets},
+        names,
+        observe::{LoadBalancerQuery, Observer, names_of, observed::ObservedState},
+        plan::{self, ResolvedInput},
+        reconcile::{
+            resolved_targets::{ResolvedTargets, STOPPED_RECHECK_INTERVAL},
+            update_targets::defer_stopped_instances,
+        },
+        security_groups::RuleRequest,
+        spec::STICKY,
+        status,
+        sync_state::{LoadBalancerSyncState, SyncStateStore},
+        targets::pods::RuleInputs,
+    },
+    scope::Scope,
+};
+
+/// How long after the last read an interrupted sync may be continued from its working state, without reading everything
+/// again.
+const RESUME_WINDOW: Duration = Duration::from_secs(600);
+/// How often a sync plans again because the working state turned out to be incomplete.
+const MAX_REPLANS: usize = 5;
+
+/// Reconciles load balancers.
+pub(in crate::lb) struct LoadBalancerReconciler {
+    pub(in crate::lb) scope: Scope,
+    pub(in crate::lb) observer: Observer,
+    pub(in crate::lb) deps: LoadBalancerDeps,
+    pub(in crate::lb) sync_states: SyncStateStore,
+}
+
+/// The desired state of a Service, with its backends.
+pub(in crate::lb) struct ReconcileInput<'a> {
+    pub(in crate::lb) desired: &'a DesiredLoadBalancer,
+    pub(in crate::lb) service: &'a ServiceView,
+    pub(in crate::lb) backends: &'a Backends,
+    /// Whether only targets may change, and no security group rules.
+    pub(in crate::lb) targets_only: bool,
+}
+
+impl LoadBalancerReconciler {
+    pub(in crate::lb) fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
+        let observer = Observer::new(scope.clone());
+        let deps = LoadBalancerDeps::new(&scope, store, observer.listings.clone());
+        Self { observer, scope, deps, sync_states: SyncStateStore::default() }
+    }
+
+    /// Creates or updates the load balancer and everything that belongs to it.
+    pub(in crate::lb) async fn ensure(&self, op: &Op, order: &ReconcileInput<'_>, depth: ReadMode) -> LbOutcome {
+        let uid = &order.desired.owner.uid;
+        let mut known = self.sync_states.take(uid);
+        known.cancel_deletion();
+        let result = self.reconcile(op, order, depth, &mut known).await;
+        let status =
+            known.observed.as_ref().and_then(|seen| Some(status::of(&seen.load_balancer.as_ref()?.load_balancer)));
+        self.sync_states.put(uid, known);
+        outcome(status, result)
+    }
+
+    async fn reconcile(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+        depth: ReadMode,
+        known: &mut LoadBalancerSyncState,
+    ) -> Result<Progress, CloudError> {
+        // First, resolve the targets, and stop if the Service is known to be in sync.
+        let wanted = order.desired;
+        let max_age =
+            if depth == ReadMode::Cached { self.scope.settings.drift_check_interval } else { STOPPED_RECHECK_INTERVAL };
+        let backing = self.resolve_targets(op, wanted, order.backends, max_age).await?;
+        let applied = known.last_applied.as_ref().filter(|_| known.observed.is_some());
+        if depth == ReadMode::Cached
+            && applied.is_some_and(|(w, targets)| **w == *wanted && *targets == backing.targets)
+        {
+            return Ok(Progress::Done);
+        }
+        if let Some((after, why)) = self.only_stopped_instances_pending(op, wanted, &backing, known) {
+            return Ok(Progress::Pending { after, why });
+        }
+        // Then read the observed state as far as needed.
+        let observed = match self.observe(op, order, depth, known).await {
+            Ok(observed) => observed,
+            Err(error) => {
+                // The known state stays valid if a rate limit only delayed the read.
+                if error.kind() != ErrorKind::Throttled {
+                    known.invalidate();
+                }
+                return Err(error);
+            }
+        };
+        known.last_applied = None;
+        known.responses.clear();
+        let existing = observed.load_balancer.as_ref().map(|seen| seen.load_balancer.security_groups.clone());
+        known.observed = Some(observed.clone());
+        // From here on objects may change, which a listing from before now does not show.
+        known.changed_at = Some(Instant::now());
+        // Finally, ensure the load balancer's own security groups, plan the rest and apply it.
+        let groups = self
+            .deps
+            .security_groups
+            .ensure_frontend_groups(op, wanted, existing.as_deref())
+            .await
+            .map_err(as_transient)?;
+        let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
+        let result = self.plan_and_apply(op, wanted, &resolved, &backing, observed, known).await;
+        known.changed_at = Some(Instant::now());
+        result
+    }
+
+    /// Returns the delay if, since everything was last applied, only registrations of stopped instances are pending.
+    /// Instances may stay stopped for months: until the next drift check only their state is read, once for all
+    /// Services.
+    fn only_stopped_instances_pending(
+        &self,
+        op: &Op,
+        wanted: &DesiredLoadBalancer,
+        backing: &ResolvedTargets,
+        known: &LoadBalancerSyncState,
+    ) -> Option<(Duration, Box<str>)> {
+        let recent = known.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
+        let applied = known.last_applied.as_ref().is_some_and(|(applied, _)| **applied == *wanted);
+        if op.pending_for().is_zero() || !recent || !applied || !known.rule_inputs.covers(&backing.rule_inputs) {
+            return None;
+        }
+        let mut steps = plan::plan_targets_only(wanted, &backing.targets, known.observed.as_ref()?);
+        defer_stopped_instances(op, &mut steps, &backing.stopped).filter(|_| steps.is_empty())
+    }
+
+    /// Returns the observed state, read from AWS unless it is known.
+    async fn observe(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+        depth: ReadMode,
+        known: &mut LoadBalancerSyncState,
+    ) -> Result<ObservedState, CloudError> {
+        let recent = known.read_at.is_some_and(|at| at > ago(RESUME_WINDOW));
+        let unfinished = known.last_applied.as_ref().is_none_or(|(_, targets)| targets.is_empty());
+        let taken_up = unfinished && recent && op.pending_for() > Duration::ZERO;
+        let holds = depth == ReadMode::Cached || taken_up;
+        if holds && let Some(mut observed) = known.take_observed() {
+            if !observed.is_complete()
+                && let Err(error) = self.observer.read_missing(op, &order.desired.owner, &mut observed).await
+            {
+                // The caller decides by the error whether this is still valid; if so, the rest is read later.
+                known.observed = Some(observed);
+                return Err(error);
+            }
+            return Ok(observed);
+        }
+        let mut observed = self.read_from_aws(op, order, known, true).await?;
+        self.restore_unreadable(op, order.desired, known, &mut observed).await?;
+        Ok(observed)
+    }
+
+    /// Adds to the observed state what cannot be read from the load balancer: tags and security groups that are to be
+    /// removed.
+    async fn restore_unreadable(
+        &self,
+        op: &Op,
+        wanted: &DesiredLoadBalancer,
+        known: &mut LoadBalancerSyncState,
+        observed: &mut ObservedState,
+    ) -> Result<(), CloudError> {
+        drop(known.take_observed());
+        known.restore_unreadable(observed);
+        if let Some(seen) = &observed.load_balancer {
+            let used = &seen.load_balancer.security_groups;
+            let left =
+                self.deps.security_groups.find_leftover_group(op, &wanted.owner, used).await.map_err(as_transient)?;
+            observed.detached_security_groups.extend(left);
+            observed.detached_security_groups.retain(|group| !used.contains(group));
+        }
+        Ok(())
+    }
+
+    pub(in crate::lb) async fn read_from_aws(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+        known: &mut LoadBalancerSyncState,
+        all: bool,
+    ) -> Result<ObservedState, CloudError> {
+        let names = load_balancer_names(order);
+        let observer = self.observer.with_response_cache(&known.responses);
+        let observed = known.responses.finish(observer.observe(op, &query(order, &names, known), all).await)?;
+        known.read_at = Some(Instant::now());
+        Ok(observed)
+    }
+
+    /// Resolves what depends on the VPC and the cluster.
+    async fn resolve(
+        &self,
+        op: &Op,
+        wanted: &DesiredLoadBalancer,
+        observed: &ObservedState,
+        backing: &ResolvedTargets,
+        groups: Vec<SecurityGroupId>,
+    ) -> Result<ResolvedInput, CloudError> {
+        let named = matches!(wanted.subnets, SubnetChoice::Named(_));
+        let subnets = match observed.load_balancer.is_none() || named {
+            true => Some(self.deps.vpc.choose(op, wanted).await.map_err(as_transient)?),
+            false => None,
+        };
+        Ok(ResolvedInput {
+            vpc: self.scope.vpc.clone(),
+            tags: self.tags(wanted),
+            subnets,
+            groups,
+            targets: backing.targets.clone(),
+            rules_digest: rules_digest(wanted, &backing.rule_inputs),
+        })
+    }
+
+    fn tags(&self, wanted: &DesiredLoadBalancer) -> Tags {
+        let mut tags = wanted.extra_tags.clone();
+        tags.extend(self.scope.cluster.tags());
+        tags.insert(SERVICE_TAG.into(), wanted.owner.key().into());
+        tags
+    }
+
+    /// Plans and applies, and repeats that if the working state was incomplete.
+    async fn plan_and_apply(
+        &self,
+        op: &Op,
+        wanted: &DesiredLoadBalancer,
+        resolved: &ResolvedInput,
+        backing: &ResolvedTargets,
+        observed: ObservedState,
+        known: &mut LoadBalancerSyncState,
+    ) -> Result<Progress, CloudError> {
+        let instances: Vec<_> = backing.instances.iter().cloned().collect();
+        let mut picture = WorkingState::new(observed);
+        let asked = with_stickiness_off(wanted, &known.sticky_listeners);
+        for _ in 0..MAX_REPLANS {
+            // First, plan, and leave out registrations of stopped instances.
+            let mut steps = plan::plan(&asked, resolved, &picture.observed)?;
+            let waits = defer_stopped_instances(op, &mut steps, &backing.stopped);
+            picture = WorkingState::new(picture.observed);
+            // Then apply the plan.
+            let mut applier = self.applier(op, wanted, &instances, backing, &mut picture);
+            let stopped = waits.is_some();
+            applier.deferred.extend(waits.into_iter().chain(backing.pending.clone()));
+            let ended = applier.apply(&steps).await;
+            let (left, no_room) = (applier.deferred, applier.target_group_full);
+            // Finally, keep the working state, as far as it is still valid.
+            match ended {
+                Ok(()) => {
+                    picture.observed.rules_digest = Some(resolved.rules_digest);
+                    known.observed = Some(picture.observed);
+                    self.report_unmanaged_groups(op, wanted, backing, known);
+                    if no_room.is_none() && left.len() == usize::from(stopped) {
+                        record_in_sync(known, wanted, backing, stopped);
+                    }
+                    return no_room.map_or_else(|| Ok(earliest_pending(left)), Err);
+                }
+                Err(ApplyStop::Replan) => {}
+                Err(ApplyStop::RetryAfter(after, why)) => {
+                    known.observed = Some(picture.observed);
+                    return Ok(Progress::Pending { after, why });
+                }
+                Err(ApplyStop::Failed(error)) => {
+                    known.observed = Some(picture.observed);
+                    // The request was not carried out: the working state is still valid.
+                    if !matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Throttled) {
+                        known.invalidate();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        known.observed = Some(picture.observed);
+        known.invalidate();
+        Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", wanted.name)))
+    }
+
+    pub(in crate::lb) fn applier<'a>(
+        &'a self,
+        op: &'a Op,
+        wanted: &'a DesiredLoadBalancer,
+        instances: &'a [InstanceId],
+        backing: &'a ResolvedTargets,
+        picture: &'a mut WorkingState,
+    ) -> Applier<'a> {
+        Applier {
+            scope: &self.scope,
+            observer: &self.observer,
+            deps: &self.deps,
+            op,
+            desired: wanted,
+            instances,
+            pods: &backing.rule_inputs.pods,
+            working: picture,
+            deferred: Vec::new(),
+            target_group_full: None,
+        }
+    }
+
+    /// Returns what [`ensure`](Self::ensure) would change. The first call for a Service reads the shared listing and
+    /// the Service's own objects; later calls read everything of the Service again.
+    pub(in crate::lb) async fn plan(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
+        let uid = &order.desired.owner.uid;
+        let mut known = self.sync_states.take(uid);
+        let before = known.changed_at;
+        let result = self.diff(op, order, &mut known).await;
+        known.changed_at = before;
+        self.sync_states.put(uid, known);
+        result
+    }
+
+    async fn diff(
+        &self,
+        op: &Op,
+        order: &ReconcileInput<'_>,
+        known: &mut LoadBalancerSyncState,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
+        let wanted = order.desired;
+        let backing =
+            self.resolve_targets(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
+        // First, read the observed state.
+        let mut observed = if known.take_observed().is_none() {
+            let names = load_balancer_names(order);
+            let observer = self.observer.with_response_cache(&known.responses);
+            let look = observer.observe_from_listing(op, &query(order, &names, known)).await;
+            let observed = known.responses.finish(look)?;
+            known.read_at = Some(Instant::now());
+            observed
+        } else {
+            self.read_from_aws(op, order, known, true).await?
+        };
+        self.restore_unreadable(op, wanted, known, &mut observed).await?;
+        // Then plan everything that `ensure` would do, without applying it.
+        let existing = observed.load_balancer.as_ref().map(|seen| &*seen.load_balancer.security_groups);
+        let front = self.deps.security_groups.plan_frontend_groups(op, wanted, existing).await?;
+        let groups = if front.complete { front.groups } else { Vec::new() };
+        let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
+        let steps = plan::plan(wanted, &resolved, &observed)?;
+        let mut changes = front.changes;
+        changes.extend(steps.iter().filter_map(|step| step.describe(&wanted.name)));
+        changes.extend(self.diff_security_group_rules(op, wanted, &observed, &backing).await?);
+        let left = observed.detached_security_groups.iter().filter(|group| !resolved.groups.contains(group));
+        changes.extend(left.map(|group| PlannedChange {
+            operation: "DeleteSecurityGroup".into(),
+            object: (&**group).into(),
+            reason: "it is not on the load balancer any more".into(),
+        }));
+        changes.extend(status_difference(order.service, &observed)?);
+        // Finally, remember the observed state, and whether it is in sync.
+        if changes.is_empty() {
+            observed.rules_digest = Some(resolved.rules_digest);
+            known.observed = Some(observed);
+            record_in_sync(known, wanted, &backing, false);
+        } else {
+            (known.observed, known.last_applied) = (Some(observed), None);
+        }
+        Ok(changes)
+    }
+
+    async fn diff_security_group_rules(
+        &self,
+        op: &Op,
+        wanted: &DesiredLoadBalancer,
+        observed: &ObservedState,
+        backing: &ResolvedTargets,
+    ) -> Result<Vec<PlannedChange>, CloudError> {
+        let Some(seen) = &observed.load_balancer else { return Ok(Vec::new()) };
+        let zones: Vec<_> = seen.load_balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        let subnets = self.deps.subnets(op, &zones).await?;
+        let instances: Vec<_> = backing.instances.iter().cloned().collect();
+        let exposure = RuleRequest {
+            desired: wanted,
+            lb_name: &seen.load_balancer.name,
+            lb_groups: &seen.load_balancer.security_groups,
+            subnets: &subnets,
+            instances: &instances,
+            pods: &backing.rule_inputs.pods,
+        };
+        self.deps.security_groups.plan(op, &exposure).await
+    }
+}
+
+/// Records that everything is applied, except the targets if some are pending.
+fn record_in_sync(
+    known: &mut LoadBalancerSyncState,
+    wanted: &DesiredLoadBalancer,
+    backing: &ResolvedTargets,
+    some_wait: bool,
+) {
+    if let Some(observed) = &mut known.observed {
+        observed.removable_tag_keys = wanted.extra_tags.keys().cloned().collect();
+        observed.unmodifiable_groups.clear();
+    }
+    let targets = if some_wait { Targets::new() } else { backing.targets.clone() };
+    known.last_applied = Some((Arc::new(wanted.clone()), targets));
+    (known.instances, known.rule_inputs) = (backing.instances.clone(), backing.rule_inputs.clone());
+    known.sticky_listeners =
+        wanted.listeners.iter().filter(|listener| has_stickiness(listener)).map(DesiredListener::key).collect();
+}
+
+fn has_stickiness(listener: &DesiredListener) -> bool {
+    listener.target_group.attributes.get(STICKY).is_some_and(|value| &**value == "true")
+}
+
+/// Returns the desired state, with stickiness switched off where we switched it on and the Service no longer requests
+/// it.
+fn with_stickiness_off<'a>(
+    wanted: &'a DesiredLoadBalancer,
+    sticky: &BTreeSet<ListenerKey>,
+) -> Cow<'a, DesiredLoadBalancer> {
+    let stuck = |listener: &DesiredListener| {
+        sticky.contains(&listener.key()) && !listener.target_group.attributes.contains_key(STICKY)
+    };
+    if !wanted.listeners.iter().any(stuck) {
+        return Cow::Borrowed(wanted);
+    }
+    let mut wanted = wanted.clone();
+    for listener in wanted.listeners.iter_mut().filter(|listener| stuck(listener)) {
+        listener.target_group.attributes.insert(STICKY.into(), "false".into());
+    }
+    Cow::Owned(wanted)
+}
+
+/// Returns the names that the load balancer may have.
+fn load_balancer_names(order: &ReconcileInput<'_>) -> Vec<Box<str>> {
+    names_of(order.desired, &names::load_balancer(&order.desired.owner.uid))
+}
+
+fn query<'a>(
+    order: &'a ReconcileInput<'_>,
+    names: &'a [Box<str>],
+    known: &LoadBalancerSyncState,
+) -> LoadBalancerQuery<'a> {
+    let hostname = status::hostname(&order.service.status);
+    LoadBalancerQuery {
+        owner: &order.desired.owner,
+        names,
+        hostname,
+        may_exist: order.service.has_finalizer() || hostname.is_some() || known.changed_at.is_some(),
+        changed_at: known.changed_at,
+    }
+}
+
+/// Digest of all inputs of the security group rules.
+pub(in crate::lb) fn rules_digest(wanted: &DesiredLoadBalancer, ground: &RuleInputs) -> Digest {
+    Digest::of(&(wanted, ground))
+}
+
+/// Returns the change of a status whose host name is not the load balancer's.
+fn status_difference(service: &ServiceView, observed: &ObservedState) -> Result<Option<PlannedChange>, CloudError> {
+    let Some(seen) = &observed.load_balancer else { return Ok(None) };
+    let Some(status) = status::of(&seen.load_balancer)? else { return Ok(None) };
+    let same = service.status.ingress.len() == status.ingress.len()
+        && status::hostname(&service.status) == status::hostname(&status);
+    Ok((!same).then(|| PlannedChange {
+        operation: "publish_status".into(),
+        object: seen.load_balancer.name.clone(),
+        reason: format!("the service does not show {}", seen.load_balancer.dns_name).into(),
+    }))
+}
+
+/// Returns [`Progress::Pending`] with the shortest delay if actions were deferred.
+pub(in crate::lb) fn earliest_pending(left: Vec<(Duration, Box<str>)>) -> Progress {
+    let after = left.iter().map(|(after, _)| *after).min();
+    match after {
+        None => Progress::Done,
+        Some(after) => {
+            let why: Vec<_> = left.into_iter().map(|(_, why)| why).collect();
+            Progress::Pending { after, why: why.join("; ").into() }
+        }
+    }
+}
+
+/// Makes NotFound of a part transient: it does not mean that the load balancer does not exist.
+pub(in crate::lb) fn as_transient(error: CloudError) -> CloudError {
+    match error.kind() {
+        ErrorKind::NotFound => CloudError::transient(error.to_string()).with_source(error),
+        _ => error,
+    }
+}
+
+pub(in crate::lb) fn outcome(
+    status: Option<Result<Option<LbStatus>, CloudError>>,
+    result: Result<Progress, CloudError>,
+) -> LbOutcome {
+    let (status, failed) = match status {
+        Some(Ok(status)) => (status, None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
+    let result = match failed {
+        Some(error) => result.and(Err(error)),
+        None => result,
+    };
+    LbOutcome { status, annotations: std::collections::BTreeMap::new(), result }
+}

@@ -1,0 +1,199 @@
+//! The annotations of Services: one table (`table.rs`), which defines how they are parsed and generates the reference
+//! page (`docs/reference/aws-annotations.md`).
+
+mod parse;
+mod reference;
+mod table;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use ccm_core::{k8s::ServiceView, provider::FieldError};
+
+pub use self::reference::reference;
+pub(in crate::lb) use self::{
+    parse::{boolean, map},
+    table::*,
+};
+
+/// Prefix of most annotations.
+pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
+
+/// A row of the table: one annotation, or a family with one key per port.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lb) struct Annotation {
+    /// The key after [`PREFIX`], or a whole key. One that ends in `.` is followed by a port.
+    pub(in crate::lb) name: &'static str,
+    /// The placeholder for the port at the end of the key, if there is one.
+    port: &'static str,
+    section: Section,
+    kind: ValueKind,
+    /// The default, as shown on the page.
+    default: &'static str,
+    unit: &'static str,
+    effect: &'static str,
+    from: Origin,
+    /// Errors besides those of the kind.
+    errors: &'static [&'static str],
+    /// Why it has no effect here; `None` if it has one.
+    without_effect: Option<&'static str>,
+}
+
+impl Annotation {
+    /// Returns the whole key, or its prefix if a port follows.
+    pub(in crate::lb) fn key(&self) -> Box<str> {
+        if self.name.contains('/') { self.name.into() } else { format!("{PREFIX}{}", self.name).into() }
+    }
+
+    /// Returns the possible validation errors, in the words of the event. Single letters are placeholders.
+    pub(in crate::lb) fn mistakes(&self) -> Vec<&'static str> {
+        let of_kind = match self.kind {
+            ValueKind::Bool => Some("error parsing service annotation: k=v"),
+            ValueKind::Integer => Some("failed to parse annotation k=v"),
+            ValueKind::Map => Some("failed to parse stringMap annotation, k: v"),
+            ValueKind::Text | ValueKind::Flag | ValueKind::List | ValueKind::KeyValues | ValueKind::OneOf(_) => None,
+        };
+        let of_bounds = (self.kind == ValueKind::Integer).then_some("n is not between a and b");
+        of_kind.into_iter().chain(of_bounds).chain(self.errors.iter().copied()).collect()
+    }
+
+    /// Tells whether a key belongs to this row.
+    fn is(&self, key: &str) -> bool {
+        let rest = if self.name.contains('/') { Some(key) } else { key.strip_prefix(PREFIX) };
+        rest.is_some_and(|rest| if self.port.is_empty() { rest == self.name } else { rest.starts_with(self.name) })
+    }
+}
+
+/// Section of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    General,
+    Addresses,
+    Security,
+    Listeners,
+    Targets,
+    Health,
+    Attributes,
+    WithoutEffect,
+}
+
+/// Which controller defines an annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// kubernetes/cloud-provider-aws, for classic load balancers only.
+    Classic,
+    /// The AWS load balancer controller.
+    Lbc,
+    /// Both the AWS load balancer controller and kubernetes/cloud-provider-aws for network load balancers.
+    Both,
+}
+
+/// The format of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ValueKind {
+    Text,
+    Bool,
+    /// True for anything but an empty value and `false`.
+    Flag,
+    Integer,
+    List,
+    KeyValues,
+    Map,
+    OneOf(&'static [&'static str]),
+}
+
+/// A row with the function that parses its value.
+pub(in crate::lb) struct AnnotationKey<T: 'static> {
+    pub(in crate::lb) row: Annotation,
+    parse: Parse<T>,
+}
+
+/// Parses the value of a key; the error says what is wrong with it.
+type Parse<T> = fn(&str, &str) -> Result<T, String>;
+
+/// Returns the keys of all annotations; for those that end in a port or similar, the prefix.
+pub fn keys() -> impl Iterator<Item = Box<str>> {
+    ALL.iter().map(|row| row.key())
+}
+
+/// Parses the annotations of one Service, one by one, and collects validation errors.
+pub(in crate::lb) struct AnnotationReader<'a> {
+    annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
+    mistakes: Vec<FieldError>,
+}
+
+impl<'a> AnnotationReader<'a> {
+    pub(in crate::lb) fn new(service: &'a ServiceView) -> Self {
+        Self { annotations: &service.annotations, mistakes: Vec::new() }
+    }
+
+    /// Returns the value of an annotation; `None` if it is absent, empty, or invalid, which adds an error.
+    pub(in crate::lb) fn get<T>(&mut self, key: &AnnotationKey<T>) -> Option<T> {
+        let text = self.text(&key.row).filter(|text| !text.is_empty())?;
+        match (key.parse)(&key.row.key(), text) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.invalid_value(&key.row, message);
+                None
+            }
+        }
+    }
+
+    /// Returns the raw value, which may be empty.
+    pub(in crate::lb) fn text(&self, row: &Annotation) -> Option<&'a str> {
+        self.annotations.get(&*row.key()).map(|text| &**text)
+    }
+
+    /// Returns the values of a key that ends in a port, by that end; empty and invalid ones are left out.
+    pub(in crate::lb) fn each<T>(&mut self, key: &AnnotationKey<T>) -> Vec<(&'a str, T)> {
+        let start = key.row.key();
+        let mut found = Vec::new();
+        let from = (std::ops::Bound::Included(&*start), std::ops::Bound::Unbounded);
+        for (name, text) in self.annotations.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&*start)) {
+            if text.is_empty() {
+                continue;
+            }
+            match (key.parse)(name, text) {
+                Ok(value) => found.push((&name[start.len()..], value)),
+                Err(message) => self.mistakes.push(FieldError::new(&**name, message)),
+            }
+        }
+        found
+    }
+
+    /// Adds an error for an annotation.
+    pub(in crate::lb) fn invalid_value(&mut self, row: &Annotation, message: impl Into<Box<str>>) {
+        self.mistakes.push(FieldError::new(row.key(), message));
+    }
+
+    /// Adds an error for any field.
+    pub(in crate::lb) fn add_error(&mut self, field: impl Into<Box<str>>, message: impl Into<Box<str>>) {
+        self.mistakes.push(FieldError::new(field, message));
+    }
+
+    /// Adds errors.
+    pub(in crate::lb) fn add_errors(&mut self, mistakes: impl IntoIterator<Item = FieldError>) {
+        self.mistakes.extend(mistakes);
+    }
+
+    /// Returns all errors, without duplicates.
+    pub(in crate::lb) fn finish(self) -> Vec<FieldError> {
+        let mut seen = BTreeSet::new();
+        self.mistakes.into_iter().filter(|found| seen.insert((found.field.clone(), found.message.clone()))).collect()
+    }
+}
+
+/// Lists annotations without effect, each with the reason: rows that say so, and keys with our prefix that are in no
+/// row.
+pub(in crate::lb) fn ignored_annotations(service: &ServiceView) -> Vec<(&str, &'static str)> {
+    let reason = |key: &str| match ALL.iter().find(|row| row.is(key)) {
+        Some(row) => row.without_effect,
+        None => key.starts_with(PREFIX).then_some("unknown"),
+    };
+    service.annotations.keys().filter_map(|key| Some((&**key, reason(key)?))).collect()
+}
+
+#[cfg(test)]
+mod tests;

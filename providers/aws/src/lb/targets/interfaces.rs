@@ -1,0 +1,218 @@
+//! Finds the network interface that has an address, and therefore the security groups that apply to it.
+//!
+//! With the Amazon VPC CNI plugin, pods have secondary addresses or prefixes of their nodes' interfaces: cached
+//! instances show these. Other pods have an interface of their own, which is read from AWS, in one batch for all
+//! concurrent callers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use ccm_core::provider::{CloudError, Op};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::{
+    api::{
+        Action, AwsError, Filter, SecurityGroupId,
+        ec2::{DescribeNetworkInterfaces, NetworkInterface},
+    },
+    instances::{Instance, InstanceCache},
+    lb::{model::ServiceKey, observe::access_denied::AccessDeniedCache, targets::pods::InterfaceGroups},
+    scope::Scope,
+};
+
+/// Maximum age of a cached instance that shows an address. The instances of nodes are read every five minutes.
+const MAX_INSTANCE_AGE: Duration = Duration::from_secs(900);
+/// How long an answer is used before cached instances are searched again, which costs no request.
+const RESCAN_INTERVAL: Duration = Duration::from_secs(300);
+/// How long an unused answer is kept.
+const IDLE_TTL: Duration = Duration::from_secs(7200);
+/// How long a request waits for others to join the batch.
+const BATCH_WINDOW: Duration = Duration::from_millis(10);
+/// Maximum number of values in a filter.
+const MAX_FILTER_VALUES: usize = 150;
+
+/// Cache of the interfaces of addresses.
+pub(in crate::lb) struct InterfaceCache {
+    scope: Scope,
+    store: Arc<InstanceCache>,
+    denials: AccessDeniedCache,
+    state: Mutex<CacheState>,
+    /// Held during a request. The caller that holds it requests the addresses of all who wait.
+    request_lock: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct CacheState {
+    entries: HashMap<IpAddr, CachedInterface>,
+    /// Addresses that waiting callers need.
+    requested: BTreeSet<IpAddr>,
+}
+
+struct CachedInterface {
+    /// `None`: no interface of the VPC has the address, or access is denied.
+    interface_groups: Option<InterfaceGroups>,
+    /// Whether an instance had the address when it was last searched.
+    of_instance: bool,
+    /// When AWS was asked, or cached instances were found to have it.
+    fetched_at: Instant,
+    /// When cached instances were last searched.
+    scanned_at: Instant,
+    /// When the entry was last used.
+    last_used: Instant,
+}
+
+impl CachedInterface {
+    fn new(interface_groups: Option<InterfaceGroups>, of_instance: bool) -> Self {
+        let now = Instant::now();
+        Self { interface_groups, of_instance, fetched_at: now, scanned_at: now, last_used: now }
+    }
+}
+
+/// The result of a lookup.
+#[derive(Debug, Default)]
+pub(in crate::lb) struct InterfaceLookup {
+    /// The kinds of interfaces that have the addresses.
+    pub(in crate::lb) interface_groups: BTreeSet<InterfaceGroups>,
+    /// Addresses that no interface has.
+    pub(in crate::lb) missing: BTreeSet<IpAddr>,
+    /// Why some other addresses could not be looked up.
+    pub(in crate::lb) failed: Option<CloudError>,
+}
+
+impl InterfaceCache {
+    pub(in crate::lb) fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
+        let (denials, state, request_lock) =
+            (AccessDeniedCache::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { scope, store, denials, state, request_lock }
+    }
+
+    /// Finds the interfaces of addresses; answers of AWS may be as old as `max_age`. Addresses of cached instances cost
+    /// no request.
+    pub(in crate::lb) async fn find(
+        &self,
+        op: &Op,
+        owner: &ServiceKey,
+        addresses: &BTreeSet<IpAddr>,
+        max_age: Duration,
+    ) -> InterfaceLookup {
+        let mut found = InterfaceLookup::default();
+        let mut open = addresses.clone();
+        let came = Instant::now();
+        self.take_cached(&mut open, &mut found, max_age, came);
+        if open.is_empty() {
+            return found;
+        }
+        self.state.lock().requested.extend(open.iter().copied());
+        let _turn = op.wait_shared(self.request_lock.lock()).await;
+        self.take_cached(&mut open, &mut found, max_age, came);
+        if open.is_empty() {
+            return found;
+        }
+        op.sleep(BATCH_WINDOW).await;
+        let mut all = std::mem::take(&mut self.state.lock().requested);
+        all.extend(open.iter().copied());
+        if let Err(error) = self.fetch(op, owner, &all).await {
+            found.failed = Some(error);
+        }
+        // What was read just now is used, whatever `max_age`.
+        self.take_cached(&mut open, &mut found, Duration::MAX, came);
+        found
+    }
+
+    /// Moves addresses with a cached answer from `open` to `found`.
+    fn take_cached(&self, open: &mut BTreeSet<IpAddr>, found: &mut InterfaceLookup, max_age: Duration, came: Instant) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.entries.retain(|_, entry| now.duration_since(entry.last_used) < IDLE_TTL);
+        let old = |address: &&IpAddr| {
+            let entry = state.entries.get(*address);
+            entry.is_none_or(|entry| now.duration_since(entry.scanned_at) >= RESCAN_INTERVAL.min(max_age))
+        };
+        let old: BTreeSet<IpAddr> = open.iter().filter(old).copied().collect();
+        let mut there = if old.is_empty() { BTreeMap::new() } else { self.of_instances(&old) };
+        for address in old {
+            match (there.remove(&address), state.entries.get_mut(&address)) {
+                (Some(footing), _) => drop(state.entries.insert(address, CachedInterface::new(Some(footing), true))),
+                // The instance does not have it any more; its new owner is unknown.
+                (None, Some(entry)) if entry.of_instance => drop(state.entries.remove(&address)),
+                (None, Some(entry)) => entry.scanned_at = now,
+                (None, None) => {}
+            }
+        }
+        open.retain(|address| {
+            let Some(entry) = state.entries.get_mut(address) else { return true };
+            if entry.fetched_at < came && now.duration_since(entry.fetched_at) >= max_age {
+                return true;
+            }
+            entry.last_used = now;
+            match &entry.interface_groups {
+                Some(footing) => drop(found.interface_groups.insert(footing.clone())),
+                None => drop(found.missing.insert(*address)),
+            }
+            false
+        });
+    }
+
+    /// Reads the interfaces with these addresses.
+    async fn fetch(&self, op: &Op, owner: &ServiceKey, all: &BTreeSet<IpAddr>) -> Result<(), CloudError> {
+        let read = self.denials.read(op, owner, Action::DescribeNetworkInterfaces, self.describe(op, all)).await?;
+        let found = self.of_interfaces(&read.unwrap_or_default());
+        let lacking: BTreeSet<IpAddr> = all.iter().filter(|address| !found.contains_key(*address)).copied().collect();
+        let mut listed = BTreeMap::new();
+        // An address inside a prefix of an interface is not listed anywhere.
+        if !lacking.is_empty() && self.store.interfaces(&lacking, MAX_INSTANCE_AGE).prefixes {
+            self.store.list_all(op).await?;
+            listed = self.of_instances(&lacking);
+        }
+        let mut state = self.state.lock();
+        for address in all {
+            let entry = match listed.remove(address) {
+                Some(footing) => CachedInterface::new(Some(footing), true),
+                None => CachedInterface::new(found.get(address).cloned(), false),
+            };
+            state.entries.insert(*address, entry);
+        }
+        Ok(())
+    }
+
+    async fn describe(&self, op: &Op, all: &BTreeSet<IpAddr>) -> Result<Vec<NetworkInterface>, AwsError> {
+        let (v4, v6): (Vec<&IpAddr>, Vec<&IpAddr>) = all.iter().partition(|address| address.is_ipv4());
+        let mut rows = Vec::new();
+        for (filter, addresses) in [("addresses.private-ip-address", v4), ("ipv6-addresses.ipv6-address", v6)] {
+            for chunk in addresses.chunks(MAX_FILTER_VALUES) {
+                let values = chunk.iter().map(ToString::to_string);
+                let filters = vec![Filter::new("vpc-id", [&*self.scope.vpc]), Filter::new(filter, values)];
+                let request = DescribeNetworkInterfaces { filters, token: None };
+                rows.extend(self.scope.client.read_all(op, request, |r, token| r.token = Some(token)).await?);
+            }
+        }
+        Ok(rows)
+    }
+
+    fn of_interfaces(&self, rows: &[NetworkInterface]) -> BTreeMap<IpAddr, InterfaceGroups> {
+        let mut found = BTreeMap::new();
+        for row in rows {
+            let of_cluster = row.instance.as_ref().is_some_and(|id| self.store.in_cluster(id));
+            let footing =
+                InterfaceGroups { groups: row.security_groups.iter().cloned().collect(), has_cluster_tag: of_cluster };
+            let addresses = row.private_ips.iter().chain(&row.ipv6_addresses).filter_map(|text| text.parse().ok());
+            found.extend(addresses.map(|address| (address, footing.clone())));
+        }
+        found
+    }
+
+    /// Searches the cached instances.
+    fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
+        let footing = |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| InterfaceGroups {
+            groups: groups.into_iter().collect(),
+            has_cluster_tag: instance.in_cluster,
+        };
+        let found = self.store.interfaces(addresses, MAX_INSTANCE_AGE).of.into_iter();
+        found.map(|(address, of)| (address, footing(of))).collect()
+    }
+}

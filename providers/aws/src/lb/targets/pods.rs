@@ -1,0 +1,91 @@
+//! The inputs of security group rules for address targets: the security groups of their network interfaces, and their
+//! ports. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ccm_core::k8s::EndpointSliceView;
+
+use crate::api::{SecurityGroupId, elb::Target};
+use crate::lb::model::{DesiredListener, DesiredLoadBalancer, ListenerKey, Targets};
+
+/// The pods that are targets, as far as rules depend on them. It stays the same while pods come and go, unless a pod
+/// has other security groups or ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodTargets {
+    /// The kinds of interfaces that they have.
+    pub interface_groups: BTreeSet<InterfaceGroups>,
+    /// Endpoint ports of each listener whose target port is a name.
+    pub ports: BTreeMap<ListenerKey, BTreeSet<u16>>,
+}
+
+/// No pods, as with instance targets.
+#[cfg(test)]
+pub(crate) static NO_POD_TARGETS: PodTargets = PodTargets { interface_groups: BTreeSet::new(), ports: BTreeMap::new() };
+
+/// The properties of a network interface that decide which of its security groups is used.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InterfaceGroups {
+    /// Its security groups.
+    pub groups: BTreeSet<SecurityGroupId>,
+    /// Whether it belongs to an instance with the cluster's tag.
+    pub has_cluster_tag: bool,
+}
+
+/// What decides, besides the Service itself, about rules in security groups of nodes and pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(in crate::lb) struct RuleInputs {
+    /// Security groups of the instances that are targets.
+    pub(in crate::lb) node_groups: BTreeSet<SecurityGroupId>,
+    /// The pods that are targets.
+    pub(in crate::lb) pods: PodTargets,
+}
+
+impl RuleInputs {
+    /// Tells whether rules made for `self` are also enough for `other`.
+    pub(in crate::lb) fn covers(&self, other: &Self) -> bool {
+        let ports = |key: &ListenerKey| self.pods.ports.get(key);
+        other.node_groups.is_subset(&self.node_groups)
+            && other.pods.interface_groups.is_subset(&self.pods.interface_groups)
+            && other
+                .pods
+                .ports
+                .iter()
+                .all(|(key, of)| of.is_empty() || ports(key).is_some_and(|have| of.is_subset(have)))
+    }
+
+    /// Adds the inputs of `other`.
+    pub(in crate::lb) fn extend(&mut self, other: &Self) {
+        self.node_groups.extend(other.node_groups.iter().cloned());
+        self.pods.interface_groups.extend(other.pods.interface_groups.iter().cloned());
+        for (key, ports) in &other.pods.ports {
+            self.pods.ports.entry(*key).or_default().extend(ports);
+        }
+    }
+}
+
+/// Returns the target addresses: those inside the VPC, and those outside.
+pub(in crate::lb) fn addresses(targets: &Targets) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
+    let (inside, outside): (Vec<_>, Vec<_>) = targets.values().flatten().partition(|target| target.zone.is_none());
+    let parsed = |of: Vec<&Target>| of.into_iter().filter_map(|target| target.id.parse().ok()).collect();
+    (parsed(inside), parsed(outside))
+}
+
+/// Returns the endpoint ports of listeners with a named port. Endpoints that are not ready count, so that the rules
+/// exist before they become ready.
+pub(in crate::lb) fn ports(
+    wanted: &DesiredLoadBalancer,
+    slices: &[Arc<EndpointSliceView>],
+) -> BTreeMap<ListenerKey, BTreeSet<u16>> {
+    let of = |listener: &DesiredListener| {
+        let (name, protocol) = &listener.target_group.service_port;
+        let all = slices.iter().flat_map(|slice| &slice.ports);
+        let own = all.filter(|port| port.name == *name && port.protocol == *protocol);
+        own.filter_map(|port| port.port).map(Into::into).collect()
+    };
+    let named = wanted.listeners.iter().filter(|listener| wanted.target_port(listener).is_none());
+    named.map(|listener| (listener.key(), of(listener))).collect()
+}

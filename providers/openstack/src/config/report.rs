@@ -1,0 +1,55 @@
+//! Collects what is wrong with a configuration, and reads values that are wrong in many sections alike.
+
+use ccm_core::config::gcfg_keys::ConfigValue;
+
+use super::ConfigIssue;
+
+/// Errors and warnings about a configuration.
+#[derive(Debug, Default)]
+pub(super) struct ValidationReport {
+    /// What has to be corrected.
+    pub errors: Vec<ConfigIssue>,
+    /// What has no effect.
+    pub warnings: Vec<ConfigIssue>,
+}
+
+impl ValidationReport {
+    pub(super) fn add_error<T>(&mut self, section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.errors.push(issue_at(section, spot, message));
+    }
+
+    pub(super) fn warn<T>(&mut self, section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.warnings.push(issue_at(section, spot, message));
+    }
+}
+
+fn issue_at<T>(section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIssue {
+    ConfigIssue::at(spot.line.unwrap_or_default(), format!("[{section}] {}", spot.key), message)
+}
+
+/// Returns a text, unless it is empty.
+pub(super) fn text(spot: &ConfigValue<String>) -> Option<&str> {
+    Some(spot.value.as_str()).filter(|text| !text.is_empty())
+}
+
+pub(super) fn owned(spot: &ConfigValue<String>) -> Option<Box<str>> {
+    text(spot).map(Into::into)
+}
+
+/// Checks a number that may be unset.
+pub(super) fn number(
+    section: &str,
+    spot: &ConfigValue<Option<i64>>,
+    default: u32,
+    range: std::ops::RangeInclusive<u32>,
+    report: &mut ValidationReport,
+) -> u32 {
+    let Some(value) = spot.value else { return default };
+    match u32::try_from(value).ok().filter(|value| range.contains(value)) {
+        Some(value) => value,
+        None => {
+            report.add_error(section, spot, format!("must be between {} and {}", range.start(), range.end()));
+            default
+        }
+    }
+}

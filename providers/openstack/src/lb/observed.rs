@@ -1,0 +1,192 @@
+//! Observed state of a load balancer.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use openstack_api::octavia::{
+    HealthMonitor, Listener, LoadBalancer, LoadBalancerTree, Member, MemberCreate, MonitorRef, Pool,
+};
+
+/// A load balancer with its children.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedLoadBalancer {
+    /// The load balancer.
+    pub load_balancer: LoadBalancer,
+    /// Its listeners, including those of other Services.
+    pub listeners: Vec<Listener>,
+    /// Its pools.
+    pub pools: Vec<Pool>,
+    /// Members by pool, of those pools whose members were read.
+    pub members: BTreeMap<String, Vec<ObservedMember>>,
+    /// Health monitors by ID, of those pools whose monitors were read.
+    pub monitors: BTreeMap<String, HealthMonitor>,
+}
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedMember {
+    /// ID; `None` for one that was set by a batch update, whose answer has no IDs.
+    pub id: Option<Box<str>>,
+    /// Address, in canonical form.
+    pub address: Box<str>,
+    /// Port.
+    pub port: u16,
+    /// Share of traffic.
+    pub weight: u16,
+    /// Subnet.
+    pub subnet: Option<Box<str>>,
+    /// Port for health checks, if it is another.
+    pub monitor_port: Option<u16>,
+}
+
+impl ObservedMember {
+    /// Returns what distinguishes it from others of its pool.
+    pub fn key(&self) -> (&str, u16) {
+        (&self.address, self.port)
+    }
+}
+
+/// Returns an address in its canonical form, so that equal addresses compare as equal.
+fn canonical(address: &str) -> Box<str> {
+    address.parse::<IpAddr>().map_or_else(|_| address.into(), |ip| ip.to_string().into())
+}
+
+impl From<Member> for ObservedMember {
+    fn from(member: Member) -> Self {
+        Self {
+            id: Some(member.id.into()),
+            address: canonical(&member.address),
+            port: member.protocol_port,
+            weight: member.weight,
+            subnet: member.subnet_id.map(Into::into),
+            monitor_port: member.monitor_port,
+        }
+    }
+}
+
+impl From<&MemberCreate> for ObservedMember {
+    fn from(member: &MemberCreate) -> Self {
+        Self {
+            id: None,
+            address: canonical(&member.address),
+            port: member.protocol_port,
+            weight: member.weight.unwrap_or(1),
+            subnet: member.subnet_id.as_deref().map(Into::into),
+            monitor_port: member.monitor_port,
+        }
+    }
+}
+
+impl ObservedLoadBalancer {
+    /// Creates it from a load balancer whose children are not read yet.
+    pub fn new(load_balancer: LoadBalancer) -> Self {
+        let (listeners, pools) = (Vec::new(), Vec::new());
+        Self { load_balancer, listeners, pools, members: BTreeMap::new(), monitors: BTreeMap::new() }
+    }
+
+    /// Creates it from the answer to a populated create, which holds everything.
+    pub fn from_tree(tree: LoadBalancerTree) -> Self {
+        // First, separate the load balancer from its children.
+        let LoadBalancerTree { listeners, pools: trees, .. } = &tree;
+        let (listeners, trees) = (listeners.clone(), trees.clone());
+        let load_balancer = without_children(tree);
+        let (mut pools, mut members, mut monitors) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        // Then divide each pool into pool, members and monitor.
+        for tree in trees {
+            let found: Vec<ObservedMember> = tree.members.iter().cloned().map(Into::into).collect();
+            members.insert(tree.id.clone(), found);
+            let monitor = tree.monitor.healthmonitor.clone();
+            let healthmonitor_id = monitor.as_ref().map(|monitor| monitor.id.clone());
+            monitors.extend(monitor.map(|monitor| (monitor.id.clone(), monitor)));
+            pools.push(Pool {
+                id: tree.id,
+                name: tree.name,
+                description: tree.description,
+                provisioning_status: tree.provisioning_status,
+                operating_status: tree.operating_status,
+                admin_state_up: tree.admin_state_up,
+                protocol: tree.protocol,
+                lb_algorithm: tree.lb_algorithm,
+                session_persistence: tree.session_persistence,
+                project_id: tree.project_id,
+                loadbalancers: tree.loadbalancers,
+                listeners: tree.listeners,
+                created_at: tree.created_at,
+                updated_at: tree.updated_at,
+                monitor: MonitorRef { healthmonitor_id },
+                members: tree.members.iter().map(|member| (&*member.id).into()).collect(),
+                tags: tree.tags,
+                tls_container_ref: tree.tls_container_ref,
+                ca_tls_container_ref: tree.ca_tls_container_ref,
+                crl_container_ref: tree.crl_container_ref,
+                tls_enabled: tree.tls_enabled,
+                tls_ciphers: tree.tls_ciphers,
+                tls_versions: tree.tls_versions,
+                alpn_protocols: tree.alpn_protocols,
+            });
+        }
+        Self { load_balancer, listeners, pools, members, monitors }
+    }
+
+    /// Returns the pool that a listener forwards to.
+    pub fn pool_of(&self, listener: &Listener) -> Option<&Pool> {
+        let default = listener.default_pool_id.as_deref();
+        let by_id = default.and_then(|id| self.pools.iter().find(|pool| pool.id == id));
+        by_id.or_else(|| self.pools.iter().find(|pool| pool.listeners.iter().any(|of| of.id == listener.id)))
+    }
+
+    /// Returns the health monitor of a pool.
+    pub fn monitor_of(&self, pool: &Pool) -> Option<&HealthMonitor> {
+        self.monitors.get(pool.monitor.healthmonitor_id.as_deref()?)
+    }
+
+    /// Removes a deleted pool, with its members and monitor.
+    pub fn remove_pool(&mut self, id: &str) {
+        if let Some(at) = self.pools.iter().position(|pool| pool.id == id) {
+            let pool = self.pools.remove(at);
+            if let Some(monitor) = pool.monitor.healthmonitor_id {
+                self.monitors.remove(&monitor);
+            }
+        }
+        self.members.remove(id);
+        for listener in &mut self.listeners {
+            listener.default_pool_id.take_if(|pool| pool == id);
+        }
+    }
+
+    /// Removes a deleted listener.
+    pub fn remove_listener(&mut self, id: &str) {
+        self.listeners.retain(|listener| listener.id != id);
+        for pool in &mut self.pools {
+            pool.listeners.retain(|listener| listener.id != id);
+        }
+    }
+}
+
+/// Returns the load balancer without its children.
+fn without_children(tree: LoadBalancerTree) -> LoadBalancer {
+    LoadBalancer {
+        listeners: tree.listeners.iter().map(|listener| (&*listener.id).into()).collect(),
+        pools: tree.pools.iter().map(|pool| (&*pool.id).into()).collect(),
+        id: tree.id,
+        name: tree.name,
+        description: tree.description,
+        provisioning_status: tree.provisioning_status,
+        operating_status: tree.operating_status,
+        admin_state_up: tree.admin_state_up,
+        project_id: tree.project_id,
+        created_at: tree.created_at,
+        updated_at: tree.updated_at,
+        vip_address: tree.vip_address,
+        vip_port_id: tree.vip_port_id,
+        vip_subnet_id: tree.vip_subnet_id,
+        vip_network_id: tree.vip_network_id,
+        vip_sg_ids: tree.vip_sg_ids,
+        additional_vips: tree.additional_vips,
+        provider: tree.provider,
+        flavor_id: tree.flavor_id,
+        vip_qos_policy_id: tree.vip_qos_policy_id,
+        tags: tree.tags,
+        availability_zone: tree.availability_zone,
+        vip_vnic_type: tree.vip_vnic_type,
+    }
+}

@@ -1,0 +1,373 @@
+//! How the modules of a crate may depend on each other: no circles, and in the framework no dependency on a higher floor.
+//!
+//! Modules are files. A module may use its parent and its children, so a folder counts as one thing with several files.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Finding,
+    dependencies::Split,
+    lexer::{Token, tokens},
+};
+
+/// The top-level modules of the framework, from the lowest floor to the highest. A module uses its own floor and lower ones.
+const FLOORS: [&[&str]; 9] = [
+    &["error", "k8s", "percent", "redact", "write_gate"],
+    &["config"],
+    &["telemetry"],
+    &["provider"],
+    &["runtime"],
+    &["controllers"],
+    &["manager"],
+    &["app"],
+    &["fuzz"],
+];
+
+/// The crate that has floors.
+const FRAMEWORK: &str = "ccm-core";
+
+/// Crates that are checked for circles. The local OpenStack is left out: the resources of its services refer to each other,
+/// as they do in OpenStack.
+const CRATES: [&str; 6] =
+    [FRAMEWORK, "providers/aws", "providers/mock", "providers/openstack", "providers/openstack-api", "xtask"];
+
+/// Path of a module in its crate: `["runtime", "api"]`; empty for the crate's root.
+type ModulePath = Vec<String>;
+
+/// Something that a module names: the path in the crate, and the line.
+#[derive(Debug)]
+struct Use {
+    path: ModulePath,
+    line: usize,
+}
+
+/// One file.
+#[derive(Debug, Default)]
+struct Module {
+    file: PathBuf,
+    uses: Vec<Use>,
+    /// What `pub use` gives another name here: the name, and the path that it stands for.
+    exports: BTreeMap<String, ModulePath>,
+}
+
+/// The modules of one crate.
+type Modules = BTreeMap<ModulePath, Module>;
+
+/// Checks all crates; `files` are paths below the workspace's root.
+pub(super) fn check(root: &Path, files: &[&Path]) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for krate in CRATES {
+        let folder = Path::new(krate).join("src");
+        let mut texts = BTreeMap::new();
+        for path in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
+            if let Ok(below) = path.strip_prefix(&folder)
+                && let Ok(text) = std::fs::read_to_string(root.join(path))
+            {
+                texts.insert(below.to_owned(), text);
+            }
+        }
+        anyhow::ensure!(!texts.is_empty(), "{krate} has no sources");
+        let modules = modules(&texts);
+        let mut found = circles(&modules);
+        if krate == FRAMEWORK {
+            found.extend(upward(&modules));
+        }
+        findings.extend(found.into_iter().map(|finding| Finding { path: folder.join(finding.path), ..finding }));
+    }
+    Ok(findings)
+}
+
+/// Reads the modules of a crate that are not compiled for tests alone, by their paths below `src`.
+fn modules(texts: &BTreeMap<PathBuf, String>) -> Modules {
+    let split: BTreeMap<&PathBuf, Split> = texts.iter().map(|(path, text)| (path, Split::of(path, text))).collect();
+    let of_tests: Vec<&PathBuf> = split.values().flat_map(|split| &split.modules).collect();
+    let program = split.iter().filter(|(path, _)| {
+        let module = path.with_extension("");
+        !of_tests.iter().any(|test| module.starts_with(test))
+    });
+    program.map(|(path, split)| (module_path(path), read_module(path, &split.program))).collect()
+}
+
+fn module_path(file: &Path) -> ModulePath {
+    let mut path: ModulePath =
+        file.with_extension("").components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+    if path.last().is_some_and(|last| matches!(last.as_str(), "mod" | "lib" | "main")) {
+        path.pop();
+    }
+    path
+}
+
+/// Reads what a file names below its own crate: leaves of `use` trees, and paths that begin with `crate`, `self`, `super`.
+fn read_module(file: &Path, code: &str) -> Module {
+    let own = module_path(file);
+    let tokens = tokens(code);
+    let mut module = Module { file: file.to_owned(), ..Module::default() };
+    let mut at = 0;
+    while at < tokens.len() {
+        let token = tokens[at];
+        if token.text == "use" && tokens.get(at + 1).is_some_and(|next| next.text != "<") {
+            let mut leaves = Vec::new();
+            let end = use_tree(&tokens, at + 1, &[], &mut leaves);
+            let is_public = is_public(&tokens, at);
+            for leaf in leaves {
+                if let Some(path) = absolute(&own, &leaf.path) {
+                    if is_public {
+                        module.exports.insert(leaf.name, path.clone());
+                    }
+                    module.uses.push(Use { path, line: token.line });
+                }
+            }
+            at = end;
+        } else if matches!(token.text, "crate" | "self" | "super") && tokens.get(at + 1).is_some_and(|t| t.text == "::")
+        {
+            let mut path = vec![token.text];
+            at += 1;
+            while let [colons, name, ..] = &tokens[at..]
+                && colons.text == "::"
+                && name.is_word()
+            {
+                path.push(name.text);
+                at += 2;
+            }
+            if let Some(path) = absolute(&own, &path) {
+                module.uses.push(Use { path, line: token.line });
+            }
+        } else {
+            at += 1;
+        }
+    }
+    module
+}
+
+/// Whether the `use` at this place has a `pub` before it, with or without a restriction.
+fn is_public(tokens: &[Token<'_>], at: usize) -> bool {
+    let before = |back: usize| at.checked_sub(back).map(|at| tokens[at].text);
+    match before(1) {
+        Some("pub") => true,
+        Some(")") => (2..6).any(|back| before(back) == Some("pub")),
+        _ => false,
+    }
+}
+
+/// A leaf of a `use` tree: its path as written, and the name that it has here.
+struct Leaf<'a> {
+    path: Vec<&'a str>,
+    name: String,
+}
+
+/// Reads one branch of a `use` tree that continues `prefix`; returns the place after it.
+fn use_tree<'a>(tokens: &[Token<'a>], start: usize, prefix: &[&'a str], leaves: &mut Vec<Leaf<'a>>) -> usize {
+    let (mut at, mut path, mut alias, mut is_group) = (start, prefix.to_vec(), None, false);
+    while let Some(token) = tokens.get(at) {
+        match token.text {
+            ";" | "," | "}" => break,
+            "as" => {
+                alias = tokens.get(at + 1).map(|name| name.text);
+                at += 1;
+            }
+            "{" => {
+                is_group = true;
+                at += 1;
+                while tokens.get(at).is_some_and(|token| token.text != "}") {
+                    at = use_tree(tokens, at, &path, leaves);
+                    at += usize::from(tokens.get(at).is_some_and(|token| token.text == ","));
+                }
+            }
+            "::" => {}
+            name if alias.is_none() => path.push(name),
+            _ => {}
+        }
+        at += 1;
+    }
+    if !is_group && path.len() > prefix.len() {
+        // `a::{self}` is `a`.
+        if path.last() == Some(&"self") && path.len() > 1 {
+            path.pop();
+        }
+        let name = alias.or(path.last().copied()).unwrap_or_default().to_owned();
+        leaves.push(Leaf { path, name });
+    }
+    at
+}
+
+/// Returns the path in the crate; `None` for other crates.
+fn absolute(own: &[String], path: &[&str]) -> Option<ModulePath> {
+    let mut base = own.to_vec();
+    let mut rest = path;
+    match *path.first()? {
+        "crate" => {
+            base.clear();
+            rest = &path[1..];
+        }
+        "self" => rest = &path[1..],
+        "super" => {
+            while rest.first() == Some(&"super") {
+                base.pop();
+                rest = &rest[1..];
+            }
+        }
+        _ => return None,
+    }
+    base.extend(rest.iter().map(|part| (*part).to_owned()));
+    Some(base)
+}
+
+/// Returns the module in which a path ends, through `pub use`.
+fn resolve(modules: &Modules, path: &[String]) -> Option<ModulePath> {
+    let mut path = path.to_vec();
+    // A chain of re-exports is short; a circle of them would not compile.
+    for _ in 0..8 {
+        let length = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length]))?;
+        let (module, rest) = path.split_at(length);
+        let exported = rest.first().and_then(|name| modules[module].exports.get(name));
+        match exported {
+            Some(target) if *target != path => path = target.iter().chain(&rest[1..]).cloned().collect(),
+            _ => return Some(module.to_vec()),
+        }
+    }
+    None
+}
+
+/// Whether one of the modules contains the other.
+fn are_relatives(a: &[String], b: &[String]) -> bool {
+    a.starts_with(b) || b.starts_with(a)
+}
+
+/// Which modules each module uses, other than its parents and children, with the line of the first use.
+fn edges(modules: &Modules) -> BTreeMap<&ModulePath, BTreeMap<ModulePath, usize>> {
+    let mut edges = BTreeMap::new();
+    for (path, module) in modules {
+        let mut used = BTreeMap::new();
+        for one in &module.uses {
+            if let Some(target) = resolve(modules, &one.path).filter(|target| !are_relatives(path, target)) {
+                used.entry(target).or_insert(one.line);
+            }
+        }
+        edges.insert(path, used);
+    }
+    edges
+}
+
+/// Modules that use each other, directly or around a corner.
+fn circles(modules: &Modules) -> Vec<Finding> {
+    let edges = edges(modules);
+    let mut findings = Vec::new();
+    for (from, used) in &edges {
+        for (to, line) in used {
+            let mut seen = BTreeSet::new();
+            let mut open = vec![to];
+            while let Some(next) = open.pop() {
+                if seen.insert(next) {
+                    open.extend(edges[next].keys());
+                }
+            }
+            if seen.contains(from) {
+                let message = format!(
+                    "`{}` uses `{}`, which uses it again: move what both need below them",
+                    from.join("::"),
+                    to.join("::")
+                );
+                findings.push(Finding::new(&modules[*from].file, *line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Modules of the framework that use a higher floor.
+fn upward(modules: &Modules) -> Vec<Finding> {
+    let floor = |path: &[String]| {
+        let top = path.first()?;
+        FLOORS.iter().position(|floor| floor.contains(&top.as_str()))
+    };
+    let mut findings = Vec::new();
+    for (path, module) in modules.iter().filter(|(path, _)| !path.is_empty()) {
+        let Some(own) = floor(path) else {
+            let message = format!("`{}` is on no floor: add it to FLOORS", path.join("::"));
+            findings.push(Finding::new(&module.file, 1, message));
+            continue;
+        };
+        for one in &module.uses {
+            let Some(target) = resolve(modules, &one.path) else { continue };
+            if floor(&target).is_some_and(|floor| floor > own) {
+                let message =
+                    format!("`{}` may not use `{}`, which is on a higher floor", path.join("::"), target.join("::"));
+                findings.push(Finding::new(&module.file, one.line, message));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[(&str, &str)]) -> Modules {
+        modules(&files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned())).collect())
+    }
+
+    fn said(findings: &[Finding]) -> Vec<String> {
+        findings.iter().map(|finding| format!("{}:{}", finding.path.display(), finding.line)).collect()
+    }
+
+    #[test]
+    fn a_circle_is_found_wherever_it_is_closed() {
+        let closed = [
+            ("direct", "use super::b::B;", "use crate::a::A;"),
+            ("in a tree", "use crate::{b::{B, C}, x};", "use super::{a, y};"),
+            ("in code", "fn f() { crate::b::f() }", "fn f() { super::a::f() }"),
+            ("through a re-export", "use crate::Other;", "use crate::a::A;"),
+            ("under another name", "use super::b as other;", "use super::a::{self as it};"),
+        ];
+        for (name, a, b) in closed {
+            let lib = "pub mod a;\npub mod b;\npub use b::B as Unused;\npub use self::b::B as Other;\n";
+            let modules = of(&[("lib.rs", lib), ("a.rs", a), ("b/mod.rs", b)]);
+            assert_eq!(said(&circles(&modules)), ["a.rs:1", "b/mod.rs:1"], "{name}");
+        }
+        let around = [("a.rs", "use crate::b::B;"), ("b.rs", "\nuse crate::c::C;"), ("c.rs", "use crate::a::A;")];
+        assert_eq!(said(&circles(&of(&around))), ["a.rs:1", "b.rs:2", "c.rs:1"]);
+    }
+
+    #[test]
+    fn relatives_tests_and_other_crates_are_no_circle() {
+        for (a, b) in [
+            ("use super::b::B;", "use other::a::A;"),
+            ("use super::b::B;", "// use super::a;\nfn f() { \"crate::a::f\" }"),
+            (
+                "use super::b::B;",
+                "#[cfg(test)]\nmod tests { use crate::a::A; }\n#[cfg(test)]\n#[path = \"b_tests.rs\"]\nmod more;",
+            ),
+        ] {
+            let modules = of(&[("lib.rs", ""), ("a.rs", a), ("b.rs", b), ("b_tests.rs", "use crate::a::A;")]);
+            assert_eq!(said(&circles(&modules)), [""; 0], "{b}");
+        }
+        let family = [("a/mod.rs", "use self::b::B;"), ("a/b.rs", "use super::A;"), ("a/b/c.rs", "use crate::a::A;")];
+        assert_eq!(said(&circles(&of(&family))), [""; 0]);
+    }
+
+    #[test]
+    fn an_arrow_to_a_higher_floor_is_found() {
+        let modules = of(&[
+            ("lib.rs", ""),
+            ("provider/mod.rs", "use crate::k8s::Node;\nuse crate::runtime::api::Api;"),
+            ("runtime/api.rs", "use crate::{provider::Error, manager};"),
+            ("k8s.rs", "fn f(x: crate::config::Config) {}"),
+            ("attic.rs", ""),
+        ]);
+        let modules_of_all = of(&[
+            ("lib.rs", ""),
+            ("config.rs", ""),
+            ("manager.rs", ""),
+            ("provider/mod.rs", "use crate::k8s::Node;\nuse crate::runtime::api::Api;"),
+            ("runtime/mod.rs", ""),
+            ("runtime/api.rs", "use crate::{provider::Error, manager};"),
+            ("k8s.rs", "fn f(x: crate::config::Config) {}"),
+        ]);
+        assert_eq!(said(&upward(&modules)), ["attic.rs:1", "provider/mod.rs:2"]);
+        assert_eq!(said(&upward(&modules_of_all)), ["k8s.rs:1", "provider/mod.rs:2", "runtime/api.rs:1"]);
+    }
+}
