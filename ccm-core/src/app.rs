@@ -135,7 +135,8 @@ where
     };
     let door = AuthFilter::new(&config.authorization.always_allow_paths)?;
     let (recognition, auth) = set_up_delegated_auth(&product, &config, surface.registry.clone(), door.clone());
-    let (registry, health) = (surface.registry.clone(), surface.health.clone());
+    let registry = surface.registry.clone();
+    let health = surface.health.clone();
     let more = surface.routes(&config);
     let pages = Handlers::new(product.clone(), config.clone(), registry, health, verbosity);
     let router = pages.router(door, more)?;
@@ -187,7 +188,8 @@ fn set_up_delegated_auth(
     door: AuthFilter,
 ) -> (AuthSetup, oneshot::Receiver<DelegatedAuth>) {
     let (sender, receiver) = oneshot::channel();
-    let (authentication, authorization) = (config.authentication.clone(), config.authorization.clone());
+    let authentication = config.authentication.clone();
+    let authorization = config.authorization.clone();
     let product = product.clone();
     let connect = async move {
         let clients = AuthClients::from_flags(&authentication, &authorization, &product).await?;
@@ -294,7 +296,8 @@ async fn until_signalled<T>(
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let thread = std::thread::current();
-    let (thread, text) = (thread.name().unwrap_or("<unnamed>"), redacted_panic(panic.payload()));
+    let thread = thread.name().unwrap_or("<unnamed>");
+    let text = redacted_panic(panic.payload());
     let trace = Backtrace::capture();
     let trace = if trace.status() == BacktraceStatus::Captured { trace.to_string() } else { String::new() };
     write_line(&mut std::io::stderr(), &format!("thread '{thread}' panicked at {place}:\n{text}\n{trace}"));

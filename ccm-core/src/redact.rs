@@ -90,7 +90,8 @@ fn remove_spans(text: &str, mut spans: Vec<(usize, usize)>) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     spans.sort_unstable();
-    let (mut out, mut kept) = (String::with_capacity(text.len()), 0);
+    let mut out = String::with_capacity(text.len());
+    let mut kept = 0;
     for (start, end) in spans {
         if start >= kept {
             out.push_str(&text[kept..start]);

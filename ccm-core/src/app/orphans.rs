@@ -64,15 +64,15 @@ impl OrphansArgs {
                 false
             }
         };
-        let timeout = config::parse_duration(text(TIMEOUT)).and_then(|timeout| match timeout.is_zero() {
-            true => Err("must be greater than zero".to_owned()),
-            false => Ok(timeout),
+        let timeout = config::parse_duration(text(TIMEOUT)).and_then(|timeout| {
+            if timeout.is_zero() { Err("must be greater than zero".to_owned()) } else { Ok(timeout) }
         });
         let timeout = timeout.unwrap_or_else(|reason| {
             wrong.push(format!("--{TIMEOUT} {:?}: {reason}", text(TIMEOUT)));
             Duration::ZERO
         });
-        let (delete, confirmed) = (text(DELETE) == "true", text(CONFIRM));
+        let delete = text(DELETE) == "true";
+        let confirmed = text(CONFIRM);
         if delete && confirmed.is_empty() {
             wrong.push(format!(
                 "--{DELETE} needs --{CONFIRM}, the cluster whose cloud objects are to be deleted; the report without \
@@ -95,7 +95,8 @@ where
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
     let wish = OrphansArgs::read(&config)?;
-    let (json, mut signals) = (wish.json, Signals::install()?);
+    let json = wish.json;
+    let mut signals = Signals::install()?;
     let stop = CancellationToken::new();
     // After a signal, work in flight is finished, so that the report is complete about what was deleted.
     let report = until_signalled(scan_once(product, config, build, wish, &stop), &stop, &mut signals).await??;

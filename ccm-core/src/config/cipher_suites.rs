@@ -65,7 +65,8 @@ pub(crate) fn provider(suites: &[String], groups: &[i32]) -> Result<CryptoProvid
 pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipherSuite>, String> {
     let all = ring::ALL_CIPHER_SUITES;
     let mut served: Vec<_> = all.iter().copied().filter(|suite| suite.tls13().is_some()).collect();
-    let (mut left_out, mut unknown) = (Vec::new(), Vec::new());
+    let mut left_out = Vec::new();
+    let mut unknown = Vec::new();
     for name in names {
         let name = name.as_str();
         let current = LEGACY.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new);
@@ -89,7 +90,8 @@ pub(crate) fn cipher_suites(names: &[String]) -> Result<Selected<SupportedCipher
 /// # Errors
 /// A number that is duplicate or unknown, or a list without any supported group.
 pub(crate) fn key_exchanges(numbers: &[i32]) -> Result<Selected<&'static dyn SupportedKxGroup>, String> {
-    let (mut served, mut left_out) = (Vec::new(), Vec::new());
+    let mut served = Vec::new();
+    let mut left_out = Vec::new();
     for (position, number) in numbers.iter().enumerate() {
         if numbers[..position].contains(number) {
             return Err(format!("duplicate curve preference {number}"));

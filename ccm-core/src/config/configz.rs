@@ -33,7 +33,8 @@ impl Config {
     }
 
     fn generic_part(&self, known: &[ControllerInfo]) -> Value {
-        let (election, client) = (&self.leader_election, &self.kube_client);
+        let election = &self.leader_election;
+        let client = &self.kube_client;
         json!({
             // Both belong to a port without TLS that was removed long ago; upstream still shows them.
             "Port": 0,

@@ -173,9 +173,10 @@ impl Scanner<'_> {
             let expected = if sub.is_none() { "subsection name or right bracket" } else { "right bracket" };
             return Err(format!("expected {expected}"));
         }
-        match self.at_end_of_line() {
-            true => Ok((name, sub)),
-            false => Err("expected the end of the line after a section header".to_owned()),
+        if self.at_end_of_line() {
+            Ok((name, sub))
+        } else {
+            Err("expected the end of the line after a section header".to_owned())
         }
     }
 

@@ -255,7 +255,8 @@ fn parse_switches(text: &str) -> Result<BTreeMap<String, bool>, String> {
     let mut switches = BTreeMap::new();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or_else(|| format!("missing bool value for {pair}"))?;
-        let (name, value) = (name.trim(), value.trim());
+        let name = name.trim();
+        let value = value.trim();
         let value = parse_bool(value).map_err(|reason| format!("invalid value of {name}={value}: {reason}"))?;
         switches.insert(name.to_owned(), value);
     }

@@ -142,7 +142,8 @@ async fn run_while_leading<T, F: Future<Output = T>>(
     stop: &CancellationToken,
     work: impl FnOnce(CancellationToken) -> F,
 ) -> (LeadershipOutcome, T) {
-    let (going, end) = (stop.child_token(), CancellationToken::new());
+    let going = stop.child_token();
+    let end = CancellationToken::new();
     let keep = async {
         let outcome = leading.run(&end, std::future::ready(()), Duration::ZERO).await;
         // If the lease was lost, this stops the controllers.

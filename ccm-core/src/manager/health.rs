@@ -57,9 +57,12 @@ impl LeaderHealthChecks {
         let filling = Arc::new(AtomicBool::new(false));
         let caches = health.add(CheckKind::Ready, "caches", {
             let filling = filling.clone();
-            move || match filling.load(Ordering::Relaxed) {
-                true => Err("the caches of this process are not full yet".to_owned()),
-                false => Ok(()),
+            move || {
+                if filling.load(Ordering::Relaxed) {
+                    Err("the caches of this process are not full yet".to_owned())
+                } else {
+                    Ok(())
+                }
             }
         });
         let registrations = Mutex::new(vec![caches]);
@@ -75,9 +78,12 @@ impl LeaderHealthChecks {
     /// [`CheckKind::Progress`] it does not make the process unready.
     pub(super) fn cache<T: CachedObject>(&self, task: &'static str, cache: &Cache<T>) {
         let cache = cache.clone();
-        let check = self.0.health.add(CheckKind::Progress, task, move || match cache.is_synced() {
-            true => Ok(()),
-            false => Err(format!("{0} are not listed yet, which needs the right to list and watch {0}", T::RESOURCE)),
+        let check = self.0.health.add(CheckKind::Progress, task, move || {
+            if cache.is_synced() {
+                Ok(())
+            } else {
+                Err(format!("{0} are not listed yet, which needs the right to list and watch {0}", T::RESOURCE))
+            }
         });
         self.0.registrations.lock().push(check);
     }

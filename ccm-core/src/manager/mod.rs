@@ -245,7 +245,8 @@ impl Manager {
         clients: ClientFactory,
         host: impl Into<String>,
     ) -> Self {
-        let (observability, clock) = (Observability::new(&config), WallClock::system());
+        let observability = Observability::new(&config);
+        let clock = WallClock::system();
         // In addition to the write gate: a client in shadow mode cannot write at all.
         let clients = if config.shadow.is_on() { read_only(clients) } else { clients };
         let Observability { registry, health, shadow_report } = observability;
@@ -410,9 +411,11 @@ impl Manager {
     ) -> (Vec<NamedTask>, Vec<NamedTask>) {
         let interval = self.config.generic.controller_start_interval;
         let mut delay = Duration::ZERO;
-        let (mut migrated, mut main) = (Vec::new(), Vec::new());
+        let mut migrated = Vec::new();
+        let mut main = Vec::new();
         for (lock, NamedTask { name, run }) in controllers {
-            let (metrics, stop) = (metrics.clone(), stop.clone());
+            let metrics = metrics.clone();
+            let stop = stop.clone();
             let wait = delay;
             // Helper tasks of controllers are not in `--controllers`, so they add no delay.
             if self.config.generic.controllers.is_enabled(name) {

@@ -14,7 +14,8 @@ impl ControllerBuilder<'_> {
     /// Adds the node controllers that are enabled. `network`: the `NetworkUnavailable` conditions from the route
     /// controller.
     pub(super) fn node_controllers(&mut self, network: Option<NetworkConditions>) -> Result<(), ManagerError> {
-        let (node, lifecycle) = (self.is_enabled(names::CLOUD_NODE), self.is_enabled(names::CLOUD_NODE_LIFECYCLE));
+        let node = self.is_enabled(names::CLOUD_NODE);
+        let lifecycle = self.is_enabled(names::CLOUD_NODE_LIFECYCLE);
         if !node && !lifecycle {
             return Ok(());
         }

@@ -106,7 +106,9 @@ impl Manager {
             None => return Err(ManagerError::OrphansStopped),
         };
         let found: Arc<Mutex<Option<Result<OrphanReport, ManagerError>>>> = Arc::default();
-        let (outcome, token, cluster) = (found.clone(), tasks.stop().clone(), self.config.generic.cluster_name.clone());
+        let outcome = found.clone();
+        let token = tasks.stop().clone();
+        let cluster = self.config.generic.cluster_name.clone();
         let clock = self.clock.clone();
         tasks.spawn("orphans", async move {
             *outcome.lock() = Some(scan_and_collect_once(&survey, cluster, &request, clock).await);

@@ -43,7 +43,8 @@ impl ControllerBuilder<'_> {
         let rides = together && self.manager.provider.instances().is_some();
         let network = NetworkConditions::new(self.manager.clock.clone(), rides);
         let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT, lock);
-        let (op, cloud) = (self.op(lock), self.cloud_metrics.clone());
+        let op = self.op(lock);
+        let cloud = self.cloud_metrics.clone();
         let controller = RouteController::new(cx, config, op, cloud, network.clone())?;
         self.add_controller(lock, names::NODE_ROUTE, controller);
         Ok(together.then_some(network))

@@ -49,7 +49,8 @@ impl ControllerBuilder<'_> {
         let lock = self.lock(names::SERVICE_LB);
         let cx = self.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, lock);
         self.orphan_controller(&cx, &services, &fields, lock)?;
-        let (op, metrics) = (self.op(lock), self.cloud_metrics.clone());
+        let op = self.op(lock);
+        let metrics = self.cloud_metrics.clone();
         let controller = ServiceController::new(cx, config, services, fields, slices, op, metrics)?;
         self.add_controller(lock, names::SERVICE_LB, controller);
         Ok(())

@@ -31,7 +31,8 @@ impl Manager {
             None => return Ok(self.stopped()),
         };
         let verdict: Arc<Mutex<Option<Verdict>>> = Arc::default();
-        let (outcome, token) = (verdict.clone(), tasks.stop().clone());
+        let outcome = verdict.clone();
+        let token = tasks.stop().clone();
         tasks.spawn("shadow", async move {
             *outcome.lock() = shadow.run(token.clone()).await?;
             // After a single comparison all other tasks end too. The token is cancelled first: helpers of the
@@ -52,7 +53,8 @@ impl Manager {
     }
 
     async fn prepare_shadow(&self, tasks: &mut Tasks, metrics: &Telemetry) -> Result<Shadow, ManagerError> {
-        let (gates, settle) = (WriteGates::closed(), self.config.shadow.settle);
+        let gates = WriteGates::closed();
+        let settle = self.config.shadow.settle;
         let mut wiring = ControllerBuilder::new(self, &gates, metrics, tasks.stop(), RunMode::DryRun { settle });
         wiring.add_all()?;
         let ControllerBuilder { controllers, dry_runs: previews, caches, context, .. } = wiring;

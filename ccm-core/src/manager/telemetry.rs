@@ -112,7 +112,8 @@ impl Telemetry {
     /// Makes a client for leader election. It has no rate limit, because nothing may delay a renewal, and its gate is
     /// always open, because the election opens the gate of the others.
     pub(super) fn election_client(&self, manager: &Manager, name: &str) -> kube::Client {
-        let (limit, gate) = (RateLimit::unlimited(), WriteGate::always_open());
+        let limit = RateLimit::unlimited();
+        let gate = WriteGate::always_open();
         self.client_middleware(manager, limit, gate, CancellationToken::new()).wrap((manager.clients)(name))
     }
 

@@ -186,7 +186,8 @@ impl<'a> ControllerBuilder<'a> {
         let count_denials = self.manager.config.shadow.once;
         let options = ReflectorOptions { streaming, count_denials, ..ReflectorOptions::default() };
         let reflector = Reflector::new(client, cache.clone(), options, self.caches.metrics.clone());
-        let (stop, cache) = (self.stop.clone(), cache.clone());
+        let stop = self.stop.clone();
+        let cache = cache.clone();
         let fill = reflector.run(stop).boxed();
         let full = async move {
             match patience {

@@ -339,7 +339,8 @@ async fn describe(
             Ok(answers)
         } else {
             // It is unknown which answer belongs to which node, so none of them counts.
-            let (got, want) = (answers.len(), queries.len());
+            let got = answers.len();
+            let want = queries.len();
             Err(CloudError::transient(format!("provider answered {got} of {want} instance queries")))
         }
     });

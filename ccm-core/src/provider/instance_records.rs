@@ -52,7 +52,8 @@ impl InstanceRecords {
                 let Some(id) = id else { return };
                 let mut records = self.0.lock();
                 let record = records.entry(id).or_default();
-                (record.was_found, record.lost_since) = (true, None);
+                record.was_found = true;
+                record.lost_since = None;
                 // Another machine may already use the node's name.
                 if *power != PowerState::Terminated {
                     record.machine = node.machine;

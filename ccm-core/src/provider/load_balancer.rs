@@ -319,7 +319,8 @@ impl SourceRanges {
             Some(text) if !text.is_empty() => (wk::ANNOTATION_SOURCE_RANGES, text.split(',').map(str::trim).collect()),
             _ => return Ok(Self::Unset),
         };
-        let (mut networks, mut invalid) = (BTreeSet::new(), Vec::new());
+        let mut networks = BTreeSet::new();
+        let mut invalid = Vec::new();
         for entry in entries {
             match entry.parse::<IpNet>() {
                 Ok(network) => {

@@ -63,7 +63,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), CloudError> {
 //! # use std::{sync::Arc, time::Duration};
 //! # let shelf = Shelf(BTreeMap::from([("n1".to_owned(), "10.0.0.1".to_owned())]));
-//! # let op = Op::new("kubernetes", Default::default(), ccm_core::runtime::write_gate::WriteGate::always_open());
+//! # let op = Op::new("kubernetes", Default::default(), ccm_core::write_gate::WriteGate::always_open());
 //! # let ask = |name: &str| {
 //! #     let node = Arc::new(NodeView::named(name));
 //! #     InstanceQuery { node, scope: MetadataScope::All, max_age: Duration::ZERO }

@@ -141,7 +141,8 @@ impl RestClient {
         path: &str,
         open: impl Fn(P) -> (Vec<T>, Option<String>),
     ) -> Result<Vec<T>, CloudError> {
-        let (mut all, mut next) = (Vec::new(), Some(path.to_owned()));
+        let mut all = Vec::new();
+        let mut next = Some(path.to_owned());
         while let Some(path) = next {
             let (more, following) = open(self.get(op, &path).await?);
             all.extend(more);

@@ -282,9 +282,10 @@ impl<S: PartialEq> SimpleLoadBalancer<S> {
     fn to_owned_object(&self) -> OwnedObject {
         let OwnershipTags { namespace, service, uid, .. } = self.owner.clone();
         // An object whose labels do not name its Service is not treated as an orphan.
-        let owner = match [&namespace, &service, &uid].iter().any(|label| label.is_empty()) {
-            true => Owner::Cluster,
-            false => Owner::Service { namespace, name: service, uid: Some(uid) },
+        let owner = if [&namespace, &service, &uid].iter().any(|label| label.is_empty()) {
+            Owner::Cluster
+        } else {
+            Owner::Service { namespace, name: service, uid: Some(uid) }
         };
         OwnedObject { kind: "load balancer".into(), id: self.id.clone(), owner, created: self.created }
     }

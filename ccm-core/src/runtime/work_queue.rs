@@ -221,7 +221,8 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
         if self.timers.len() <= 2 * self.due.len() + 64 {
             return;
         }
-        let (due, keys) = (&self.due, &mut self.timer_keys);
+        let due = &self.due;
+        let keys = &mut self.timer_keys;
         let mut kept = HashSet::new();
         self.timers.retain(|Reverse((at, timer))| {
             let current = keys.get(timer).is_some_and(|key| due.get(key) == Some(at) && kept.insert(key.clone()));
@@ -261,7 +262,8 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
 
 impl<K: Send> QueueStats for QueueInner<K> {
     fn state(&self) -> QueueSnapshot {
-        let (state, now) = (self.state.lock(), Instant::now());
+        let state = self.state.lock();
+        let now = Instant::now();
         QueueSnapshot {
             depth: state.dirty.len(),
             delayed: state.due.len(),

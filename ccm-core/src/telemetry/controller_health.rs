@@ -62,7 +62,8 @@ impl ControllerHealth {
             && work.failures >= FAILURES
             && since.elapsed() >= MIN_FAILING_TIME
         {
-            let (seconds, failures) = (since.elapsed().as_secs(), work.failures);
+            let seconds = since.elapsed().as_secs();
+            let failures = work.failures;
             return Err(format!("nothing has succeeded for {seconds}s, {failures} attempts in a row failed"));
         }
         match work.running.values().map(Instant::elapsed).max() {

@@ -127,7 +127,8 @@ impl ControllerMetrics {
         work: impl Future<Output = (ReconcileOutcome, T)>,
     ) -> T {
         let span = tracing::info_span!("reconcile", controller, object, reason = Empty, outcome = Empty);
-        let (started, running) = (Instant::now(), self.progress.begin(controller));
+        let started = Instant::now();
+        let running = self.progress.begin(controller);
         let (outcome, value) = work.instrument(span.clone()).await;
         running.end(outcome == ReconcileOutcome::Failed);
         span.record("outcome", outcome.as_str());

@@ -199,7 +199,8 @@ fn is_library(module: &str) -> bool {
 /// Returns whether `text` matches `pattern`, in which `*` matches any text and `?` one character.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
+    let mut p = 0;
+    let mut t = 0;
     // Position of the last `*`, and of the end of the text that it matches so far: the only place to backtrack to.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {

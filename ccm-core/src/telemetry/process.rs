@@ -36,7 +36,8 @@ pub fn register_build_info(registry: &Registry, version: &str, commit: &str) -> 
     let help = "Always 1; the labels say which version this is and what it was built for.";
     let info = IntGaugeVec::new(Opts::new("kubernetes_build_info", help), &labels)?;
     let mut numbers = version.trim_start_matches('v').split('.');
-    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let major = numbers.next().unwrap_or_default();
+    let minor = numbers.next().unwrap_or_default();
     let platform = crate::config::client::platform();
     info.with_label_values(&[major, minor, version, commit, "", "", "", "rustc", &platform]).set(1);
     register(registry, info).map(drop)

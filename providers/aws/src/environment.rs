@@ -128,7 +128,8 @@ pub async fn discover(
 /// # Errors
 /// The metadata service does not answer, or has no region.
 pub async fn region(settings: &Settings, metadata: &dyn Metadata) -> Result<Arc<str>, EnvironmentError> {
-    let (what, key) = ("region", "Region");
+    let what = "region";
+    let key = "Region";
     if let Some(region) = &settings.region {
         return Ok((&**region).into());
     }
@@ -178,7 +179,8 @@ fn cluster_of(tags: &Tags) -> Result<Cluster, String> {
 }
 
 async fn own_instance(client: &Client, metadata: &dyn Metadata, op: &Op) -> Result<Instance, EnvironmentError> {
-    let (what, key) = ("instance ID", "KubernetesClusterID");
+    let what = "instance ID";
+    let key = "KubernetesClusterID";
     let id =
         get_metadata(metadata, INSTANCE_ID, what, key).await?.ok_or(EnvironmentError::NotInMetadata { what, key })?;
     let id = InstanceId::from(id);
@@ -190,7 +192,8 @@ async fn own_instance(client: &Client, metadata: &dyn Metadata, op: &Op) -> Resu
 
 /// Returns the VPC of the first interface that has one.
 async fn vpc_of_interfaces(metadata: &dyn Metadata) -> Result<VpcId, EnvironmentError> {
-    let (what, key) = ("VPC", "VPC");
+    let what = "VPC";
+    let key = "VPC";
     let macs = get_metadata(metadata, MACS, what, key).await?.unwrap_or_default();
     for mac in macs.lines().map(|mac| mac.trim().trim_end_matches('/')).filter(|mac| !mac.is_empty()) {
         if let Some(vpc) = get_metadata(metadata, &format!("{MACS}{mac}/vpc-id"), what, key).await? {

@@ -65,7 +65,9 @@ impl AwsProvider {
         let op = Op::new("", CancellationToken::new(), WriteGate::always_closed());
         let found = environment::discover(&settings, &client, &*metadata, &op).await?;
         let settings = Settings { region: Some((&*found.region).into()), subnet: found.subnet, ..settings };
-        let (region, vpc, cluster) = (found.region, found.vpc, found.cluster);
+        let region = found.region;
+        let vpc = found.vpc;
+        let cluster = found.cluster;
         tracing::info!(%region, %vpc, cluster = cluster.id(), "AWS");
         if cluster.id().is_empty() {
             tracing::error!(

@@ -80,7 +80,8 @@ async fn serve_cloud(args: CloudArgs) -> anyhow::Result<()> {
     }
     let cloud = MockCloud::new(&config)?;
     // Install the signal handlers before announcing the address.
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
     let address = config.admin_address.unwrap_or(HostPort { host: "127.0.0.1".to_owned(), port: 0 });
     let listener = bind_admin(&address).await.with_context(|| format!("cannot listen at adminAddress {address}"))?;
     let mut stdout = std::io::stdout().lock();

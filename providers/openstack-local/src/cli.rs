@@ -132,7 +132,8 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         ..Settings::default()
     };
     // Then open everything. Signals are caught before the cloud is announced.
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
     #[cfg(feature = "nodes")]
     let cluster = match &args.kubeconfig {

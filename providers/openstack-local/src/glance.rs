@@ -60,10 +60,7 @@ async fn list(Auth(_): Auth, query: Query) -> Json<Value> {
 }
 
 async fn show(Auth(_): Auth, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    match id == IMAGE {
-        true => Ok(Json(image())),
-        false => Err(ApiError::not_found("", format!("No image found with ID {id}"))),
-    }
+    if id == IMAGE { Ok(Json(image())) } else { Err(ApiError::not_found("", format!("No image found with ID {id}"))) }
 }
 
 #[cfg(test)]

@@ -61,7 +61,8 @@ pub(crate) fn client(config: &ClientConfig) -> kube::Result<kube::Client> {
                 // The files themselves were already checked, so the cause is something else: a plug-in, for example.
                 Err(error) => {
                     not_before = Instant::now() + RELOAD_INTERVAL;
-                    let (kubeconfig, error) = (config.source(), chain(&error));
+                    let kubeconfig = config.source();
+                    let error = chain(&error);
                     tracing::warn!(kubeconfig, error, "no new connections for changed credentials, trying again");
                 }
             }

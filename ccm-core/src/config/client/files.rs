@@ -102,7 +102,8 @@ impl ClientConfig {
         }
         let mut base = kube.clone();
         // A credential plug-in does not depend on these files.
-        (base.auth_info.exec, base.auth_info.auth_provider) = (None, None);
+        base.auth_info.exec = None;
+        base.auth_info.auth_provider = None;
         // kube would read the file again by itself whenever there is no TLS session to resume.
         let ca_bundle = kube.root_cert_file.take();
         let files = files(ca_bundle, &kube.auth_info, &cluster, &user);
@@ -153,7 +154,8 @@ fn files(ca_bundle: Option<PathBuf>, user: &AuthInfo, cluster_name: &str, user_n
 fn fill(mut config: kube::Config, credentials: &Credentials) -> kube::Config {
     let user = &mut config.auth_info;
     if let Some(bundle) = &credentials.ca_bundle {
-        (config.root_cert, config.root_cert_file) = (Some(bundle.clone()), None);
+        config.root_cert = Some(bundle.clone());
+        config.root_cert_file = None;
     }
     if let Some(certificate) = credentials.client_certificate.as_ref().filter(|_| user.client_certificate.is_some()) {
         user.client_certificate_data = Some(certificate.clone());
@@ -184,19 +186,20 @@ impl CredentialFiles {
     }
 
     fn check(&self, state: &mut State) {
-        let read = self.read().and_then(|contents| match contents == state.last_good.contents {
-            true => Ok(None),
-            false => self.try_out(contents).map(Some),
+        let read = self.read().and_then(|contents| {
+            if contents == state.last_good.contents { Ok(None) } else { self.try_out(contents).map(Some) }
         });
         match read {
             Ok(None) => state.problem = None,
             Ok(Some(credentials)) => {
                 let changed = self.files.iter().zip(credentials.contents.iter().zip(&state.last_good.contents));
                 for (file, _) in changed.filter(|(_, (now, before))| now != before) {
-                    let (what, path) = (file.role.what(), file.path.display());
+                    let what = file.role.what();
+                    let path = file.path.display();
                     tracing::info!(kubeconfig = self.source, owner = file.owner, file = %path, "{what} was read again");
                 }
-                (state.last_good, state.problem) = (Arc::new(credentials), None);
+                state.last_good = Arc::new(credentials);
+                state.problem = None;
             }
             Err(problem) if state.problem.as_ref() == Some(&problem) => {}
             Err(problem) => {
@@ -276,7 +279,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 
 impl File {
     fn unusable(&self, reason: String) -> UnusableFile {
-        let (what, path) = (self.role.what(), self.path.display().to_string());
+        let what = self.role.what();
+        let path = self.path.display().to_string();
         UnusableFile { what, path, owner: self.owner.clone(), reason }
     }
 }

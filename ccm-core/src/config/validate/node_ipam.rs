@@ -55,7 +55,9 @@ fn services(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) 
 /// Returns the cluster's networks with the mask size of each node's part.
 fn networks(config: &Config, clusters: &[IpNet], errors: &mut Vec<ConfigError>) -> Vec<PodNetwork> {
     let raw = &config.raw;
-    let (mut both, ipv4, ipv6) = (raw.node_cidr_mask_size, raw.node_cidr_mask_size_ipv4, raw.node_cidr_mask_size_ipv6);
+    let mut both = raw.node_cidr_mask_size;
+    let ipv4 = raw.node_cidr_mask_size_ipv4;
+    let ipv6 = raw.node_cidr_mask_size_ipv6;
     let has = |is_ipv4| clusters.iter().any(|cluster| cluster.addr().is_ipv4() == is_ipv4);
     let mut reject = |flag, value: i32, reason: &str| errors.push(rejected(flag, &value, reason));
     // First, check that each mask flag fits the address families of the cluster.

@@ -95,7 +95,8 @@ impl NodeController {
         let metrics = NodeMetrics::register(&cx.metrics)?;
         let queue = WorkQueue::named("Nodes", &cx.controller_metrics.queues);
         // Queue the provider's nodes that may need a write, whenever they appear or change.
-        let (sender, provider) = (queue.clone(), cx.provider.clone());
+        let sender = queue.clone();
+        let provider = cx.provider.clone();
         cx.nodes.on_change(move |change: &Change<NodeView>| match change {
             Change::Added(node) if needs_work(node) && provider.node_ownership(node) == NodeOwnership::Ours => {
                 sender.add(node.name.clone());
@@ -115,7 +116,8 @@ impl NodeController {
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
         let status_writes = Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
         let reports = EventDeduplicator::default();
-        let (network, began) = (None, Instant::now());
+        let network = None;
+        let began = Instant::now();
         Ok(Self {
             cx,
             config,

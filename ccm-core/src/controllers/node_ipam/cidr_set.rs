@@ -128,9 +128,12 @@ impl CidrSet {
     /// Changes the bits of `blocks`, word by word. `change` gets a word and the bits to change, and returns the new
     /// word and the bits that it flipped. Returns the number of flipped bits.
     fn set_bits(&mut self, blocks: Range<u64>, change: impl Fn(u64, u64) -> (u64, u64)) -> u64 {
-        let (mut at, end, mut flipped) = (blocks.start, blocks.end.min(self.len), 0);
+        let mut at = blocks.start;
+        let end = blocks.end.min(self.len);
+        let mut flipped = 0;
         while at < end {
-            let (word, first) = (at / WORD, at % WORD);
+            let word = at / WORD;
+            let first = at % WORD;
             let count = (WORD - first).min(end - at);
             let mask = (u64::MAX >> (WORD - count)) << first;
             if let Some(word) = usize::try_from(word).ok().and_then(|word| self.words.get_mut(word)) {

@@ -262,7 +262,8 @@ impl NodeIpamController {
     /// Returns how long to wait for the cache to show the pod CIDRs that the node is known to have; `None` if the cache
     /// is not behind.
     fn behind(&self, name: &str) -> Option<Duration> {
-        let (mut ledger, now) = (self.shared.allocator.lock(), self.shared.began.elapsed());
+        let mut ledger = self.shared.allocator.lock();
+        let now = self.shared.began.elapsed();
         // Read the cache under the lock: the allocator processes any later change of the cache after this.
         let node = self.cx.nodes.get(name).filter(|node| node.pod_cidrs.is_empty() && !node.deleting)?;
         ledger.missing(name, &node.uid, now)

@@ -151,7 +151,8 @@ impl CidrAllocator {
         let others = held.iter().flat_map(|hold| self.pools[hold.pool].other_holders(&hold.blocks, &node.name));
         let others: BTreeSet<Arc<str>> = others.cloned().collect();
         self.update(&node.name, |entry| {
-            let (uid, cidrs) = (std::mem::take(&mut entry.uid), node.pod_cidrs.clone());
+            let uid = std::mem::take(&mut entry.uid);
+            let cidrs = node.pod_cidrs.clone();
             *entry = NodeAllocation { uid, cidrs, allocated: held, ..NodeAllocation::default() };
         });
         others.into_iter().collect()
@@ -166,7 +167,8 @@ impl CidrAllocator {
             return Some(left);
         }
         // Its blocks stay taken, to be proposed to it again.
-        (entry.cidrs, entry.missing_since) = (Box::default(), None);
+        entry.cidrs = Box::default();
+        entry.missing_since = None;
         None
     }
 
@@ -242,7 +244,9 @@ impl CidrAllocator {
                 self.waiting.push_back(name.clone());
             }
             self.update(name, |entry| {
-                (entry.allocated, entry.proposed, entry.is_waiting) = (Vec::new(), Vec::new(), true);
+                entry.allocated = Vec::new();
+                entry.proposed = Vec::new();
+                entry.is_waiting = true;
             });
             return AllocationDecision::Full;
         }
@@ -263,7 +267,8 @@ impl CidrAllocator {
         let text = |hold: &BlockRange| Arc::from(self.pools[hold.pool].set().block(hold.blocks.start).to_string());
         let cidrs = entry.proposed.iter().map(text).collect();
         self.update(name, |entry| {
-            let (uid, held) = (std::mem::take(&mut entry.uid), std::mem::take(&mut entry.proposed));
+            let uid = std::mem::take(&mut entry.uid);
+            let held = std::mem::take(&mut entry.proposed);
             *entry = NodeAllocation { uid, cidrs, allocated: held, ..NodeAllocation::default() };
         });
     }

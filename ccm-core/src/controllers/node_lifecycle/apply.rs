@@ -50,9 +50,10 @@ pub(super) async fn set_shutdown_taint(
 /// create a missing list without replacing one that another writer created meanwhile.
 pub(crate) fn add_taint(node: &NodeView) -> Vec<PatchOp> {
     let taint = json!({ "key": wk::TAINT_SHUTDOWN, "effect": TaintEffect::NoSchedule.as_str() });
-    let add = match node.taints.is_empty() {
-        true => PatchOp::Add { path: "/spec/taints".to_owned(), value: json!([taint]) },
-        false => PatchOp::Add { path: "/spec/taints/-".to_owned(), value: taint },
+    let add = if node.taints.is_empty() {
+        PatchOp::Add { path: "/spec/taints".to_owned(), value: json!([taint]) }
+    } else {
+        PatchOp::Add { path: "/spec/taints/-".to_owned(), value: taint }
     };
     vec![
         PatchOp::test("/metadata/uid", &node.uid),

@@ -37,8 +37,10 @@ struct LifecycleDryRun {
 impl NodeLifecycleController {
     /// Turns the controller into one that only reports what it would do.
     pub(crate) fn dry_run(self) -> Box<dyn DryRun> {
-        let (tracker, now) = (NotReadyTracker::new(self.config.period, self.safety()), Instant::now());
-        let (standing, unanswered) = (HashMap::new(), BTreeMap::new());
+        let tracker = NotReadyTracker::new(self.config.period, self.safety());
+        let now = Instant::now();
+        let standing = HashMap::new();
+        let unanswered = BTreeMap::new();
         let controller = self;
         Box::new(LifecycleDryRun {
             controller,
@@ -62,7 +64,8 @@ impl DryRun for LifecycleDryRun {
             self.next = now + self.controller.config.period;
         }
         let uncompared = |(name, why): (&Arc<str>, &String)| {
-            let (object, why) = (name.to_string(), why.clone());
+            let object = name.to_string();
+            let why = why.clone();
             (NotCompared { kind: ObjectKind::Node, object, controller: CLOUD_NODE_LIFECYCLE, why }, now)
         };
         let proved = |name: &str| self.current_findings.get(name).is_some_and(|(found, _)| found.part == DELETION);

@@ -180,7 +180,8 @@ impl NodeLifecycleController {
 
         // The records already contain the new answers; `before` has the earlier ones.
         let tally = ControlResults::from_answers(of_controls.iter().map(InstanceObservation::of).zip(before));
-        let (cluster, denied) = (ClusterCount::of(ours, records), Denied::of(ours, records));
+        let cluster = ClusterCount::of(ours, records);
+        let denied = Denied::of(ours, records);
         let judged = suspects.iter().zip(&answers).map(|(node, answer)| {
             let evidence =
                 DeletionEvidence { controls: tally, cluster, denied: denied.near(node), record: records.of(node) };

@@ -283,7 +283,8 @@ impl NotReadyTracker {
         seen: InstanceObservation,
         now: Duration,
     ) -> Option<Action> {
-        let (period, safety) = (self.period, self.safety);
+        let period = self.period;
+        let safety = self.safety;
         let track = self.track(node, now);
         match seen {
             InstanceObservation::NotFound | InstanceObservation::Terminated if safety == DeletionSafety::Upstream => {

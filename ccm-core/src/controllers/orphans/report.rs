@@ -90,9 +90,10 @@ impl OrphanReport {
                 text.push('\n');
             }
         }
-        let known = match *self.cluster_id == *self.cluster {
-            true => String::new(),
-            false => format!(", in the cloud {:?}", self.cluster_id),
+        let known = if *self.cluster_id == *self.cluster {
+            String::new()
+        } else {
+            format!(", in the cloud {:?}", self.cluster_id)
         };
         // Writing to a `String` does not fail.
         let _ = writeln!(

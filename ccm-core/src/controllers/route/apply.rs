@@ -67,7 +67,8 @@ impl RouteController {
                 return Ok(answers);
             }
             // It is unknown which answer belongs to which change, so none of them counts.
-            let (got, want) = (answers.len(), batch.len());
+            let got = answers.len();
+            let want = batch.len();
             Err(CloudError::transient(format!("provider answered {got} of {want} route changes")))
         });
         let results = answers.unwrap_or_else(|error| vec![Err(error); batch.len()]);

@@ -63,7 +63,8 @@ impl DryRun for RouteDryRun {
             self.compare(now).await;
         }
         let uncompared = self.failed.iter().map(|why| {
-            let (object, why) = (String::new(), why.clone());
+            let object = String::new();
+            let why = why.clone();
             (NotCompared { kind: ObjectKind::Route, object, controller: NODE_ROUTE, why }, now)
         });
         DryRunFindings {
@@ -79,8 +80,11 @@ impl RouteDryRun {
     async fn compare(&mut self, now: Instant) {
         match self.controller.plan_without_backoff().await {
             Ok(plan) => {
-                (self.checked, self.next) = (now, now + self.controller.config.period);
-                (self.failures, self.failed, self.routes) = (0, None, plan.managed_routes);
+                self.checked = now;
+                self.next = now + self.controller.config.period;
+                self.failures = 0;
+                self.failed = None;
+                self.routes = plan.managed_routes;
                 self.differences = plan.steps.iter().map(route_difference).collect();
                 self.differences.extend(plan.nodes.iter().filter_map(condition_difference));
             }

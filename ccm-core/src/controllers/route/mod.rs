@@ -91,7 +91,8 @@ impl RouteController {
         };
         let conditions = watcher.conditions.clone();
         cx.nodes.on_change(move |change| watcher.on_node_change(change));
-        let (throttle, began) = (Mutex::default(), Instant::now());
+        let throttle = Mutex::default();
+        let began = Instant::now();
         Ok(Self { cx, config, op, cloud, metrics, network, conditions, signals, throttle, started_at: began })
     }
 

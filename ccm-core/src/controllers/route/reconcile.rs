@@ -138,9 +138,10 @@ impl RouteController {
     }
 
     fn period(&self) -> Duration {
-        match self.config.watch_based {
-            true => WATCH_BASED_PERIOD.mul_f64(rand::rng().random_range(1.0..1.1)),
-            false => self.config.period,
+        if self.config.watch_based {
+            WATCH_BASED_PERIOD.mul_f64(rand::rng().random_range(1.0..1.1))
+        } else {
+            self.config.period
         }
     }
 
@@ -170,12 +171,14 @@ impl RouteController {
         if let Some(error) = nodes_unread {
             return Err(error);
         }
-        (state.failed_lists, state.list_retry_at) = (0, None);
+        state.failed_lists = 0;
+        state.list_retry_at = None;
         Ok(if changed { SyncOutcome::Changed } else { SyncOutcome::Noop })
     }
 
     pub(super) fn plan(&self, nodes: &ClusterNodes, routes: &[Route], failures: &ChangeBackoff) -> RoutePlan {
-        let (cluster, now) = (&*self.config.cluster_cidrs, self.started_at.elapsed());
+        let cluster = &*self.config.cluster_cidrs;
+        let now = self.started_at.elapsed();
         plan::plan(&PlanInput { ours: &nodes.ours, foreign: &nodes.foreign, routes, cluster, failures, now })
     }
 
@@ -253,7 +256,9 @@ impl RouteController {
 
     fn report_failure(&self, change: &RouteChange, error: &CloudError, took: Duration, reason: Option<&'static str>) {
         let RouteChange::Create { node, destination } = change else { return };
-        let (uid, name, error) = (&node.uid, &node.name, error.chain());
+        let uid = &node.uid;
+        let name = &node.name;
+        let error = error.chain();
         tracing::debug!(node = %name, %destination, error, "route not created");
         if let Some(reason) = reason {
             // Upstream's wording.
@@ -269,9 +274,10 @@ impl RouteController {
         let outcome = |destination| created.get(&destination).copied().unwrap_or(CreateResult::No);
         for node in &plan.nodes {
             let Some(network) = plan::network_status(node, outcome) else { continue };
-            match self.network.decide(&node.node, network) {
-                true => self.conditions.add(node.node.name.clone()),
-                false => self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeCondition),
+            if self.network.decide(&node.node, network) {
+                self.conditions.add(node.node.name.clone());
+            } else {
+                self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeCondition);
             }
         }
         let known: HashSet<&str> = plan.nodes.iter().map(|node| &*node.node.name).collect();
@@ -299,7 +305,8 @@ fn log_summary(answers: &[ChangeResult], failed: Option<(usize, &CloudError)>) {
         let done = answers.iter().filter(|answer| matches!(answer.result, Some(Ok(()))));
         done.filter(|answer| matches!(answer.change, RouteChange::Create { .. }) == is_create).count()
     };
-    let (created, deleted) = (count(true), count(false));
+    let created = count(true);
+    let deleted = count(false);
     if created + deleted > 0 {
         tracing::info!(created, deleted, "routes changed");
     }

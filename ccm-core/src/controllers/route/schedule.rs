@@ -97,7 +97,9 @@ impl Schedule {
 
     /// Records the start of a reconcile. The next one is due after `period`, whatever happens in between.
     pub(super) fn started(&mut self, now: Instant, period: Duration) {
-        (self.last, self.periodic, self.retry) = (Some(now), now + period, None);
+        self.last = Some(now);
+        self.periodic = now + period;
+        self.retry = None;
     }
 
     /// Returns when the next reconcile is to start, and why. None starts before `pause` is over.

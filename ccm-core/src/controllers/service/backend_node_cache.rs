@@ -80,7 +80,8 @@ impl BackendNodeCache {
 
     /// Has sets rebuilt after node changes, and calls `news` for each change that load balancers need.
     pub(crate) fn watch_nodes(&self, news: impl Fn(Urgency) + Send + Sync + 'static) {
-        let (state, provider) = (self.state.clone(), self.cx.provider.clone());
+        let state = self.state.clone();
+        let provider = self.cx.provider.clone();
         let candidate = {
             let provider = provider.clone();
             move |node: &Arc<NodeView>| is_candidate(&*provider, node).then(|| node.clone())
@@ -93,7 +94,8 @@ impl BackendNodeCache {
             };
             let news_of = urgency(old.as_deref(), new.as_deref(), target(&*provider));
             let relabelled = matches!((&old, &new), (Some(old), Some(new)) if old.labels != new.labels);
-            let (was, is) = (old.is_some_and(|n| is_backend(&n)), new.is_some_and(|n| is_backend(&n)));
+            let was = old.is_some_and(|n| is_backend(&n));
+            let is = new.is_some_and(|n| is_backend(&n));
             // The autoscaler's taint, and labels of an uninitialised node, change a set but are not urgent.
             if news_of.is_some() || was != is || relabelled {
                 state.lock().generation += 1;

@@ -44,7 +44,8 @@ impl EndpointSliceIndex {
     /// lost, otherwise together with changes that follow shortly. The endpoints of other Services do not matter,
     /// because those have no load balancer. A Service that gets one is queued by its own change.
     pub(crate) fn watch(&self, services: &Cache<ServiceView>, queue: WorkQueue<Arc<str>>) {
-        let (index, services) = (self.by_service.clone(), services.clone());
+        let index = self.by_service.clone();
+        let services = services.clone();
         let add = move |key: Arc<str>, after: Duration| {
             if services.get(&key).is_some() {
                 queue.add_after(key, after);

@@ -128,7 +128,8 @@ impl ServiceController {
         cloud: CloudMetrics,
     ) -> prometheus::Result<Self> {
         let metrics = ServiceMetrics::register(&cx.metrics)?;
-        let (queue, began) = (WorkQueue::named("service", &cx.controller_metrics.queues), Instant::now());
+        let queue = WorkQueue::named("service", &cx.controller_metrics.queues);
+        let began = Instant::now();
         // Queue a Service whenever it or its EndpointSlices change.
         let sender = queue.clone();
         services.on_change(move |change: &Change<ServiceView>| match change {
@@ -146,7 +147,8 @@ impl ServiceController {
         let listener = news.clone();
         sets.watch_nodes(move |urgency| listener.record(urgency));
         let cloud = LoadBalancerCalls::new(cx.provider.clone(), cloud, config.workers());
-        let (known, pass) = (Mutex::default(), Mutex::default());
+        let known = Mutex::default();
+        let pass = Mutex::default();
         Ok(Self {
             cx,
             config,

@@ -69,7 +69,8 @@ impl Transport for Https {
         };
         let client = self.client(request.uri().host().unwrap_or_default());
         let mut answer = client.execute(request.try_into().map_err(lost)?).await.map_err(lost)?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
+        let status = answer.status();
+        let headers = answer.headers().clone();
         let mut body = BytesMut::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
             if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
@@ -80,7 +81,8 @@ impl Transport for Https {
             body.extend_from_slice(&chunk);
         }
         let mut response = Response::new(body.freeze());
-        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
         Ok(response)
     }
 }

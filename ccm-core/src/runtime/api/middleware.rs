@@ -35,9 +35,11 @@ pub struct ShuttingDown;
 impl ClientMiddleware {
     /// Wraps a client.
     pub fn wrap(self, client: kube::Client) -> kube::Client {
-        let (namespace, valid_until) = (client.default_namespace().to_owned(), client.valid_until().to_owned());
+        let namespace = client.default_namespace().to_owned();
+        let valid_until = client.valid_until().to_owned();
         let service = tower::service_fn(move |request| {
-            let (guard, client) = (self.clone(), client.clone());
+            let guard = self.clone();
+            let client = client.clone();
             async move { guard.send(&client, request).await }
         });
         kube::Client::new(service, namespace).with_valid_until(valid_until)

@@ -168,7 +168,9 @@ impl ApiClient {
         target: &RequestInfo,
     ) -> Result<(Encoding, Response<Body>, Instant), ApiError> {
         let ApiClientInner { client, options, .. } = &*self.0;
-        let (method, json_patch, size) = (request.method.clone(), request.json_patch, request.body.len());
+        let method = request.method.clone();
+        let json_patch = request.json_patch;
+        let size = request.body.len();
         let http = self.http(&request, target)?;
         let _in_flight = (!request.is_read()).then(|| options.writes.begin());
         let (started, writing) = self.wait_for_permit(&request).await?;

@@ -115,9 +115,10 @@ impl Correlator {
         let RecordedEvent { object, kind, reason, note, at } = occurrence;
         let hash = hash(&note);
         let key = EventKey { object: object.clone(), kind, reason, note: None };
-        let (key, note) = match self.should_aggregate(&key, hash, now) {
-            true => (key, format!("{COMBINED}{note}")),
-            false => (EventKey { note: Some(hash), ..key }, note),
+        let (key, note) = if self.should_aggregate(&key, hash, now) {
+            (key, format!("{COMBINED}{note}"))
+        } else {
+            (EventKey { note: Some(hash), ..key }, note)
         };
         let named = at.as_nanosecond().max(self.last_name_nanos + 1);
         let logged = self.logged.entry(&key, || LoggedEvent {
@@ -127,7 +128,9 @@ impl Correlator {
         });
         self.last_name_nanos = named;
         logged.count = logged.count.saturating_add(1);
-        let (name, first, count) = (logged.name.clone(), logged.first, logged.count);
+        let name = logged.name.clone();
+        let first = logged.first;
+        let count = logged.count;
         self.take_token(&object, kind, now).then(|| CorrelatedEvent {
             object,
             kind,
@@ -178,10 +181,7 @@ fn event_name(object: &str, nanoseconds: i128) -> String {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
     };
-    match name.len() <= 253 && name.split('.').all(label) {
-        true => name,
-        false => uuid::Uuid::new_v4().to_string(),
-    }
+    if name.len() <= 253 && name.split('.').all(label) { name } else { uuid::Uuid::new_v4().to_string() }
 }
 
 /// Cuts a note to the maximum length, between two characters.

@@ -60,13 +60,16 @@ pub struct ObjectRef {
 impl ObjectRef {
     /// Refers to a Node.
     pub fn node(name: impl Into<Arc<str>>, uid: impl Into<Arc<str>>) -> Self {
-        let (name, uid) = (name.into(), uid.into());
+        let name = name.into();
+        let uid = uid.into();
         Self { api_version: "v1".into(), kind: "Node".into(), namespace: "".into(), name, uid }
     }
 
     /// Refers to a Service.
     pub fn service(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, uid: impl Into<Arc<str>>) -> Self {
-        let (namespace, name, uid) = (namespace.into(), name.into(), uid.into());
+        let namespace = namespace.into();
+        let name = name.into();
+        let uid = uid.into();
         Self { api_version: "v1".into(), kind: "Service".into(), namespace, name, uid }
     }
 
@@ -140,7 +143,8 @@ impl EventRecorder {
         wall: WallClock,
     ) -> (Self, EventWriter) {
         let (sender, queue) = mpsc::unbounded_channel();
-        let (component, writes) = (component.into(), WritesInFlight::default());
+        let component = component.into();
+        let writes = WritesInFlight::default();
         let driver = EventWriter { queue, client, component, gate, metrics: metrics.clone(), writes };
         (Self { queue: sender, places: Arc::new(Semaphore::new(QUEUE)), metrics, clock: wall }, driver)
     }

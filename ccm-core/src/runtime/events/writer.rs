@@ -174,7 +174,8 @@ impl EventWriter {
                 "lastTimestamp": Time(event.last),
                 "message": event.note,
             });
-            let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+            let params = PatchParams::default();
+            let patch = Patch::Merge(patch);
             match self.request(api.patch(&event.name, &params, &patch)).await {
                 Ok(()) => return Ok(EventOutcome::Counted),
                 // The server deletes events after an hour, or it never had this one.

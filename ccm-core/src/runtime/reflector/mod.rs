@@ -75,7 +75,8 @@ pub struct ReflectorOptions {
 
 impl Default for ReflectorOptions {
     fn default() -> Self {
-        let (first_sync, idle) = (Duration::from_secs(300), Duration::from_secs(150));
+        let first_sync = Duration::from_secs(300);
+        let idle = Duration::from_secs(150);
         Self { page_size: 500, streaming: true, first_sync, count_denials: false, watch_idle_timeout: idle }
     }
 }

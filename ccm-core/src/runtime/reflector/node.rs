@@ -24,8 +24,9 @@ impl CachedObject for NodeView {
 
     fn from_json(json: NodeJson, decoder: &Decoder<Self>) -> Result<Self, DecodeError> {
         let NodeJson { metadata, spec, status } = json;
-        let (metadata, spec, status) =
-            (metadata.unwrap_or_default(), spec.unwrap_or_default(), status.unwrap_or_default());
+        let metadata = metadata.unwrap_or_default();
+        let spec = spec.unwrap_or_default();
+        let status = status.unwrap_or_default();
         let facts = NodeParts {
             created: time(metadata.creation_timestamp.as_deref(), &metadata.name)?,
             deleting: metadata.deletion_timestamp.is_some(),
@@ -53,9 +54,11 @@ impl CachedObject for NodeView {
 
     fn from_proto(proto: NodeProto, decoder: &Decoder<Self>) -> Result<Self, DecodeError> {
         let NodeProto { metadata, spec, status } = proto;
-        let (metadata, spec, status) =
-            (metadata.unwrap_or_default(), spec.unwrap_or_default(), status.unwrap_or_default());
-        let (created, deleting) = (metadata.created(), metadata.deleting());
+        let metadata = metadata.unwrap_or_default();
+        let spec = spec.unwrap_or_default();
+        let status = status.unwrap_or_default();
+        let created = metadata.created();
+        let deleting = metadata.deleting();
         let ObjectMetaProto { name, uid, resource_version, labels, annotations, .. } = metadata;
         let facts = NodeParts {
             created: created.map_err(|()| invalid(&name, "creationTimestamp"))?,

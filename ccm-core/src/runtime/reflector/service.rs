@@ -194,7 +194,8 @@ struct PortStatusWire {
 
 impl ServiceWire {
     fn view(self, decoder: &Decoder<ServiceView>) -> Result<ServiceView, DecodeError> {
-        let (metadata, spec) = (self.metadata.unwrap_or_default(), self.spec.unwrap_or_default());
+        let metadata = self.metadata.unwrap_or_default();
+        let spec = self.spec.unwrap_or_default();
         let reader = ServiceReader { object: metadata.key::<ServiceView>()?, decoder };
         let status = self.status.and_then(|s| s.load_balancer).unwrap_or_default();
         let view = reader.identity(&metadata, &spec)?;
@@ -239,7 +240,8 @@ impl ServiceReader<'_> {
     /// Service.
     fn maps(&self, metadata: &ObjectMetaProto) -> Result<(Map, Map), DecodeError> {
         let interner = &self.decoder.interner;
-        let (mut labels, mut annotations) = (Map::new(), Map::new());
+        let mut labels = Map::new();
+        let mut annotations = Map::new();
         for entry in &metadata.labels {
             let (key, value) = text_of(entry).ok_or_else(|| self.invalid("metadata.labels"))?;
             labels.insert(interner.intern(key), interner.intern(value));

@@ -89,7 +89,9 @@ pub fn user(account: &str) -> String {
 /// Makes a client that adds a token to each request.
 fn with_tokens(anonymous: kube::Client, source: Arc<TokenSource>, gate: WriteGate) -> kube::Client {
     let send = move |mut request: Request<Body>| {
-        let (anonymous, source, gate) = (anonymous.clone(), source.clone(), gate.clone());
+        let anonymous = anonymous.clone();
+        let source = source.clone();
+        let gate = gate.clone();
         async move {
             let token = source.token().await?;
             // Checked again: the caller checked before the wait for a token, during which the Lease may have expired.

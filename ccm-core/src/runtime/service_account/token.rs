@@ -76,7 +76,9 @@ struct Token {
 
 impl TokenSource {
     pub(super) fn new(root: kube::Client, account: &'static str, gate: WriteGate) -> Self {
-        let (state, refresh_requested, state_changed) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
+        let state = Mutex::default();
+        let refresh_requested = Notify::new();
+        let state_changed = watch::Sender::new(false);
         Self { root, account, gate, state, refresh_requested, state_changed }
     }
 

@@ -100,7 +100,8 @@ impl ConnectionLimiter {
         limits: &Limits,
     ) -> Option<ConnectionPermit> {
         // Clients connect to a dual-stack socket with IPv4-mapped IPv6 addresses.
-        let (address, local) = (peer.to_canonical(), local.map(|local| local.to_canonical()));
+        let address = peer.to_canonical();
+        let local = local.map(|local| local.to_canonical());
         let mut taken = self.0.lock();
         let all: usize = taken.values().sum();
         let own = taken.get(&address).copied().unwrap_or_default();
@@ -161,7 +162,9 @@ async fn serve_http(stream: TlsStream<TcpStream>, router: Router, limits: Limits
     let service = service_fn({
         let requests = requests.clone();
         move |request: Request<Incoming>| {
-            let (router, peer, request_in_hand) = (router.clone(), peer.clone(), requests.begin());
+            let router = router.clone();
+            let peer = peer.clone();
+            let request_in_hand = requests.begin();
             async move {
                 let _until_answered = request_in_hand;
                 let mut request = request.map(axum::body::Body::new);

@@ -135,7 +135,8 @@ impl Server {
     pub async fn run(self, router: Router, stop: CancellationToken) {
         tracing::info!(address = %self.address, "serving");
         let router = router.layer(axum::extract::DefaultBodyLimit::max(self.limits.body));
-        let (certificates, provider) = (self.certificates.clone(), self.provider.clone());
+        let certificates = self.certificates.clone();
+        let provider = self.provider.clone();
         let renewals = async {
             loop {
                 tokio::time::sleep(CERTIFICATE_PERIOD).await;
@@ -178,7 +179,9 @@ impl Server {
                 tracing::debug!(%address, "too many connections, one more is closed");
                 continue;
             };
-            let (acceptor, router, stop) = (acceptor.clone(), router.clone(), stop.clone());
+            let acceptor = acceptor.clone();
+            let router = router.clone();
+            let stop = stop.clone();
             connections.spawn(connection::serve(stream, acceptor, router, self.limits, stop, place));
         }
         // Finally, let the open connections finish.

@@ -32,10 +32,8 @@ pub(super) fn server_config(
         .with_cert_resolver(certificates);
     // The operator's list of groups or suites is in order of preference.
     tls.ignore_client_order = true;
-    tls.alpn_protocols = match config.disable_http2 {
-        true => vec![b"http/1.1".to_vec()],
-        false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-    };
+    tls.alpn_protocols =
+        if config.disable_http2 { vec![b"http/1.1".to_vec()] } else { vec![b"h2".to_vec(), b"http/1.1".to_vec()] };
     Ok(tls)
 }
 

@@ -54,7 +54,8 @@ impl<T> CompareSchedule<T> {
             _ => self.settle,
         };
         let pause = pause.min(self.period.max(self.settle));
-        let (checked, next) = (now, now + pause);
+        let checked = now;
+        let next = now + pause;
         let entry =
             ScheduledObject { subject: about, checked, next, pause, differences, failures: 0, uncompared: None };
         self.entries.insert(key.clone(), entry);
@@ -88,7 +89,8 @@ impl<T> CompareSchedule<T> {
         let failures = before.as_ref().map_or(0, |entry| entry.failures) + 1;
         let (checked, differences) = before.map_or((now, Vec::new()), |entry| (entry.checked, entry.differences));
         let next = now + retry_after.unwrap_or_else(|| BACKOFF.delay(failures));
-        let (pause, uncompared) = (self.settle, Some(why));
+        let pause = self.settle;
+        let uncompared = Some(why);
         self.entries.insert(
             key.clone(),
             ScheduledObject { subject: about, checked, next, pause, differences, failures, uncompared },

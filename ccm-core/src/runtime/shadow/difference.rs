@@ -89,9 +89,10 @@ impl NotCompared {
 impl fmt::Display for NotCompared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, object, controller, why } = self;
-        match object.is_empty() {
-            true => write!(f, "every {} ({controller}: {why})", kind.as_str()),
-            false => write!(f, "{} {object} ({controller}: {why})", kind.as_str()),
+        if object.is_empty() {
+            write!(f, "every {} ({controller}: {why})", kind.as_str())
+        } else {
+            write!(f, "{} {object} ({controller}: {why})", kind.as_str())
         }
     }
 }

@@ -35,8 +35,8 @@ async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMa
     }
     let page = {
         let board = board.lock();
-        let (differences, not_compared) =
-            (board.differences().cloned().collect(), board.uncompared().cloned().collect());
+        let differences = board.differences().cloned().collect();
+        let not_compared = board.uncompared().cloned().collect();
         ShadowResponse { summary: board.summary(), differences, not_compared }
     };
     Json(page).into_response()

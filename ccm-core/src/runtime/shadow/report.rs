@@ -56,8 +56,10 @@ pub struct Summary {
 impl ShadowReport {
     /// Makes an empty report. What has not persisted for `settle` is not shown.
     pub fn new(settle: Duration) -> Self {
-        let (differences, uncompared) = (StableItems::default(), StableItems::default());
-        let (compared, unsettled_objects) = (BTreeMap::new(), BTreeSet::new());
+        let differences = StableItems::default();
+        let uncompared = StableItems::default();
+        let compared = BTreeMap::new();
+        let unsettled_objects = BTreeSet::new();
         Self {
             settle,
             differences,
@@ -74,7 +76,8 @@ impl ShadowReport {
     pub(super) fn update(&mut self, found: Vec<DryRunFindings>) -> Vec<String> {
         self.unsettled_objects = found.iter().flat_map(|findings| findings.unsettled.iter().cloned()).collect();
         self.compared.clear();
-        let (mut differences, mut uncompared) = (BTreeMap::new(), BTreeMap::new());
+        let mut differences = BTreeMap::new();
+        let mut uncompared = BTreeMap::new();
         for findings in found {
             for (what, count) in findings.compared {
                 // Two controllers may compare the same objects.
@@ -84,7 +87,8 @@ impl ShadowReport {
             differences.extend(findings.differences.into_iter().map(|(item, at)| (item.key(), (item, at))));
             uncompared.extend(findings.uncompared.into_iter().map(|(item, at)| (item.key(), (item, at))));
         }
-        let (settle, differs) = (self.settle, self.differences.update(differences, self.settle));
+        let settle = self.settle;
+        let differs = self.differences.update(differences, self.settle);
         let unknown = self.uncompared.update(uncompared, settle);
         let mut lines: Vec<String> = differs.new.iter().map(|item| format!("difference: {item}")).collect();
         lines.extend(differs.removed.iter().map(|item| format!("resolved: {item}")));
@@ -143,7 +147,8 @@ impl ShadowReport {
 
     /// Counts objects and findings.
     pub fn summary(&self) -> Summary {
-        let (differences, not_compared) = (self.differences().count(), self.uncompared().count());
+        let differences = self.differences().count();
+        let not_compared = self.uncompared().count();
         let settling = self.differences.entries.len() + self.uncompared.entries.len() - differences - not_compared
             + self.unsettled_objects.len();
         Summary { compared: self.compared.clone(), differences, not_compared, settling }
@@ -169,9 +174,10 @@ impl fmt::Display for Summary {
             count => format!("{count} {what}"),
         };
         let counts: Vec<String> = self.compared.iter().map(count).collect();
-        match counts.is_empty() {
-            true => write!(f, "nothing compared")?,
-            false => write!(f, "{} compared", counts.join(", "))?,
+        if counts.is_empty() {
+            write!(f, "nothing compared")?;
+        } else {
+            write!(f, "{} compared", counts.join(", "))?;
         }
         if self.not_compared > 0 {
             write!(f, ", {} not compared", self.not_compared)?;

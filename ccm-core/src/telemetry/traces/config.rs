@@ -64,9 +64,10 @@ impl File {
         if !(0..=MILLION).contains(&rate) {
             problems.push(format!("samplingRatePerMillion: {rate} is not between 0 and {MILLION}"));
         }
-        match problems.is_empty() {
-            true => Ok(TracesConfig { endpoint, sampling_rate_per_million: u32::try_from(rate).unwrap_or(0) }),
-            false => Err(problems),
+        if problems.is_empty() {
+            Ok(TracesConfig { endpoint, sampling_rate_per_million: u32::try_from(rate).unwrap_or(0) })
+        } else {
+            Err(problems)
         }
     }
 }

@@ -52,7 +52,8 @@ pub(super) fn check(all: &[OverrideSection], report: &mut ValidationReport) -> V
     let mut overrides = Vec::new();
     for written in &complete {
         let Override { service, region, url, signing_region, signing_name, .. } = &written.raw;
-        let (name, region) = (trimmed(service), trimmed(region));
+        let name = trimmed(service);
+        let region = trimmed(region);
         let services = OverriddenService::named(name);
         if let Err(why) = check_url(trimmed(url)) {
             report.errors.push(ConfigIssue::at(
@@ -130,10 +131,10 @@ fn check_url(url: &str) -> Result<(), String> {
     let authority = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
     let host = authority.map(|authority| authority.rsplit('@').next().unwrap_or_default());
     let blank = url.contains(|c: char| c.is_whitespace() || c.is_control());
-    match host.is_some_and(|host| !host.is_empty() && !host.starts_with(':')) && !blank {
-        true => Ok(()),
-        // The message omits the URL, which may contain a password.
-        false => Err("is not a URL of the form http://host:port or https://host".to_owned()),
+    if host.is_some_and(|host| !host.is_empty() && !host.starts_with(':')) && !blank {
+        Ok(())
+    } else {
+        Err("is not a URL of the form http://host:port or https://host".to_owned())
     }
 }
 

@@ -56,9 +56,10 @@ fn text(spot: &ConfigValue<String>) -> Option<&str> {
 
 fn checked_id<T: for<'a> From<&'a str>>(id: &str, prefix: &str) -> Result<T, String> {
     let rest = id.strip_prefix(prefix).unwrap_or_default();
-    match !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        true => Ok(id.into()),
-        false => Err(format!("{id:?} is not an ID of the form {prefix}…")),
+    if !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        Ok(id.into())
+    } else {
+        Err(format!("{id:?} is not an ID of the form {prefix}…"))
     }
 }
 
@@ -133,7 +134,8 @@ fn account_of(arn: &str) -> Result<&str, String> {
 }
 
 fn cluster(raw: &Global, report: &mut ValidationReport) -> (Option<Box<str>>, Option<Box<str>>) {
-    let (id, tag) = (text(&raw.cluster_id), text(&raw.cluster_tag));
+    let id = text(&raw.cluster_id);
+    let tag = text(&raw.cluster_tag);
     if let (Some(id), Some(tag)) = (id, tag)
         && id != tag
     {
@@ -154,9 +156,10 @@ fn families(raw: &Global, report: &mut ValidationReport) -> Option<Vec<IpFamily>
                 continue;
             }
         };
-        match families.contains(&family) {
-            true => report.add_warning(spot, format!("names {name} twice, which counts once")),
-            false => families.push(family),
+        if families.contains(&family) {
+            report.add_warning(spot, format!("names {name} twice, which counts once"));
+        } else {
+            families.push(family);
         }
     }
     Some(families).filter(|families| !families.is_empty())

@@ -83,13 +83,12 @@ impl AccountState {
             return invalid(format!("The load balancer name '{}' cannot begin with 'internal-'", c.name));
         }
         if let Some((arn, existing)) = self.balancers.iter().find(|(_, balancer)| balancer.name == c.name) {
-            return match same(existing, c) && self.same_tags(&existing.tags, &c.tags) {
-                true => Ok(self.show_balancer(arn, existing)),
-                false => {
-                    let message =
-                        format!("A load balancer with the same name '{}' exists, but with different settings", c.name);
-                    refuse("DuplicateLoadBalancerName", message)
-                }
+            return if same(existing, c) && self.same_tags(&existing.tags, &c.tags) {
+                Ok(self.show_balancer(arn, existing))
+            } else {
+                let message =
+                    format!("A load balancer with the same name '{}' exists, but with different settings", c.name);
+                refuse("DuplicateLoadBalancerName", message)
             };
         }
         // Then check the settings and the quota.
@@ -143,7 +142,8 @@ impl AccountState {
 
     pub(super) fn set_subnets(&mut self, c: &elb::SetSubnets) -> ApiResult<()> {
         let balancer = self.balancer(&c.arn)?;
-        let (scheme, family) = (balancer.scheme, c.ip_address_type.unwrap_or(balancer.ip_address_type));
+        let scheme = balancer.scheme;
+        let family = c.ip_address_type.unwrap_or(balancer.ip_address_type);
         check_source_nat(c.ipv6_source_nat, family)?;
         let mut mappings = c.subnets.clone();
         for new in &mut mappings {
@@ -226,7 +226,9 @@ impl AccountState {
         family: IpAddressType,
         existing: Option<&LoadBalancerArn>,
     ) -> ApiResult<VpcId> {
-        let (mut zones, mut vpc, mut local) = (BTreeSet::new(), None, None);
+        let mut zones = BTreeSet::new();
+        let mut vpc = None;
+        let mut local = None;
         let has = existing.and_then(|arn| self.balancers.get(arn)).map_or(&[][..], |balancer| &balancer.mappings);
         for mapping in mappings {
             let id = &mapping.subnet;
@@ -324,13 +326,16 @@ impl AccountState {
     fn place_interfaces(&mut self, arn: &LoadBalancerArn) {
         let Some(balancer) = self.balancers.get(arn) else { return };
         let holder = InterfaceOwner::Balancer(arn.clone());
-        let (vpc, mappings, groups) = (balancer.vpc.clone(), balancer.mappings.clone(), balancer.groups.clone());
+        let vpc = balancer.vpc.clone();
+        let mappings = balancer.mappings.clone();
+        let groups = balancer.groups.clone();
         let gone = Instant::now() + self.options.interfaces_linger;
         // First, update the existing interfaces; those in removed subnets linger for a while.
         for eni in self.enis.values_mut().filter(|eni| eni.holder == holder) {
-            match mappings.iter().any(|mapping| mapping.subnet == eni.subnet) {
-                true => eni.groups.clone_from(&groups),
-                false => eni.holder = InterfaceOwner::Leaving(gone),
+            if mappings.iter().any(|mapping| mapping.subnet == eni.subnet) {
+                eni.groups.clone_from(&groups);
+            } else {
+                eni.holder = InterfaceOwner::Leaving(gone);
             }
         }
         // Then create the missing ones.

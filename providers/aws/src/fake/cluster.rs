@@ -45,17 +45,16 @@ impl FakeCluster {
         let vpc = aws.vpc("10.0.0.0/16");
         let zones = [("a", 0), ("b", 16), ("c", 32)];
         let subnet = |zone: &str, third: u8, role: &str, public: bool| {
-            let (cidr, tags) = (format!("10.0.{third}.0/20"), [(role, "1"), CLUSTER_TAG]);
-            match public {
-                true => aws.public_subnet(&vpc, zone, &cidr, &tags),
-                false => aws.subnet(&vpc, zone, &cidr, &tags),
-            }
+            let cidr = format!("10.0.{third}.0/20");
+            let tags = [(role, "1"), CLUSTER_TAG];
+            if public { aws.public_subnet(&vpc, zone, &cidr, &tags) } else { aws.subnet(&vpc, zone, &cidr, &tags) }
         };
         let public = zones.map(|(zone, third)| subnet(zone, third, "kubernetes.io/role/elb", true));
         let private = zones.map(|(zone, third)| subnet(zone, third + 128, "kubernetes.io/role/internal-elb", false));
         let node_group = aws.security_group(&vpc, "nodes", &[CLUSTER_TAG]);
         let table = aws.route_table(&vpc, &private, &[CLUSTER_TAG]);
-        let (public, private) = (public.to_vec(), private.to_vec());
+        let public = public.to_vec();
+        let private = private.to_vec();
         let mut world = Self { aws, vpc, public, private, node_group, table, nodes: Vec::new() };
         for _ in 0..nodes {
             world.add_node();

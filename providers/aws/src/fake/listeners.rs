@@ -56,12 +56,13 @@ impl AccountState {
         self.check_spec(&c.load_balancer, spec, None)?;
         let there = self.listeners.iter().find(|(_, have)| on_port(have, &c.load_balancer, spec));
         if let Some((arn, have)) = there {
-            return match same(have, spec) {
-                true => Ok(show(arn, have)),
-                false => refuse(
+            return if same(have, spec) {
+                Ok(show(arn, have))
+            } else {
+                refuse(
                     "DuplicateListener",
                     format!("A listener already exists on this port for this load balancer '{}'", c.load_balancer),
-                ),
+                )
             };
         }
         // Then check tags and quota.
@@ -119,7 +120,9 @@ impl AccountState {
                 listener.more_certificates.retain(|more| Some(more) != default.as_ref());
             }
             false => {
-                (listener.certificate, listener.ssl_policy, listener.alpn_policy) = (None, None, None);
+                listener.certificate = None;
+                listener.ssl_policy = None;
+                listener.alpn_policy = None;
                 listener.more_certificates.clear();
             }
         }
@@ -181,11 +184,10 @@ impl AccountState {
     fn check_tls(&self, spec: &ListenerSpec, old: Option<&Listener>) -> ApiResult<()> {
         if spec.protocol != ElbProtocol::Tls {
             let extra = spec.certificate.is_some() || spec.ssl_policy.is_some() || spec.alpn_policy.is_some();
-            return match extra {
-                true => {
-                    invalid(format!("Certificates and policies cannot be specified for {} listeners", spec.protocol))
-                }
-                false => Ok(()),
+            return if extra {
+                invalid(format!("Certificates and policies cannot be specified for {} listeners", spec.protocol))
+            } else {
+                Ok(())
             };
         }
         if spec.certificate.is_none() && old.is_none_or(|old| old.certificate.is_none()) {
@@ -204,9 +206,10 @@ impl AccountState {
     }
 
     fn check_certificate(&self, certificate: &str) -> ApiResult<()> {
-        match self.certificates.iter().any(|have| **have == *certificate) {
-            true => Ok(()),
-            false => refuse("CertificateNotFound", format!("Certificate '{certificate}' not found")),
+        if self.certificates.iter().any(|have| **have == *certificate) {
+            Ok(())
+        } else {
+            refuse("CertificateNotFound", format!("Certificate '{certificate}' not found"))
         }
     }
 

@@ -76,7 +76,8 @@ pub(super) fn page<T>(
         None => None,
     };
     let mut rest = items.into_iter().filter(|(key, _)| after.as_ref().is_none_or(|after| key > after)).peekable();
-    let (mut page, mut last) = (Page { items: Vec::new(), next: None }, String::new());
+    let mut page = Page { items: Vec::new(), next: None };
+    let mut last = String::new();
     while page.items.len() < size.max(1)
         && let Some((key, item)) = rest.next()
     {

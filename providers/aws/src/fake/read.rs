@@ -57,7 +57,8 @@ impl FakeAws {
     /// Returns the tags of an object, by ID or ARN.
     pub fn tags(&self, object: &str) -> Tags {
         let mut state = self.state.lock();
-        let (mut found, ec2) = (Tags::new(), state.ec2_tags(object).cloned());
+        let mut found = Tags::new();
+        let ec2 = state.ec2_tags(object).cloned();
         state.each_elb_tags(&[object.into()], |tags| found = tags.clone());
         ec2.unwrap_or(found)
     }

@@ -26,7 +26,8 @@ impl AccountSnapshot {
             let fields = of.0.iter().flat_map(|(object, fields)| fields.iter().map(move |field| (object, field)));
             fields.map(|(object, (field, value))| format!("{object}: {field}: {value}")).collect()
         };
-        let (here, there) = (lines(self), lines(other));
+        let here = lines(self);
+        let there = lines(other);
         let gone = here.iter().filter(|line| !there.contains(line)).map(|line| format!("- {line}\n"));
         let new = there.iter().filter(|line| !here.contains(line)).map(|line| format!("+ {line}\n"));
         gone.chain(new).collect()

@@ -311,7 +311,8 @@ impl AccountState {
 
     /// Shortens the remaining delays of existing objects to the current options.
     pub(super) fn apply_visibility(&mut self) {
-        let (describe, change) = (self.options.describe_lag, self.options.change_lag);
+        let describe = self.options.describe_lag;
+        let change = self.options.change_lag;
         let of_ec2 = self.groups.values_mut().map(|it| &mut it.created);
         let of_ec2 = of_ec2.chain(self.instances.values_mut().map(|it| &mut it.created));
         let of_elb = self.balancers.values_mut().map(|it| &mut it.created);

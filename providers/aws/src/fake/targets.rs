@@ -91,13 +91,12 @@ impl AccountState {
                 && have.ip_address_type == ip_address_type
                 && have.health_check == health_check
                 && self.same_tags(&have.tags, &c.tags);
-            return match same {
-                true => Ok(self.show_target_group(arn, have)),
-                false => {
-                    let message =
-                        format!("A target group with the same name '{}' exists, but with different settings", c.name);
-                    refuse("DuplicateTargetGroupName", message)
-                }
+            return if same {
+                Ok(self.show_target_group(arn, have))
+            } else {
+                let message =
+                    format!("A target group with the same name '{}' exists, but with different settings", c.name);
+                refuse("DuplicateTargetGroupName", message)
             };
         }
         // Then check tags, VPC and quota.

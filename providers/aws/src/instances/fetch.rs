@@ -89,11 +89,12 @@ impl Fetch<'_> {
             if !about_ids || refusals >= MAX_REJECTIONS {
                 // Any other error would repeat for the rest; in particular, no more requests are sent while AWS
                 // throttles.
-                let error = || match about_ids {
-                    true => {
+                let error = || {
+                    if about_ids {
                         AwsError::no_response(Action::DescribeInstances, "not asked for: too many others are refused")
+                    } else {
+                        error.clone()
                     }
-                    false => error.clone(),
                 };
                 let rest = batches.drain(..).flat_map(|batch| batch.ids().to_vec());
                 answers.extend(rest.map(|id| (id, Err(error()))));

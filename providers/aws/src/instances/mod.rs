@@ -95,7 +95,8 @@ enum ComputeResource {
 impl Ec2Instances {
     /// Creates the instances capability. The cache is shared with load balancers and routes.
     pub fn new(scope: Scope, instance_cache: Arc<InstanceCache>) -> Self {
-        let (topology, logged) = (Topology::default(), Mutex::default());
+        let topology = Topology::default();
+        let logged = Mutex::default();
         Self { scope, instance_cache, topology, logged }
     }
 

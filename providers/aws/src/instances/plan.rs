@@ -69,9 +69,10 @@ pub fn split(batch: &[InstanceId], message: &str) -> Vec<Batch> {
         return by_ids(batch, batch.len().div_ceil(2).max(1));
     }
     let mut batches = by_ids(&others, MAX_IDS);
-    match suspects.len() <= MAX_SINGLE_REQUESTS {
-        true => batches.extend(by_ids(&suspects, 1)),
-        false => batches.extend(split_safely(&suspects)),
+    if suspects.len() <= MAX_SINGLE_REQUESTS {
+        batches.extend(by_ids(&suspects, 1));
+    } else {
+        batches.extend(split_safely(&suspects));
     }
     batches
 }

@@ -67,10 +67,7 @@ impl LoadBalancerDeps {
     /// Returns subnets from the cache; if one is missing there, the VPC is read again.
     pub(super) async fn subnets(&self, op: &Op, ids: &[SubnetId]) -> Result<Vec<Subnet>, CloudError> {
         let view = self.vpc.view(op, false).await?;
-        let view = match ids.iter().all(|id| view.subnet(id).is_some()) {
-            true => view,
-            false => self.vpc.view(op, true).await?,
-        };
+        let view = if ids.iter().all(|id| view.subnet(id).is_some()) { view } else { self.vpc.view(op, true).await? };
         Ok(ids.iter().filter_map(|id| view.subnet(id)).cloned().collect())
     }
 

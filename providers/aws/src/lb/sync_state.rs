@@ -83,7 +83,8 @@ impl LoadBalancerSyncState {
         if let Some(observed) = self.observed.take() {
             self.to_clean_up = observed.into();
         }
-        (self.read_at, self.last_applied) = (None, None);
+        self.read_at = None;
+        self.last_applied = None;
     }
 
     /// Takes the observed state out; what cannot be read again also stays here.
@@ -96,7 +97,8 @@ impl LoadBalancerSyncState {
     /// Adds to a newly read state what cannot be read.
     pub(super) fn restore_unreadable(&self, observed: &mut ObservedState) {
         let CleanupState { recorded_tags, detached, .. } = self.to_clean_up.clone();
-        (observed.removable_tag_keys, observed.detached_security_groups) = (recorded_tags, detached);
+        observed.removable_tag_keys = recorded_tags;
+        observed.detached_security_groups = detached;
     }
 
     /// Forgets an unfinished deletion, because the Service needs a load balancer again.

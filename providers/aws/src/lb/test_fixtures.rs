@@ -126,7 +126,8 @@ pub(crate) fn vpc(subnets: Vec<Subnet>, tables: Vec<RouteTable>) -> VpcSnapshot 
         _ => "availability-zone",
     };
     let zone = |subnet: &Subnet| {
-        let (name, zone_type) = (subnet.zone.clone(), kind(&subnet.zone).into());
+        let name = subnet.zone.clone();
+        let zone_type = kind(&subnet.zone).into();
         (name.clone(), AvailabilityZone { id: format!("id-{name}").into(), name, zone_type })
     };
     VpcSnapshot { zones: Arc::new(subnets.iter().map(zone).collect()), subnets, tables }

@@ -135,7 +135,9 @@ impl AssumedRole {
         let given =
             answer.credentials.ok_or_else(|| CredentialsError::unhandled("STS answered without credentials"))?;
         let expiration = SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
-        let (key, secret, token) = (given.access_key_id, given.secret_access_key, given.session_token);
+        let key = given.access_key_id;
+        let secret = given.secret_access_key;
+        let token = given.session_token;
         Ok(Credentials::new(key, secret, Some(token), Some(expiration), "RoleARN"))
     }
 }

@@ -150,7 +150,8 @@ impl TaggingController {
         // Then decide whether to retry.
         let failures = lane.queue.failed(&job.item);
         let text = cloud.as_ref().map_or_else(|| chain(error), CloudError::chain);
-        let (node, instance) = (&job.item.node, &job.id);
+        let node = &job.item.node;
+        let instance = &job.id;
         let age = job.node.as_deref().map_or(Duration::MAX, age);
         match plan::after_failure(lane.verb, refusal, age, failures) {
             RetryDecision::Skip(why) => {

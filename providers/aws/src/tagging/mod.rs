@@ -57,7 +57,8 @@ pub fn controller(options: Options, scope: Scope) -> ProviderController {
 async fn run(options: Options, scope: Scope, cx: ProviderContext) -> Result<(), CloudError> {
     let metrics = Metrics::register(&cx.metrics)
         .map_err(|error| CloudError::invalid_input("metrics of the tagging controller").with_source(error))?;
-    let (stop, workers) = (cx.cancel.clone(), options.workers.get());
+    let stop = cx.cancel.clone();
+    let workers = options.workers.get();
     let tagging = TaggingController::new(options, scope, cx, metrics);
     let looks = async {
         let mut seen = NodeSnapshot::default();

@@ -230,7 +230,8 @@ fn split(text: &str) -> Option<Vec<String>> {
             if value.contains('"') {
                 return None;
             }
-            (pair, rest) = (value.to_owned(), after);
+            pair = value.to_owned();
+            rest = after;
         }
         pairs.push(pair);
         match rest.strip_prefix(',') {

@@ -119,10 +119,7 @@ impl IntoResponse for ApiError {
 }
 
 fn found(kind: &str, name: &str, found: bool) -> Result<StatusCode, ApiError> {
-    match found {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Err(ApiError::NotFound(format!("there is no {kind} {name}"))),
-    }
+    if found { Ok(StatusCode::NO_CONTENT) } else { Err(ApiError::NotFound(format!("there is no {kind} {name}"))) }
 }
 
 async fn list_instances(State(cloud): State<MockCloud>) -> impl IntoResponse {

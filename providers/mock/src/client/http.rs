@@ -119,12 +119,11 @@ impl Http {
         let answer = self.client.request(request).await.map_err(|e| fail(e.into()))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(&fail)?.to_bytes();
-        match status.is_success() {
-            true => Ok(body),
-            false => {
-                let body = String::from_utf8_lossy(&body).into_owned();
-                Err(HttpError::Status { method, url, status, body })
-            }
+        if status.is_success() {
+            Ok(body)
+        } else {
+            let body = String::from_utf8_lossy(&body).into_owned();
+            Err(HttpError::Status { method, url, status, body })
         }
     }
 }

@@ -39,13 +39,15 @@ impl RemoteCloud {
     /// # Cancellation
     /// Safe: the call changes nothing.
     pub async fn region(&self) -> Result<String, CloudError> {
-        let (mut pause, mut told) = (FIRST_PAUSE, None);
+        let mut pause = FIRST_PAUSE;
+        let mut told = None;
         loop {
             let asked: Result<Wire<Info>, _> = self.0.json(Method::GET, "/v1/rpc/info", None::<&()>).await;
             match asked {
                 Ok(info) => return Ok(info?.region),
                 Err(error) => {
-                    let (endpoint, now) = (self.0.address(), error.to_string());
+                    let endpoint = self.0.address();
+                    let now = error.to_string();
                     if told.as_ref() == Some(&now) {
                         tracing::debug!(%endpoint, error = %now, "mock cloud does not answer yet");
                     } else {

@@ -94,7 +94,8 @@ impl CloudApi for MockCloud {
             RouteEdit::Create { node, destination, node_addresses } => {
                 state.with_faults(operation(edit), &[node], |state| {
                     let target = state.instances.target(node)?;
-                    let (cluster, destination) = (&*batch.cluster, *destination);
+                    let cluster = &*batch.cluster;
+                    let destination = *destination;
                     let node_addresses = node_addresses.clone();
                     state.routes.create(NewRoute { cluster, node, target, destination, node_addresses })
                 })

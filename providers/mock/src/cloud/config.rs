@@ -264,7 +264,8 @@ impl CloudConfig {
 
     /// Returns the IPv4 and IPv6 address pools, and the IP family of load balancers that do not request one.
     pub(crate) fn address_pools(&self) -> (IpNet, IpNet, Family) {
-        let (v4, v6) = (IpNet::V4(DEFAULT_POOL), IpNet::V6(DEFAULT_POOL_V6));
+        let v4 = IpNet::V4(DEFAULT_POOL);
+        let v6 = IpNet::V6(DEFAULT_POOL_V6);
         let second = self.load_balancer_ipv6_address_pool.map_or(v6, |cidr| cidr.0);
         match self.load_balancer_address_pool {
             None => (v4, second, Family::V4),
@@ -350,10 +351,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
     let parsed: kube::core::Duration = text.parse().map_err(|error| format!("{error}"))?;
     let duration = Duration::from(parsed);
-    match parsed.is_negative() && !duration.is_zero() {
-        true => Err("must not be negative".to_owned()),
-        false => Ok(duration),
-    }
+    if parsed.is_negative() && !duration.is_zero() { Err("must not be negative".to_owned()) } else { Ok(duration) }
 }
 
 /// A network in CIDR notation.
@@ -407,9 +405,10 @@ impl FromStr for HostPort {
 
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
         }
     }
 }

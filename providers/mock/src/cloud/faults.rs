@@ -157,10 +157,7 @@ impl Fault {
 fn duration(field: &str, seconds: Option<f64>) -> Result<Option<Duration>, FieldError> {
     let read = |seconds| Duration::try_from_secs_f64(seconds).map_err(|e| FieldError::new(field, e.to_string()));
     let read = seconds.map(read).transpose()?;
-    match read.is_some_and(|duration| duration > LONGEST) {
-        true => Err(FieldError::new(field, "is too long")),
-        false => Ok(read),
-    }
+    if read.is_some_and(|duration| duration > LONGEST) { Err(FieldError::new(field, "is too long")) } else { Ok(read) }
 }
 
 /// The current faults.

@@ -178,9 +178,10 @@ impl InstanceTable {
 }
 
 fn check_name(name: &str) -> Result<(), FieldError> {
-    match name.is_empty() || name.contains(|c: char| c == '/' || c.is_whitespace()) {
-        true => Err(FieldError::new("name", format!("{name:?} cannot be a node name"))),
-        false => Ok(()),
+    if name.is_empty() || name.contains(|c: char| c == '/' || c.is_whitespace()) {
+        Err(FieldError::new("name", format!("{name:?} cannot be a node name")))
+    } else {
+        Ok(())
     }
 }
 

@@ -113,7 +113,8 @@ impl LoadBalancerTable {
         }
         let addresses = self.pools.assign(&key.name, &spec.settings, &[])?;
         self.made += 1;
-        let (shown, members) = (self.shown(spec, addresses), self.share(&spec.members));
+        let shown = self.shown(spec, addresses);
+        let members = self.share(&spec.members);
         let ends = Some(Instant::now() + spec.activation.unwrap_or(self.rules.activation));
         self.entries.insert(key.name.clone(), StoredLoadBalancer { shown, members, ends });
         self.get(key).ok_or_else(|| fail(ErrorKind::NotFound, "it is gone at once".to_owned()))

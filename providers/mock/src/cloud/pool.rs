@@ -42,7 +42,8 @@ impl AddressPools {
             return Err(fail(ErrorKind::InvalidInput, format!("{address} is of no family of the load balancer")));
         }
         // Then keep or take one address per family; on failure, release those that were taken.
-        let (mut addresses, mut taken) = (Vec::new(), Vec::new());
+        let mut addresses = Vec::new();
+        let mut taken = Vec::new();
         for family in families {
             let of_family = |address: &&IpAddr| Family::of(**address) == family;
             let asked = requested.as_ref().filter(of_family);
@@ -162,20 +163,14 @@ impl AddressPool {
         if !self.net.contains(&address) || offset < self.first || offset >= self.end {
             return Err(Unavailable::Outside);
         }
-        let free = match offset < self.next {
-            true => self.returned.remove(&offset),
-            false => self.ahead.insert(offset),
-        };
+        let free = if offset < self.next { self.returned.remove(&offset) } else { self.ahead.insert(offset) };
         if free { Ok(()) } else { Err(Unavailable::InUse) }
     }
 
     /// Releases an address from [`allocate`](Self::allocate) or [`take`](Self::take).
     pub(super) fn release(&mut self, address: IpAddr) {
         let offset = bits(address).wrapping_sub(bits(self.net.network()));
-        let used = match offset < self.next {
-            true => self.returned.insert(offset),
-            false => self.ahead.remove(&offset),
-        };
+        let used = if offset < self.next { self.returned.insert(offset) } else { self.ahead.remove(&offset) };
         debug_assert!(used, "{address} was not in use");
     }
 

@@ -43,7 +43,8 @@ pub struct DemoArgs {
 /// When something could not be started, or did not happen in time.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     // Install the signal handlers before anything starts, so that Ctrl-C always cleans up.
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
     let folder = tempfile::Builder::new().prefix("ccm-mock-demo-").tempdir().context("cannot create a folder")?;
     // First, start the API server. It must not add the not-ready taint to new nodes, because nothing here would remove
     // it.

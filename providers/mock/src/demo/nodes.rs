@@ -23,10 +23,13 @@ pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Registers nodes, and prints them as they are initialised.
 pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
-    let (api, start, wanted) = (stage.node_api(), Instant::now(), stage.nodes);
+    let api = stage.node_api();
+    let start = Instant::now();
+    let wanted = stage.nodes;
     print(&format!("{wanted} nodes join, tainted as uninitialized"));
     stage.kubelets.register_all((0..wanted).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
-    let (mut seen, mut few) = (HashSet::new(), Few::default());
+    let mut seen = HashSet::new();
+    let mut few = Few::default();
     let watch = watch_initialised(&api, |node| {
         if seen.insert(node.name_any()) {
             few.say(&describe(node));
@@ -61,7 +64,8 @@ async fn watch_initialised(api: &Api<Node>, mut enough: impl FnMut(&Node) -> boo
 
 /// Waits until every node has a pod CIDR and a route to it.
 pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
-    let (start, wanted) = (Instant::now(), stage.nodes);
+    let start = Instant::now();
+    let wanted = stage.nodes;
     let routes = stage
         .wait_for("node-IPAM and a route controller", async || {
             let routes = stage.cloud.routes();
@@ -87,9 +91,11 @@ pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
 /// Deletes the instance of the last node, and waits until nothing refers to the node any more.
 pub(super) async fn lose_an_instance(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     // First, delete the instance and let the kubelet stop reporting.
-    let (api, victim) = (stage.node_api(), format!("node-{}", stage.nodes - 1));
+    let api = stage.node_api();
+    let victim = format!("node-{}", stage.nodes - 1);
     print(&format!("the instance of {victim} is deleted in the cloud, and its kubelet falls silent"));
-    let (start, before) = (Instant::now(), stage.cloud.calls());
+    let start = Instant::now();
+    let before = stage.cloud.calls();
     stage.cloud.delete_instance(&victim);
     stage.kubelets.set_ready(&victim, Ready::Unknown).await?;
     // Then wait until the Node is deleted.
@@ -136,6 +142,7 @@ fn describe(node: &Node) -> String {
         .flat_map(|status| status.addresses.iter().flatten())
         .map(|address| format!("{}={}", address.type_, address.address))
         .collect();
-    let (zone, kind) = (label(ZONE), label("node.kubernetes.io/instance-type"));
+    let zone = label(ZONE);
+    let kind = label("node.kubernetes.io/instance-type");
     format!("{}  initialised  zone={zone}  type={kind}  {}", node.name_any(), addresses.join("  "))
 }

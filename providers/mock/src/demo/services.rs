@@ -31,7 +31,8 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     // First, create the Services.
     let api = api(stage);
     let zone = zones(stage).await?.remove("node-0").context("node-0 has no zone")?;
-    let (start, before) = (Instant::now(), stage.cloud.calls());
+    let start = Instant::now();
+    let before = stage.cloud.calls();
     print("three Services of type LoadBalancer are created");
     let tcp = |port: u16| json!({"name": format!("p{port}"), "port": port, "protocol": "TCP"});
     let udp = json!({"name": "dns", "port": 53, "protocol": "UDP"});
@@ -81,7 +82,9 @@ pub(super) async fn exclude_a_node(stage: &DemoEnvironment<'_>) -> anyhow::Resul
     let elsewhere = zones.iter().find(|(name, other)| *other != zone && **name != last);
     let victim = elsewhere.map_or("node-0", |(name, _)| name);
     // Then label it, and wait until no load balancer has it.
-    let (start, before, seen) = (Instant::now(), stage.cloud.calls(), balancers(stage));
+    let start = Instant::now();
+    let before = stage.cloud.calls();
+    let seen = balancers(stage);
     print(&format!("{victim}, of zone {}, is labelled {EXCLUDE}", zones.get(victim).map_or("-", String::as_str)));
     let label = Patch::Merge(json!({"metadata": {"labels": {EXCLUDE: "true"}}}));
     stage.node_api().patch(victim, &PatchParams::default(), &label).await?;
@@ -101,7 +104,8 @@ pub(super) async fn exclude_a_node(stage: &DemoEnvironment<'_>) -> anyhow::Resul
         print(&match touched {
             0 => format!("  {name:<6} untouched: {victim} was not behind it"),
             times => {
-                let (old, new) = (old.nodes.len(), balancer.nodes.len());
+                let old = old.nodes.len();
+                let new = balancer.nodes.len();
                 format!("  {name:<6} {old} nodes -> {new} nodes, {times} change(s)")
             }
         });

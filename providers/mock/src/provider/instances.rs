@@ -26,12 +26,11 @@ impl Instances for MockProvider {
     ) -> Result<Vec<Result<InstanceStatus, CloudError>>, CloudError> {
         let asked: Vec<_> = queries.iter().map(to_query).collect();
         let known: Vec<CloudInstanceQuery> = asked.iter().filter_map(|query| query.as_ref().ok().cloned()).collect();
-        let mut answers = match known.is_empty() {
-            true => Vec::new(),
-            false => op.run(self.api.describe_instances(&known)).await?,
-        };
+        let mut answers =
+            if known.is_empty() { Vec::new() } else { op.run(self.api.describe_instances(&known)).await? };
         if answers.len() != known.len() {
-            let (got, want) = (answers.len(), known.len());
+            let got = answers.len();
+            let want = known.len();
             return Err(CloudError::transient(format!("the mock cloud answered {got} of {want} queries")));
         }
         let mut answers = answers.drain(..);

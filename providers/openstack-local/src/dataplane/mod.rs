@@ -100,7 +100,8 @@ impl DataPlane {
     pub fn new(options: Options) -> Self {
         let stop = CancellationToken::new();
         let workers = Workers::new(options.workers, stop.clone());
-        let (tasks, announcer) = (TaskTracker::new(), ChangeNotifier::default());
+        let tasks = TaskTracker::new();
+        let announcer = ChangeNotifier::default();
         let env = Env { options, tasks, stop: stop.clone(), announcer, workers };
         Self { env, changing: Mutex::default(), balancers: RwLock::default(), _stop: stop.drop_guard() }
     }

@@ -116,7 +116,8 @@ where
     MR: AsyncRead + Unpin,
     MW: AsyncWrite + Unpin,
 {
-    let (mut moved_in, mut moved_out) = (Moved::default(), Moved::default());
+    let mut moved_in = Moved::default();
+    let mut moved_out = Moved::default();
     let (result_in, result_out) =
         scratch::with(|buffer| (inward.poll(cx, buffer, &mut moved_in), outward.poll(cx, buffer, &mut moved_out)));
     if moved_in.read > 0 {

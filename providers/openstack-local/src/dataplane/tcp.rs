@@ -147,7 +147,9 @@ where
             let _ = stream.set_zero_linger();
             return;
         }
-        let (open, front, serve) = (place.open(), self.front.clone(), self.serve);
+        let open = place.open();
+        let front = self.front.clone();
+        let serve = self.serve;
         let chosen = Worker::choose(self.index, &self.workers);
         let carried = self.workers[chosen].count_connection();
         if chosen == self.index {

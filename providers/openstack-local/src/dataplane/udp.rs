@@ -54,10 +54,12 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Carries datagrams until stopped; the socket closes when every task of `tasks` has ended.
 pub(super) async fn serve(socket: UdpSocket, front: Arc<Frontend>, tasks: TaskTracker) {
-    let (socket, begin) = (Arc::new(socket), Instant::now());
+    let socket = Arc::new(socket);
+    let begin = Instant::now();
     // A panic loses the flows, which begin again with their next datagrams.
     let serving = front.keep("receive datagrams", || {
-        let (socket, tasks) = (socket.clone(), tasks.clone());
+        let socket = socket.clone();
+        let tasks = tasks.clone();
         Listener { socket, settings: front.settings(), front: front.clone(), tasks, begin }.run()
     });
     front.stop.run_until_cancelled(serving).await;
@@ -181,7 +183,9 @@ impl Listener {
             front: self.front.clone(),
             begin: self.begin,
         };
-        let (stop, tasks, front) = (end.clone(), self.tasks.clone(), self.front.clone());
+        let stop = end.clone();
+        let tasks = self.tasks.clone();
+        let front = self.front.clone();
         let task = tasks.track_future(async move {
             let shared = answers.shared.clone();
             let answering = stop.run_until_cancelled(answers.run());

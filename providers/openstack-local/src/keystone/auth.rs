@@ -36,9 +36,10 @@ pub(super) struct AuthClaim {
 impl AuthClaim {
     /// Verifies the secrets. This takes some milliseconds, so not under a lock.
     pub(super) fn prove(self) -> Result<Authenticated, ApiError> {
-        match self.secrets.iter().all(|(hash, secret)| hash.verify(secret)) {
-            true => Ok(Authenticated(self)),
-            false => Err(unauthorized()),
+        if self.secrets.iter().all(|(hash, secret)| hash.verify(secret)) {
+            Ok(Authenticated(self))
+        } else {
+            Err(unauthorized())
         }
     }
 }
@@ -219,7 +220,8 @@ fn use_trust(state: &mut CloudState, claim: &AuthClaim, id: &str, now: Timestamp
         state.keystone.trusts.update(id, |trust| trust.remaining_uses = trust.remaining_uses.map(|left| left - 1));
     }
     let user_id = if trust.impersonation { &trust.trustor_user_id } else { &trust.trustee_user_id };
-    let (user_id, trust_id) = (user_id.clone(), Some(id.to_owned()));
+    let user_id = user_id.clone();
+    let trust_id = Some(id.to_owned());
     Ok(Grant { user_id, scope: TokenScope::Target(target), trust_id, end: trust.expires_at })
 }
 

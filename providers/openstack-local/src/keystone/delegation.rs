@@ -90,7 +90,8 @@ fn credential(
     secret: Option<Secret>,
     origin: &Origin,
 ) -> api::ApplicationCredential {
-    let (user, id) = (&credential.user_id, &credential.id);
+    let user = &credential.user_id;
+    let id = &credential.id;
     api::ApplicationCredential {
         id: id.clone(),
         name: credential.name.clone(),

@@ -144,8 +144,9 @@ fn subject_token<'s>(
 ) -> Result<&'s Arc<super::Token>, ApiError> {
     let found = token::find(state, subject, caller.cx.now);
     let found = found.ok_or_else(|| ApiError::not_found("", "Could not find token."))?;
-    match caller.cx.admin || found.user_id == *caller.cx.user {
-        true => Ok(found),
-        false => Err(ApiError::forbidden("", "You are not authorized to perform the requested action.")),
+    if caller.cx.admin || found.user_id == *caller.cx.user {
+        Ok(found)
+    } else {
+        Err(ApiError::forbidden("", "You are not authorized to perform the requested action."))
     }
 }

@@ -42,7 +42,8 @@ impl Hashed {
     /// Returns whether this was the secret.
     pub fn verify(&self, secret: &Secret) -> bool {
         let Ok(hash) = URL_SAFE_NO_PAD.decode(&self.hash) else { return false };
-        let (salt, secret) = (self.salt.as_bytes(), secret.expose().as_bytes());
+        let salt = self.salt.as_bytes();
+        let secret = secret.expose().as_bytes();
         pbkdf2::verify(pbkdf2::PBKDF2_HMAC_SHA256, self.rounds, salt, secret, &hash).is_ok()
     }
 }

@@ -59,18 +59,24 @@ pub(crate) fn set_passwords(state: &mut CloudState, passwords: &Passwords) {
     }
 }
 
+// length: the content of a new cloud, row by row
 /// Fills a new cloud: a domain, two projects with a user each, and the catalog.
 pub(crate) fn seed(state: &mut CloudState, region: &str, passwords: &Passwords) {
-    // First, the domain, and the projects with their users and roles.
     crate::nova::flavors::seed(state);
+    // First, the domain, and the projects with their users and roles.
     let tables = &mut state.keystone;
     let description = String::new;
-    let (id, name) = (DOMAIN.to_owned(), "Default".to_owned());
-    tables.domains.put(Domain { id, name, description: "The default domain".to_owned(), enabled: true });
+    tables.domains.put(Domain {
+        id: DOMAIN.to_owned(),
+        name: "Default".to_owned(),
+        description: "The default domain".to_owned(),
+        enabled: true,
+    });
     let role = |name: &str| Role { id: new_id(), name: name.to_owned() };
     let roles = [role("admin"), role("member"), role("reader")];
     for (name, password) in [(ADMIN, &passwords.admin), (MEMBER, &passwords.member)] {
-        let (project_id, user_id) = (new_id(), new_id());
+        let project_id = new_id();
+        let user_id = new_id();
         tables.projects.put(Project {
             id: project_id.clone(),
             name: name.to_owned(),
@@ -114,7 +120,8 @@ pub(crate) fn seed(state: &mut CloudState, region: &str, passwords: &Passwords) 
                 path: path.to_owned(),
             });
         }
-        let (kind, name) = (kind.to_owned(), name.to_owned());
+        let kind = kind.to_owned();
+        let name = name.to_owned();
         tables.services.put(Service { id: service_id, kind, name, description: description(), enabled: true });
     }
 }

@@ -159,7 +159,8 @@ pub(super) fn describe(state: &CloudState, token: &Token, with: Option<(&Origin,
     // Finally, the delegation.
     let credential = token.application_credential_id.as_ref();
     described.application_credential = credential.and_then(|id| tables.application_credentials.get(id)).map(|found| {
-        let (id, name) = (found.id.clone(), found.name.clone());
+        let id = found.id.clone();
+        let name = found.name.clone();
         api::TokenApplicationCredential { id, name, restricted: !found.unrestricted }
     });
     described.trust = token.trust_id.as_ref().and_then(|id| tables.trusts.get(id)).map(|trust| api::TokenTrust {

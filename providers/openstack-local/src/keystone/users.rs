@@ -278,8 +278,10 @@ async fn assignments(From(cloud): From<Arc<Cloud>>, caller: RequestUser, query: 
 fn shown_assignment(state: &CloudState, assignment: &Assignment, names: bool) -> Value {
     let tables = &state.keystone;
     let domain = |id: &str| json!({"id": id, "name": tables.domains.get(id).map(|domain| &domain.name)});
-    let (user_id, role_id) = (&assignment.user_id, &assignment.role_id);
-    let (mut user, mut role) = (json!({"id": user_id}), json!({"id": role_id}));
+    let user_id = &assignment.user_id;
+    let role_id = &assignment.role_id;
+    let mut user = json!({"id": user_id});
+    let mut role = json!({"id": role_id});
     let mut scope = match &assignment.target {
         Target::Project(id) => json!({"project": {"id": id}}),
         Target::Domain(id) => json!({"domain": {"id": id}}),

@@ -198,7 +198,9 @@ fn router_between(state: &CloudState, port: &Port, fixed: IpAddr, network: &str)
 fn detach(state: &mut CloudState, cx: &Cx, id: &str) {
     state.neutron.floating_ips.update(id, |row| {
         if row.port_id.is_some() {
-            (row.port_id, row.fixed_ip_address, row.router_id) = (None, None, None);
+            row.port_id = None;
+            row.fixed_ip_address = None;
+            row.router_id = None;
             row.status = "DOWN".into();
             touch(cx, &mut row.standard);
         }

@@ -42,7 +42,8 @@ pub fn lowest_free(pools: &[AllocationPool], used: &BTreeSet<IpAddr>) -> Option<
 
 /// Returns the first and last address that a host may have.
 pub fn hosts(range: IpNet) -> (IpAddr, IpAddr) {
-    let (first, last) = (range.network(), range.broadcast());
+    let first = range.network();
+    let last = range.broadcast();
     match range {
         IpNet::V4(v4) if v4.prefix_len() >= 31 => (first, last),
         IpNet::V4(_) => (step(first, 1), step(last, -1)),

@@ -45,7 +45,9 @@ pub fn show(state: &CloudState, cx: &Cx, id: &str) -> Result<Network, ApiError> 
 fn show_with(cx: &Cx, row: &Network, subnets: Vec<String>) -> Network {
     let mut network = Network { subnets, ..row.clone() };
     if !cx.admin {
-        (network.network_type, network.physical_network, network.segmentation_id) = (None, None, None);
+        network.network_type = None;
+        network.physical_network = None;
+        network.segmentation_id = None;
     }
     network
 }

@@ -48,7 +48,8 @@ pub fn of_device<'s>(state: &'s CloudState, device: &str) -> Vec<&'s Port> {
 fn show_row(state: &CloudState, cx: &Cx, row: &Port) -> Port {
     let mut port = row.clone();
     if !cx.admin {
-        (port.host_id, port.vif_type) = (None, None);
+        port.host_id = None;
+        port.vif_type = None;
     }
     let trunk = state.neutron.trunks.iter().find(|trunk| trunk.port_id == row.id);
     port.trunk_details = trunk.map(|trunk| TrunkDetails {

@@ -196,9 +196,10 @@ impl Crud for SecurityGroupRules {
 
 /// Rejects requests to an extension that the cloud does not offer.
 fn offered(cloud: &Cloud, alias: &str) -> Result<(), ApiError> {
-    match cloud.settings().hidden_extensions.contains(alias) {
-        true => Err(ApiError::not_found("HTTPNotFound", "The resource could not be found.")),
-        false => Ok(()),
+    if cloud.settings().hidden_extensions.contains(alias) {
+        Err(ApiError::not_found("HTTPNotFound", "The resource could not be found."))
+    } else {
+        Ok(())
     }
 }
 
@@ -312,7 +313,8 @@ async fn set_quota(
     let mut asked = body.get_mut("quota").map(Value::take).ok_or_else(|| crud::missing("quota"))?;
     // True when limits below the current use are rejected; newer clients always send this.
     let mut word = |name: &str| asked.as_object_mut().and_then(|asked| asked.remove(name)).unwrap_or_default();
-    let (check, _force) = (word("check_limit") == json!(true), word("force"));
+    let check = word("check_limit") == json!(true);
+    let _force = word("force");
     let update: QuotaUpdate = crud::read(asked)?;
     let change = |state: &mut CloudState| {
         let quota = quotas::update(state, &cx, &project, &update)?;

@@ -66,7 +66,8 @@ async fn list(
         _ => Some(true),
     };
     let at_least = |name: &str| query.get(name).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
-    let (ram, disk) = (at_least("minRam"), at_least("minDisk"));
+    let ram = at_least("minRam");
+    let disk = at_least("minDisk");
     let rows = cloud.store.read(|state| {
         let rows = state.nova.flavors.iter().filter(|row| public.is_none_or(|public| row.is_public == public));
         let rows = rows.filter(|row| row.ram >= ram && row.disk >= disk);

@@ -187,7 +187,8 @@ async fn addresses(
     // In this answer, networks list only address and version.
     let mut addresses = addresses.await?;
     for address in addresses.values_mut().flatten() {
-        (address.kind, address.mac) = (None, None);
+        address.kind = None;
+        address.mac = None;
     }
     Ok(Json(json!({ "addresses": addresses })))
 }

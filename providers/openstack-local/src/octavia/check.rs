@@ -81,7 +81,8 @@ pub(super) fn listener(listener: &Listener, addresses: &[IpAddr]) -> Result<(), 
 }
 
 fn insert_headers(listener: &Listener) -> Result<(), ApiError> {
-    let (protocol, headers) = (&listener.protocol, &listener.insert_headers);
+    let protocol = &listener.protocol;
+    let headers = &listener.insert_headers;
     if headers.is_empty() {
         return Ok(());
     }
@@ -105,7 +106,8 @@ fn insert_headers(listener: &Listener) -> Result<(), ApiError> {
 fn certificates(listener: &Listener) -> Result<(), ApiError> {
     let protocol = &listener.protocol;
     let offered = listener.default_tls_container_ref.iter().chain(&listener.sni_container_refs);
-    let (own, authority) = (offered.clone().count(), &listener.client_ca_tls_container_ref);
+    let own = offered.clone().count();
+    let authority = &listener.client_ca_tls_container_ref;
     let terminates = *protocol == ListenerProtocol::TerminatedHttps;
     if !terminates && (own > 0 || authority.is_some()) {
         return Err(if matches!(protocol, ListenerProtocol::Udp | ListenerProtocol::Sctp) {

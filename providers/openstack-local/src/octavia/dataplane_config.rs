@@ -176,7 +176,8 @@ fn monitor_config(body: &HealthMonitor) -> Option<plane::MonitorConfig> {
 /// Adds what a load balancer reports. `limit`: connection limit of a listener.
 pub fn add_report(to: &mut Report, from: &plane::LoadBalancerReport, limit: impl Fn(&str) -> Option<u64>) {
     for listener in &from.listeners {
-        let (id, counters) = (listener.id.as_str(), listener.counters);
+        let id = listener.id.as_str();
+        let counters = listener.counters;
         let said = ListenerReport {
             open: matches!(listener.state, plane::ListenerState::Listening(_)),
             full: limit(id).is_some_and(|limit| counters.active_connections >= limit),

@@ -40,7 +40,8 @@ pub async fn run(cloud: &Cloud, plane: Option<&DataPlane>, cancel: CancellationT
     let mut reports = plane.map(DataPlane::changes);
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut started, mut count) = (false, 0_u32);
+    let mut started = false;
+    let mut count = 0_u32;
     loop {
         // An error loses nothing: the next pass tries again.
         let next = carrier.diff(&mut started).await.unwrap_or_else(|error| {

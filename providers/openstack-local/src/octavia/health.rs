@@ -123,7 +123,8 @@ pub(super) fn refresh(state: &mut CloudState, id: &str) {
             pools.insert(pool.id.clone(), status);
         }
     }
-    let (mut worst, mut awaited) = (OperatingStatus::Online, false);
+    let mut worst = OperatingStatus::Online;
+    let mut awaited = false;
     for listener in &lb.body.listeners {
         let Some(row) = state.octavia.listeners.get(&listener.id).cloned() else { continue };
         awaited |= row.body.admin_state_up && row.open.is_none() && !assumed;

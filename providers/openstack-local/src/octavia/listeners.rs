@@ -54,7 +54,8 @@ pub fn list(state: &CloudState, cx: &Cx) -> Vec<Listener> {
 pub fn create(state: &mut CloudState, cx: &Cx, mut create: ListenerCreate) -> Result<Listener, ApiError> {
     let load_balancer = create.loadbalancer_id.take().unwrap_or_default();
     let lb = load_balancers::find(state, cx, &load_balancer)?;
-    let (provider, project) = (load_balancers::provider(state, lb)?, lb.body.project_id.clone());
+    let provider = load_balancers::provider(state, lb)?;
+    let project = lb.body.project_id.clone();
     quotas::check(state, &project, quotas::QuotaKind::Listener, 1)?;
     provisioning::lock_below(state, cx, &load_balancer, &[], None)?;
     let pool = create.default_pool.take();
@@ -74,7 +75,8 @@ fn add_pool(
 ) -> Result<(), ApiError> {
     create.listener_id = Some(listener.to_owned());
     let row = find(state, cx, listener)?;
-    let (load_balancer, project) = (row.load_balancer().to_owned(), row.body.project_id.clone());
+    let load_balancer = row.load_balancer().to_owned();
+    let project = row.body.project_id.clone();
     quotas::check(state, &project, quotas::QuotaKind::Pool, 1)?;
     pools::insert(state, cx, provider, &load_balancer, create).map(|_| ())
 }
@@ -169,7 +171,8 @@ fn check_certificates(state: &CloudState, cx: &Cx, body: &Listener) -> Result<()
 fn check_port(state: &CloudState, lb: &LoadBalancerRow, new: &Listener) -> Result<(), ApiError> {
     let others = lb.body.listeners.iter().filter_map(|one| state.octavia.listeners.get(&one.id));
     for other in others {
-        let (body, transport) = (&other.body, check::transport(&other.body.protocol));
+        let body = &other.body;
+        let transport = check::transport(&other.body.protocol);
         if body.protocol_port == new.protocol_port && transport == check::transport(&new.protocol) {
             return Err(error::conflict(format!(
                 "Another Listener on this Load Balancer is already using protocol {} and protocol_port {}",

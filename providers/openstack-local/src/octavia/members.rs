@@ -186,7 +186,8 @@ pub fn batch(state: &mut CloudState, cx: &Cx, pool: &str, batch: MemberBatch, ad
     let old: BTreeMap<(String, u16), String> =
         rows_of(state, &row).map(|row| (owned_key(&row.body), row.body.id.clone())).collect();
     let mut seen = BTreeSet::new();
-    let (mut changes, mut creates) = (Vec::new(), Vec::new());
+    let mut changes = Vec::new();
+    let mut creates = Vec::new();
     for member in batch.members {
         let key = (member.address.clone(), member.protocol_port);
         if !seen.insert(key.clone()) {

@@ -127,7 +127,8 @@ pub fn create(state: &mut CloudState, cx: &Cx, create: PoolCreate) -> Result<Poo
         (None, None) => return Err(error::validation("Must provide at least one of: loadbalancer_id, listener_id")),
     };
     let lb = load_balancers::find(state, cx, &load_balancer)?;
-    let (provider, project) = (load_balancers::provider(state, lb)?, lb.body.project_id.clone());
+    let provider = load_balancers::provider(state, lb)?;
+    let project = lb.body.project_id.clone();
     quotas::check(state, &project, quotas::QuotaKind::Pool, 1)?;
     let listeners: Vec<String> = create.listener_id.iter().cloned().collect();
     for listener in &listeners {
@@ -158,7 +159,8 @@ pub(super) fn insert(
         .get(load_balancer)
         .ok_or_else(|| error::not_found(LOAD_BALANCER, load_balancer))?;
     let project = lb.body.project_id.clone();
-    let (listener, members) = (create.listener_id.take(), std::mem::take(&mut create.members));
+    let listener = create.listener_id.take();
+    let members = std::mem::take(&mut create.members);
     let monitor = create.healthmonitor.take();
     let body = build(cx, load_balancer, &project, create)?;
     check_body(&body)?;

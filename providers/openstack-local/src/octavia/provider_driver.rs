@@ -53,7 +53,8 @@ impl Provider {
     }
 
     pub(super) fn pool(&self, pool: &Pool) -> Result<(), ApiError> {
-        let (protocol, algorithm) = (&pool.protocol, &pool.lb_algorithm);
+        let protocol = &pool.protocol;
+        let algorithm = &pool.lb_algorithm;
         match self.driver {
             Driver::Amphora if *algorithm == LbAlgorithm::SourceIpPort => {
                 self.refuse("Amphora provider does not support SOURCE_IP_PORT algorithm.".to_owned())

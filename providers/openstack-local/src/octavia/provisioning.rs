@@ -98,7 +98,8 @@ pub(super) fn begin(state: &mut CloudState, cx: &Cx, id: &str, to: ProvisioningS
     state.octavia.load_balancers.update(id, |row| {
         row.body.provisioning_status = to;
         row.body.updated_at = Some(written(cx.now));
-        (row.due, row.outcome) = (Some(due), outcome);
+        row.due = Some(due);
+        row.outcome = outcome;
     });
 }
 
@@ -121,7 +122,8 @@ pub(super) fn plan_end(state: &mut CloudState, now: Timestamp) -> (Timestamp, Ou
 pub fn force_error(state: &mut CloudState, id: &str) -> Result<(), ApiError> {
     let change = |row: &mut LoadBalancerRow| {
         row.body.provisioning_status = ProvisioningStatus::Error;
-        (row.due, row.outcome) = (None, Outcome::Good);
+        row.due = None;
+        row.outcome = Outcome::Good;
     };
     state.octavia.load_balancers.update(id, change).ok_or_else(|| error::not_found(LOAD_BALANCER, id))
 }
@@ -151,7 +153,8 @@ fn finish(state: &mut CloudState, now: Timestamp, id: &str) {
         if row.outcome == Outcome::LoadBalancerFails { ProvisioningStatus::Error } else { ProvisioningStatus::Active };
     state.octavia.load_balancers.update(id, |row| {
         row.body.provisioning_status = end;
-        (row.due, row.outcome) = (None, Outcome::Good);
+        row.due = None;
+        row.outcome = Outcome::Good;
     });
     for listener in &row.body.listeners {
         finish_listener(state, &listener.id, fails);

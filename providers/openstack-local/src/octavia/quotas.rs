@@ -60,7 +60,8 @@ fn effective(state: &CloudState, project: &str) -> Quota {
 /// Fills in defaults; without a default there is no limit.
 fn filled(own: &Quota, default: &Quota, project: &str) -> Quota {
     let of = |field: fn(&Quota) -> Option<i64>| Some(field(own).or(field(default)).unwrap_or(-1));
-    let (loadbalancer, healthmonitor) = (of(|quota| quota.loadbalancer), of(|quota| quota.healthmonitor));
+    let loadbalancer = of(|quota| quota.loadbalancer);
+    let healthmonitor = of(|quota| quota.healthmonitor);
     Quota {
         project_id: Some(project.to_owned()),
         loadbalancer,

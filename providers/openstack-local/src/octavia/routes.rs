@@ -143,7 +143,8 @@ fn page(
         values.push(value);
     }
     let hidden: Vec<&str> = parent.map(|(name, _)| name).into_iter().collect();
-    let (settings, page_max) = (cloud.settings(), cloud.store.peek(|state| Settings::of(state).page_max));
+    let settings = cloud.settings();
+    let page_max = cloud.store.peek(|state| Settings::of(state).page_max);
     let rules =
         Rules { hidden: &hidden, page_size: Some(page_max), ..Rules::octavia(collection, attributes, &settings) };
     list::list(query, &rules, values).map(Json)

@@ -164,7 +164,8 @@ fn place_of_port(
             }
         },
     };
-    let (subnet, address) = (fixed.0, Some(fixed.1));
+    let subnet = fixed.0;
+    let address = Some(fixed.1);
     Ok(VipLocation { network: row.network_id.clone(), subnet, address, port: Some(port.to_owned()) })
 }
 

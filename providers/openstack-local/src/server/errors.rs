@@ -28,7 +28,8 @@ pub enum Shape {
 impl Shape {
     /// Returns the body.
     pub fn body(self, error: &ApiError) -> Value {
-        let (code, message) = (error.status.as_u16(), &*error.message);
+        let code = error.status.as_u16();
+        let message = &*error.message;
         match self {
             _ if error.status == StatusCode::UNAUTHORIZED => keystone(error.status, message),
             Self::Keystone => keystone(error.status, message),

@@ -76,7 +76,8 @@ async fn handle_request(State(cloud): State<Arc<Cloud>>, request: Request, next:
     let (mut parts, body) = request.into_parts();
     let origin = Origin::of(&parts);
     parts.extensions.insert(origin);
-    let (method, path) = (parts.method.to_string(), parts.uri.path().to_owned());
+    let method = parts.method.to_string();
+    let path = parts.uri.path().to_owned();
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let route = parts.extensions.get::<MatchedPath>().map_or(&*path, MatchedPath::as_str).to_owned();
     let answered = answer(&cloud, &method, &path, Request::from_parts(parts, body), next).await;

@@ -93,7 +93,8 @@ impl Writer {
             Err(error) => inner.broken = Some(error.to_string()),
         }
         inner.generation += 1;
-        let (settled, generation) = (inner.sequence, inner.generation);
+        let settled = inner.sequence;
+        let generation = inner.generation;
         self.shared.progress.send_modify(|progress| {
             progress.settled = settled;
             progress.generation = generation;

@@ -63,7 +63,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Envelope<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let links = format!("{}_links", self.key);
-        let (mut value, mut next) = (None, None);
+        let mut value = None;
+        let mut next = None;
         while let Some(key) = map.next_key::<String>()? {
             if key == self.key {
                 value = Some(map.next_value()?);

@@ -96,7 +96,8 @@ impl Https {
             return Err(HttpsError::Agent(bad.clone()));
         }
         let parts: Vec<&str> = agents.iter().rev().map(String::as_str).chain([own]).collect();
-        let (agent, timeout) = (parts.join(" "), cloud.request_timeout);
+        let agent = parts.join(" ");
+        let timeout = cloud.request_timeout;
         let stamps = stamps(&cloud.tls);
         let clients = Clients::new(&cloud.tls, &agent, timeout)?;
         let state = Mutex::new(LoadedClients { file_versions: stamps, clients, checked_at: Instant::now() });

@@ -122,7 +122,9 @@ impl Client {
     /// As [`get`](Self::get), if any page is missing: a partial list is never returned. Pages that never end are an
     /// error too.
     pub async fn get_all<T: DeserializeOwned>(&self, op: &Op, request: &Request<'_>) -> Result<Vec<T>, OpenStackError> {
-        let (mut items, mut pages, mut at) = (Vec::new(), 0, None);
+        let mut items = Vec::new();
+        let mut pages = 0;
+        let mut at = None;
         loop {
             let (received, found, next) = self.page(op, request, at).await?;
             items.extend(found);

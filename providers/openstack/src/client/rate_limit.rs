@@ -45,7 +45,8 @@ impl RateLimiters {
         if !op.sleep(wait).await {
             return Err(wait);
         }
-        let (permit, began) = (self.in_flight.acquire(), Instant::now());
+        let permit = self.in_flight.acquire();
+        let began = Instant::now();
         let permit = tokio::time::timeout(op.remaining_sleep(), permit).await;
         // This wait counts as sleep of the operation.
         op.charge_sleep(began.elapsed());

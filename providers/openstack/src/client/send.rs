@@ -88,9 +88,10 @@ impl ServiceResponse {
     /// [`ErrorCause::UnreliableResponse`].
     pub(super) fn close(&self) -> Result<(), OpenStackError> {
         let body = self.response.body();
-        match body.is_empty() || serde_json::from_slice::<IgnoredAny>(body).is_ok() {
-            true => Ok(()),
-            false => Err(self.unreliable("the answer is not the service's")),
+        if body.is_empty() || serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+            Ok(())
+        } else {
+            Err(self.unreliable("the answer is not the service's"))
         }
     }
 

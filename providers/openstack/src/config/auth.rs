@@ -15,7 +15,8 @@ const SECTION: &str = "Global";
 /// Checks the credentials. `None` only if there is an error.
 pub(super) fn check(raw: &Global, report: &mut ValidationReport) -> Option<Auth> {
     let url = url(raw, report);
-    let (identity, scope) = (identity(raw, report), scope(raw, report));
+    let identity = identity(raw, report);
+    let scope = scope(raw, report);
     Some(Auth { url: url?, identity: identity?, scope: scope? })
 }
 

@@ -200,19 +200,22 @@ fn folders(environment: &Environment) -> Vec<PathBuf> {
 /// Fills in what `cloud.conf` does not set. Where two keys mean the same thing, one of them in `cloud.conf` excludes
 /// both of the file.
 fn fill(global: &mut Global, mut values: CloudEntry) {
-    let (auth, keys) = (values.auth.take().unwrap_or_default(), values);
+    let auth = values.auth.take().unwrap_or_default();
+    let keys = values;
     // `cloud.conf` has other credentials.
     let proven = [&global.username, &global.user_id].into_iter().any(|spot| text(spot).is_some());
     let proven = proven || !global.token.value.0.is_empty();
     pair(&mut global.username, auth.username, &mut global.user_id, auth.user_id);
     pair(&mut global.tenant_id, auth.project_id, &mut global.tenant_name, auth.project_name);
     pair(&mut global.domain_id, auth.domain_id, &mut global.domain_name, auth.domain_name);
-    let (id, name) = (&mut global.tenant_domain_id, &mut global.tenant_domain_name);
+    let id = &mut global.tenant_domain_id;
+    let name = &mut global.tenant_domain_name;
     pair(id, auth.project_domain_id, name, auth.project_domain_name);
     pair(&mut global.user_domain_id, auth.user_domain_id, &mut global.user_domain_name, auth.user_domain_name);
     let mut secrets = vec![(&mut global.password, auth.password)];
     if !proven {
-        let (id, name) = (auth.application_credential_id, auth.application_credential_name);
+        let id = auth.application_credential_id;
+        let name = auth.application_credential_name;
         pair(&mut global.credential_id, id, &mut global.credential_name, name);
         secrets.push((&mut global.credential_secret, auth.application_credential_secret));
         secrets.push((&mut global.token, auth.token));

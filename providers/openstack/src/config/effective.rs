@@ -63,7 +63,8 @@ impl Settings {
             .filter(|entry| !defaults.contains(entry))
             .map(|(key, value)| format!("{key}={value:?}"))
             .collect();
-        let (auth, regional) = (of_auth(&self.cloud.auth), self.regional_ids);
+        let auth = of_auth(&self.cloud.auth);
+        let regional = self.regional_ids;
         let auth: Vec<String> = auth.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
         tracing::info!(
             auth = auth.join(" "),

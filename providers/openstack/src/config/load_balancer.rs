@@ -21,7 +21,8 @@ const METHODS: [&str; 4] = ["ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SO
 /// Checks the sections; `None` where load balancers are disabled.
 // length: one line for each key
 pub(super) fn check(raw: &Raw, environment: &Environment, report: &mut ValidationReport) -> Option<LoadBalancer> {
-    let (keys, defaults) = (&raw.load_balancer, LoadBalancer::default());
+    let keys = &raw.load_balancer;
+    let defaults = LoadBalancer::default();
     // First, check the keys whose values have to be known.
     if !matches!(keys.version.value.as_str(), "" | "v2") {
         report.add_error(SECTION, &keys.version, format!("{:?} is not supported: expected v2", keys.version.value));

@@ -17,7 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks everything. `None` only if there is an error.
 pub(super) fn settings(raw: &Raw, environment: &Environment, report: &mut ValidationReport) -> Option<Settings> {
-    let (auth, cloud) = (auth::check(&raw.global, report), cloud(raw, report));
+    let auth = auth::check(&raw.global, report);
+    let cloud = cloud(raw, report);
     search_order(&raw.metadata.search_order, report);
     let load_balancer = load_balancer::check(raw, environment, report);
     let networking = networking(raw, report);
@@ -115,9 +116,11 @@ fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
 }
 
 fn limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
-    let (keys, defaults) = (&raw.requests, Limits::default());
+    let keys = &raw.requests;
+    let defaults = Limits::default();
     let mut count = |spot: &ConfigValue<Option<i64>>, default| number("Requests", spot, default, 1..=100_000, report);
-    let (read, write) = (count(&keys.read_burst, defaults.read.burst), count(&keys.write_burst, defaults.write.burst));
+    let read = count(&keys.read_burst, defaults.read.burst);
+    let write = count(&keys.write_burst, defaults.write.burst);
     let in_flight = count(&keys.in_flight, defaults.in_flight);
     let rate = |qps: &ConfigValue<Option<f64>>, burst, default: Rate| Rate {
         per_second: qps.value.unwrap_or(default.per_second),

@@ -74,7 +74,8 @@ pub struct DemoArgs {
 /// Something could not be started, or did not happen in time.
 pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     // Signals are caught before anything is started, so that Ctrl-C always cleans up.
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
     let place = DemoAddresses::new(args.network, args.nodes, args.port);
     place.check().await?;
     let folder = tempfile::Builder::new().prefix("ccm-openstack-demo-").tempdir().context("cannot create a folder")?;
@@ -93,7 +94,8 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     Files::write(&files.openrc, &exports)?;
     print_introduction(&files, &serving.url(), address);
 
-    let (quit, cloud_stop) = (CancellationToken::new(), CancellationToken::new());
+    let quit = CancellationToken::new();
+    let cloud_stop = CancellationToken::new();
     let demo = Demo { once: args.once, place, server, cloud: cloud.clone(), address, files };
     let mut local = Box::pin(cloud.serve(listener, cloud_stop.clone()));
     let mut work = Box::pin(demo.work(quit.clone()));
@@ -208,7 +210,8 @@ fn print_introduction(files: &Files, server: &str, cloud: SocketAddr) {
 fn cloud_conf(cloud: &LocalCloud, address: SocketAddr, ground: &operator::CloudResources) -> anyhow::Result<String> {
     let password = cloud.credentials().password(USER).context("the user of the local cloud")?.expose();
     let region = &cloud.credentials().region;
-    let (router, subnet) = (&ground.router, &ground.subnet);
+    let router = &ground.router;
+    let subnet = &ground.subnet;
     Ok(format!(
         "[Global]\nauth-url = http://{address}/identity/v3\nregion = {region}\nusername = {USER}\n\
          password = \"{password}\"\ntenant-name = {USER}\ndomain-id = default\n\n\

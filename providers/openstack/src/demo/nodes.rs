@@ -12,7 +12,8 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Creates servers, and prints their nodes when they are initialised.
 pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
-    let (api, wanted) = (stage.nodes(), stage.addresses.nodes.len());
+    let api = stage.nodes();
+    let wanted = stage.addresses.nodes.len();
     print(&format!("{wanted} servers are made in Nova; each is a kubelet and a web server in this process"));
     stage.reset_counts();
     stage.operator.make_servers(&stage.resources, stage.addresses).await?;
@@ -62,7 +63,8 @@ pub(super) async fn lose_a_server(stage: &DemoEnvironment<'_>, web: &WebService)
     print(&format!("openstack server delete {victim}"));
     stage.operator.delete(victim).await?;
     stage.reset_counts();
-    let (start, api) = (Instant::now(), stage.nodes());
+    let start = Instant::now();
+    let api = stage.nodes();
     stage
         .wait_for("node-lifecycle controller", async || {
             let gone = api.get_opt(victim).await?.is_none();
@@ -102,6 +104,7 @@ fn describe(node: &Node) -> String {
         .flat_map(|status| status.addresses.iter().flatten())
         .map(|address| format!("{}={}", address.type_, address.address))
         .collect();
-    let (zone, kind) = (label(ZONE), label("node.kubernetes.io/instance-type"));
+    let zone = label(ZONE);
+    let kind = label("node.kubernetes.io/instance-type");
     format!("{}  initialised  zone={zone}  type={kind}  {}", node.name_any(), addresses.join("  "))
 }

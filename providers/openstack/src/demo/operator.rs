@@ -117,7 +117,8 @@ impl Operator {
         let request = request.header("content-type", "application/json").header("x-auth-token", &self.token);
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
         let answer = self.transport.send(request.body(body)?).await.with_context(|| what.clone())?;
-        let (status, text) = (answer.status(), String::from_utf8_lossy(answer.body()));
+        let status = answer.status();
+        let text = String::from_utf8_lossy(answer.body());
         ensure!(status.is_success(), "{what}: {status}: {text}");
         let body = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).context(what)? };
         Ok((answer.headers().clone(), body))

@@ -40,7 +40,8 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<WebSer
 }
 
 async fn make(stage: &DemoEnvironment<'_>) -> anyhow::Result<WebService> {
-    let (api, port) = (stage.services(), stage.addresses.port);
+    let api = stage.services();
+    let port = stage.addresses.port;
     let service = serde_json::from_value(json!({
         "metadata": {"name": NAME},
         "spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": port, "protocol": "TCP"}]},
@@ -154,7 +155,8 @@ pub(super) async fn delete(stage: &DemoEnvironment<'_>, web: &WebService) -> any
 /// Creates the Service again for the user, and prints what to try.
 pub(super) async fn recreate(stage: &DemoEnvironment<'_>, files: &Files) -> anyhow::Result<()> {
     let web = make(stage).await?;
-    let (kubectl, openrc) = (format!("kubectl --kubeconfig {}", files.kubeconfig.display()), files.openrc.display());
+    let kubectl = format!("kubectl --kubeconfig {}", files.kubeconfig.display());
+    let openrc = files.openrc.display();
     let node = stage.addresses.nodes.first().map_or("node-0", |(name, _)| name);
     print("The Service is there again. In another terminal:");
     print(&format!("  for i in 1 2 3 4 5 6; do curl --noproxy '*' http://{}/; done", web.address));

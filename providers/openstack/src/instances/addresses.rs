@@ -102,7 +102,8 @@ impl AddressList<'_> {
 /// be reported.
 pub fn parse_order(text: &str) -> (Vec<IpNet>, Vec<&str>) {
     let words = text.split([',', ' ', '\t']).filter(|word| !word.is_empty());
-    let (mut networks, mut wrong) = (Vec::new(), Vec::new());
+    let mut networks = Vec::new();
+    let mut wrong = Vec::new();
     for word in words {
         match word.parse::<IpNet>() {
             Ok(network) => networks.push(network.trunc()),

@@ -296,7 +296,8 @@ async fn confirm(
     for machine in machines.values() {
         by_name.entry(&machine.name).or_default().push(machine);
     }
-    let (mut answers, mut confirmed) = (Vec::with_capacity(open.len()), 0);
+    let mut answers = Vec::with_capacity(open.len());
+    let mut confirmed = 0;
     for target in open {
         let answer = match &target {
             ServerTarget::Name(name) => {

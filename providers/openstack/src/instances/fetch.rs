@@ -69,7 +69,8 @@ impl Fetch<'_> {
     async fn servers(&self, query: &[(&str, &str)]) -> Result<Listing, OpenStackError> {
         let request = Request::new(Call::ServerList, &["servers", "detail"]).query(query);
         let rows: Vec<Server> = self.client.get_all(self.op, &request).await?;
-        let (mut machines, mut hidden) = (Vec::with_capacity(rows.len()), BTreeSet::new());
+        let mut machines = Vec::with_capacity(rows.len());
+        let mut hidden = BTreeSet::new();
         for row in rows {
             let id = row.id.clone();
             match NovaServer::of(row, self.strings) {

@@ -171,9 +171,10 @@ impl Instances for NovaInstances {
                 servers.entry(machine.id.clone()).and_modify(|known| *known = age.min(*known)).or_insert(age);
             }
         }
-        let interfaces = match servers.is_empty() {
-            true => Ok(HashMap::new()),
-            false => self.server_cache.interfaces(op, &servers).await.map_err(CloudError::from),
+        let interfaces = if servers.is_empty() {
+            Ok(HashMap::new())
+        } else {
+            self.server_cache.interfaces(op, &servers).await.map_err(CloudError::from)
         };
         let mut answers = Vec::with_capacity(queries.len());
         for query in queries {

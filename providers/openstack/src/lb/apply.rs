@@ -32,7 +32,8 @@ pub(super) async fn apply(
     step: &PlannedAction,
 ) -> Result<ApplyResult, OpenStackError> {
     let call = step.kind.call();
-    let (object, why) = (&*step.object, &*step.reason);
+    let object = &*step.object;
+    let why = &*step.reason;
     match &step.kind {
         ActionKind::UpdateLoadBalancer(update) => {
             let id = seen.load_balancer.id.clone();

@@ -47,7 +47,8 @@ impl LoadBalancerReconciler {
                 self.sync_states.put(uid, known);
             }
             Err(_) => {
-                let (failed_over, deleting) = (known.failed_over, known.deleting_id.take());
+                let failed_over = known.failed_over;
+                let deleting = known.deleting_id.take();
                 let mut left =
                     LoadBalancerSyncState { failed_over, deleting_id: deleting, ..LoadBalancerSyncState::default() };
                 left.mark_changed(self.sync_states.rounds.now());

@@ -78,9 +78,10 @@ impl LoadBalancerReconciler {
         }
         if let Some(group) = &order.desired.security_group {
             let task = Self::security_group_spec(group, order, seen)?;
-            let found = match self.listing_shows_in_sync(op, task, &mut known.listed_security_group).await? {
-                true => Vec::new(),
-                false => self.security_groups.plan_changes(self.api(op), task).await?,
+            let found = if self.listing_shows_in_sync(op, task, &mut known.listed_security_group).await? {
+                Vec::new()
+            } else {
+                self.security_groups.plan_changes(self.api(op), task).await?
             };
             known.applied_security_group = found.is_empty().then(|| task.digest());
             changes.extend(found);

@@ -53,7 +53,8 @@ impl FloatingIpSync<'_> {
             let decision = self.decide(known, seen, found.as_ref()).await?;
             // A floating IP from a shared listing is read again before anything is changed.
             if !looked && !matches!(decision, FloatingIpAction::None(_)) {
-                (looked, known.floating_ip) = (true, AttachedFloatingIp::Unknown);
+                looked = true;
+                known.floating_ip = AttachedFloatingIp::Unknown;
                 continue;
             }
             let why = "the Service";

@@ -292,8 +292,10 @@ impl Listing {
         if balancer.provisioning_status != ProvisioningStatus::Active {
             return None;
         }
-        let (listeners, pools) = (self.listeners.get(&id), self.pools.get(&id));
-        let (listeners, pools) = (listeners.map_or(&[][..], Vec::as_slice), pools.map_or(&[][..], Vec::as_slice));
+        let listeners = self.listeners.get(&id);
+        let pools = self.pools.get(&id);
+        let listeners = listeners.map_or(&[][..], Vec::as_slice);
+        let pools = pools.map_or(&[][..], Vec::as_slice);
         // Something was created or deleted between the lists.
         if !all_found(&balancer.listeners, listeners.iter().map(|listener| &*listener.id))
             || !all_found(&balancer.pools, pools.iter().map(|pool| &*pool.id))
@@ -320,7 +322,8 @@ impl Listing {
         });
         // Other Services of a shared load balancer need it as well.
         if balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX)).count() > 1 {
-            (seen.listeners, seen.pools) = (listeners.to_vec(), pools.to_vec());
+            seen.listeners = listeners.to_vec();
+            seen.pools = pools.to_vec();
         } else {
             self.load_balancers.remove(&id);
             seen.listeners = self.listeners.remove(&id).unwrap_or_default();

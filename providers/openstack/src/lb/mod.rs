@@ -103,9 +103,11 @@ impl LoadBalancers {
     pub async fn new(client: Client, settings: LoadBalancerSettings, cluster: Arc<str>) -> Result<Self, CloudError> {
         let version = client.session().octavia().await?;
         let features = Features::of((version.0, version.1), &settings.driver);
-        let (memory, networks, groups) =
-            (SyncStateStore::default(), ExternalNetworkCache::default(), SecurityGroupManager::default());
-        let (sweeps, polls) = (ListingCache::new(settings.manage_security_groups), StatusPoller::default());
+        let memory = SyncStateStore::default();
+        let networks = ExternalNetworkCache::default();
+        let groups = SecurityGroupManager::default();
+        let sweeps = ListingCache::new(settings.manage_security_groups);
+        let polls = StatusPoller::default();
         Ok(Self {
             reconciler: LoadBalancerReconciler {
                 client,

@@ -93,7 +93,8 @@ pub fn cluster_of(name: &str) -> &str {
     let Some(start) = name.find(PREFIX).map(|at| at + PREFIX.len()) else { return "" };
     let rest = &name[start..];
     let mut ends = rest.rmatch_indices('_').map(|(at, _)| at).take(2);
-    let (last, before) = (ends.next(), ends.next());
+    let last = ends.next();
+    let before = ends.next();
     before.filter(|at| *at > 0).or(last).map_or("", |at| &rest[..at])
 }
 
@@ -102,7 +103,9 @@ pub fn cluster_of(name: &str) -> &str {
 pub fn owner_of(name: &str) -> Option<(&str, &str, &str)> {
     let rest = name.strip_prefix(PREFIX).filter(|_| name.len() < MAX_NAME_BYTES)?;
     let mut parts = rest.rsplitn(3, '_');
-    let (service, namespace, cluster) = (parts.next()?, parts.next()?, parts.next()?);
+    let service = parts.next()?;
+    let namespace = parts.next()?;
+    let cluster = parts.next()?;
     (!service.is_empty() && !namespace.is_empty() && !cluster.is_empty()).then_some((cluster, namespace, service))
 }
 

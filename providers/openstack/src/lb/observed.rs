@@ -79,7 +79,8 @@ impl From<&MemberCreate> for ObservedMember {
 impl ObservedLoadBalancer {
     /// Creates it from a load balancer whose children are not read yet.
     pub fn new(load_balancer: LoadBalancer) -> Self {
-        let (listeners, pools) = (Vec::new(), Vec::new());
+        let listeners = Vec::new();
+        let pools = Vec::new();
         Self { load_balancer, listeners, pools, members: BTreeMap::new(), monitors: BTreeMap::new() }
     }
 
@@ -87,9 +88,12 @@ impl ObservedLoadBalancer {
     pub fn from_tree(tree: LoadBalancerTree) -> Self {
         // First, separate the load balancer from its children.
         let LoadBalancerTree { listeners, pools: trees, .. } = &tree;
-        let (listeners, trees) = (listeners.clone(), trees.clone());
+        let listeners = listeners.clone();
+        let trees = trees.clone();
         let load_balancer = without_children(tree);
-        let (mut pools, mut members, mut monitors) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let mut pools = Vec::new();
+        let mut members = BTreeMap::new();
+        let mut monitors = BTreeMap::new();
         // Then divide each pool into pool, members and monitor.
         for tree in trees {
             let found: Vec<ObservedMember> = tree.members.iter().cloned().map(Into::into).collect();

@@ -106,7 +106,8 @@ impl LoadBalancerReconciler {
     pub(super) async fn ensure(&self, op: &Op, order: &ReconcileInput<'_>, depth: ReadMode) -> LbOutcome {
         let uid = &order.desired.owner.uid;
         let mut known = self.sync_states.take(uid);
-        (known.deleting_id, known.replaced_failed) = (None, false);
+        known.deleting_id = None;
+        known.replaced_failed = false;
         let mut shown = None;
         let result = match self.reconcile(op, order, depth, &mut known, &mut shown).await {
             Ok(()) => Ok(Progress::Done),
@@ -177,9 +178,11 @@ impl LoadBalancerReconciler {
             && let Some(swept) =
                 self.listings.find(api, &self.sync_states.rounds, &question, known.listings_stale_until).await?
         {
-            (known.observed, known.floating_ip) = (Some(swept.observed), swept.floating_ips);
-            (known.read_at, known.from_listing, known.listed_security_group) =
-                (Some(swept.read_at), true, swept.listed);
+            known.observed = Some(swept.observed);
+            known.floating_ip = swept.floating_ips;
+            known.read_at = Some(swept.read_at);
+            known.from_listing = true;
+            known.listed_security_group = swept.listed;
             return Ok(());
         }
         known.observed = observe::find_load_balancer(api, &question).await?.map(ObservedLoadBalancer::new);
@@ -222,8 +225,11 @@ impl LoadBalancerReconciler {
             return Err(object_gone().into());
         };
         seen.load_balancer = balancer;
-        (known.from_listing, known.children_known, known.floating_ip) = (false, false, AttachedFloatingIp::Unknown);
-        (known.read_at, known.as_of) = (Some(Instant::now()), self.sync_states.rounds.now());
+        known.from_listing = false;
+        known.children_known = false;
+        known.floating_ip = AttachedFloatingIp::Unknown;
+        known.read_at = Some(Instant::now());
+        known.as_of = self.sync_states.rounds.now();
         Ok(true)
     }
 
@@ -458,7 +464,8 @@ impl LoadBalancerReconciler {
         order: &ReconcileInput<'_>,
         known: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let (api, owner) = (self.api(op), &order.desired.owner);
+        let api = self.api(op);
+        let owner = &order.desired.owner;
         let Some(seen) = &known.observed else { return Err(object_gone().into()) };
         match &order.desired.security_group {
             Some(group) => {
@@ -512,9 +519,10 @@ impl LoadBalancerReconciler {
             return Ok(Vec::new());
         }
         *in_line = None;
-        let surplus = match self.listing_shows_in_sync(op, task, listed).await? {
-            true => Vec::new(),
-            false => self.security_groups.ensure_rules(self.api(op), task).await?,
+        let surplus = if self.listing_shows_in_sync(op, task, listed).await? {
+            Vec::new()
+        } else {
+            self.security_groups.ensure_rules(self.api(op), task).await?
         };
         *in_line = surplus.is_empty().then_some(digest);
         Ok(surplus)

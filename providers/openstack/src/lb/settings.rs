@@ -156,7 +156,8 @@ impl From<&config::LoadBalancer> for LoadBalancerSettings {
 impl From<&config::LbNetwork> for NetworkSettings {
     fn from(network: &config::LbNetwork) -> Self {
         let text = |text: &Option<Box<str>>| text.clone().unwrap_or_default();
-        let (id, name) = (text(&network.floating_subnet_id), text(&network.floating_subnet));
+        let id = text(&network.floating_subnet_id);
+        let name = text(&network.floating_subnet);
         Self {
             floating_network: text(&network.floating_network),
             floating_subnet: FloatingSubnet::of(&id, &name, &text(&network.floating_subnet_tags)),

@@ -142,7 +142,8 @@ impl StatusPoller {
             let queries: Vec<String> = tags.chunks(MAX_TAGS).map(|chunk| chunk.join(",")).collect();
             (choose_strategy(state.waiting.len(), !queries.is_empty(), state.fits_one_page), queries)
         };
-        let (round, begun) = (rounds.begin(), Instant::now());
+        let round = rounds.begin();
+        let begun = Instant::now();
         let rows = match way {
             StatusQueryStrategy::PerLoadBalancer => return Ok(false),
             StatusQueryStrategy::ByTags => {

@@ -67,7 +67,8 @@ impl NamePattern {
 
 /// Converts a glob to a regular expression for the whole text.
 fn glob(text: &str) -> Result<String, String> {
-    let (mut source, mut chars) = (String::from("(?s)^"), text.chars());
+    let mut source = String::from("(?s)^");
+    let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
             '*' => source.push_str(".*"),

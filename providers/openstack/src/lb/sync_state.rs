@@ -115,10 +115,15 @@ pub(super) struct LoadBalancerSyncState {
 impl LoadBalancerSyncState {
     /// Forgets the observed state.
     pub(super) fn invalidate(&mut self) {
-        (self.observed, self.children_known, self.from_listing, self.read_at) = (None, false, false, None);
-        (self.floating_ip, self.listed_security_group, self.applied_security_group) =
-            (AttachedFloatingIp::Unknown, None, None);
-        (self.last_applied, self.unfinished) = (None, false);
+        self.observed = None;
+        self.children_known = false;
+        self.from_listing = false;
+        self.read_at = None;
+        self.floating_ip = AttachedFloatingIp::Unknown;
+        self.listed_security_group = None;
+        self.applied_security_group = None;
+        self.last_applied = None;
+        self.unfinished = false;
     }
 
     /// Returns the delay before the next poll: half the time that the load balancer has been pending, within bounds.
@@ -129,7 +134,8 @@ impl LoadBalancerSyncState {
 
     /// Records that something was changed, or may have been.
     pub(super) fn mark_changed(&mut self, now: ListingRound) {
-        (self.listings_stale_until, self.as_of) = (Some(now), now);
+        self.listings_stale_until = Some(now);
+        self.as_of = now;
     }
 
     /// Returns how old an answer may be that shows whether the load balancer is still busy.

@@ -120,7 +120,8 @@ impl OpenStackProvider {
         }
         // Finally, routes, which need a router.
         let routes = routes(&settings, &client).await?;
-        let (region, interface) = (&settings.cloud.region, settings.cloud.interface.as_str());
+        let region = &settings.cloud.region;
+        let interface = settings.cloud.interface.as_str();
         tracing::info!(%region, interface, "OpenStack");
         Ok(Self {
             client,

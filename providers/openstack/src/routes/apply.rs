@@ -183,7 +183,8 @@ fn is_port_of(port: Option<&neutron::Port>, step: &RouteOperation) -> bool {
 
 /// Returns the networks that a port has to accept packets from, and those that it must not accept any more.
 fn networks(steps: &[(usize, RouteOperation)]) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
-    let (mut add, mut remove) = (BTreeSet::new(), BTreeSet::new());
+    let mut add = BTreeSet::new();
+    let mut remove = BTreeSet::new();
     for (_, step) in steps {
         match step {
             RouteOperation::Add(hop, _) => add.insert(hop.destination),
@@ -206,10 +207,7 @@ async fn change(routes: &NeutronRoutes, op: &Op, steps: &[RouteOperation]) -> Re
         return Ok(());
     }
     // Without atomic changes each request replaces the whole list: those of this process run one after the other.
-    let _turn = match routes.extensions.atomic {
-        true => None,
-        false => Some(op.wait_shared(routes.router_lock.lock()).await),
-    };
+    let _turn = if routes.extensions.atomic { None } else { Some(op.wait_shared(routes.router_lock.lock()).await) };
     let mut tries = 0;
     loop {
         let router = routes.router(op).await?;

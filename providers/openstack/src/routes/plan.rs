@@ -147,7 +147,8 @@ impl RouteUpdate {
     /// Returns the complete list for a router without atomic changes; `None` when the router has it already. Routes
     /// that are neither added nor removed stay unchanged, in their place.
     pub fn full_list(&self, now: &[neutron::Route]) -> Option<Vec<neutron::Route>> {
-        let (missing, extra) = (self.to_add(now), self.to_remove(now));
+        let missing = self.to_add(now);
+        let extra = self.to_remove(now);
         if missing.is_empty() && extra.is_empty() {
             return None;
         }

@@ -115,7 +115,8 @@ impl RejectedPodCidr {
 
     /// Returns the event's note.
     pub(crate) fn note(&self, cluster: &[IpNet]) -> String {
-        let (name, cidr) = (&self.node.name, &self.cidr);
+        let name = &self.node.name;
+        let cidr = &self.cidr;
         match &self.reject_reason {
             RejectReason::NotANetwork => format!("No route for node {name}: its pod CIDR {cidr:?} is not a network"),
             RejectReason::OutsideCluster => {

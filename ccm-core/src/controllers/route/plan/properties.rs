@@ -34,7 +34,9 @@ struct Cluster {
 impl Cluster {
     fn plan(&self) -> RoutePlan {
         let cluster = [CLUSTER.parse().unwrap()];
-        let (ours, foreign, routes) = (&self.ours, &self.foreign, &self.routes);
+        let ours = &self.ours;
+        let foreign = &self.foreign;
+        let routes = &self.routes;
         plan(&PlanInput {
             ours,
             foreign,

@@ -30,7 +30,8 @@ impl ServiceController {
         announce: bool,
     ) -> Result<SyncResult, ServiceSyncError> {
         let subject = Attempt::plan_delete(look.service.as_deref(), &look.state, then);
-        (look.operation, look.attempt) = (ServiceOperationKind::Delete, Some(subject));
+        look.operation = ServiceOperationKind::Delete;
+        look.attempt = Some(subject);
         // First, confirm with the API server that the load balancer is not needed any more.
         match then {
             AfterDelete::Forget => self.confirm_deleted(look).await?,

@@ -74,7 +74,8 @@ impl DryRun for ServiceDryRun {
                         // that is not the leader.
                         trouble => trouble.log().unwrap_or_else(|| "the comparison was broken off".to_owned()),
                     };
-                    let (object, retry_after) = (key.to_string(), trouble.delay(1));
+                    let object = key.to_string();
+                    let retry_after = trouble.delay(1);
                     let why = NotCompared { kind: ObjectKind::Service, object, controller: SERVICE_LB, why };
                     schedule.failed(&key, about, now, why, Some(retry_after));
                 }
@@ -154,10 +155,7 @@ impl ServiceController {
         service: &ServiceView,
         then: AfterDelete,
     ) -> Result<Vec<Difference>, ServiceSyncError> {
-        let why = match service.deleting {
-            true => "the service is being deleted",
-            false => "the service wants no load balancer",
-        };
+        let why = if service.deleting { "the service is being deleted" } else { "the service wants no load balancer" };
         let balancer = Difference {
             current: None,
             desired: "deleted".to_owned(),
@@ -191,7 +189,8 @@ fn invalid_differences(service: &ServiceView, mistakes: &[FieldError]) -> Vec<Di
     }
     let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     let difference = difference(service, "load balancer".to_owned(), &list.join("; "));
-    let (is, would_be) = (Some("served".to_owned()), "refused, and left as it is".to_owned());
+    let is = Some("served".to_owned());
+    let would_be = "refused, and left as it is".to_owned();
     vec![Difference { current: is, desired: would_be, ..difference }]
 }
 

@@ -208,7 +208,8 @@ impl ServiceController {
         mistakes: Vec<FieldError>,
         backends: Option<BackendKind>,
     ) -> Result<(Option<DesiredState>, Option<DesiredService>), ServiceSyncError> {
-        let (known, digest) = (&look.state, invalid_digest(&mistakes));
+        let known = &look.state;
+        let digest = invalid_digest(&mistakes);
         // Report the validation errors first, whatever happens to the backends.
         if known.reported_invalid_digest != Some(digest) {
             return Ok((Some(DesiredState::Invalid { errors: mistakes, served: None }), None));
@@ -260,7 +261,8 @@ impl ServiceController {
                 (Backends::Endpoints(slices), fingerprint)
             }
         };
-        (look.state.backend_kind, look.fingerprint) = (Some(takes), Some(fingerprint));
+        look.state.backend_kind = Some(takes);
+        look.fingerprint = Some(fingerprint);
         let cluster = Arc::from(self.op.cluster_name());
         let spec = LbSpec { cluster, service: service.clone(), sources, backends };
         Ok(DesiredService { service, digest, backend_fingerprint: fingerprint, spec })
@@ -292,7 +294,9 @@ impl ServiceController {
         self.report_no_backends(look, &wanted.spec);
         // Then ensure the load balancer, and record whether that failed.
         let outcome = self.cloud.ensure(self.op_for_service(look), &wanted.spec, depth).await?;
-        (look.state.applied, look.state.has_attempted, look.state.deleted) = (None, true, false);
+        look.state.applied = None;
+        look.state.has_attempted = true;
+        look.state.deleted = false;
         match &outcome.result {
             Ok(_) => (look.state.failed_ensures, look.state.followed) = (None, None),
             Err(error) => {
@@ -363,9 +367,11 @@ impl ServiceController {
             Err(error) if error.kind() == ErrorKind::NotFound && look.state.reported_invalid_digest.is_some() => {
                 // Continue as after a restart. Once the Service is valid, everything is compared; this delay does not
                 // apply to that.
-                (look.state.applied, look.state.has_attempted) = (None, false);
+                look.state.applied = None;
+                look.state.has_attempted = false;
                 look.attempt = look.state.reported_invalid_digest.map(Attempt::Serve);
-                let (now, until) = (self.now(), self.now() + GONE);
+                let now = self.now();
+                let until = self.now() + GONE;
                 look.defer(now, until, false);
                 return Ok(SyncResult::RequeueAt { until: Some(until), resets_failures: true });
             }
@@ -417,7 +423,9 @@ impl ServiceController {
         };
         // Log the differences and repair them. They count as drift if everything was in sync before.
         for change in &changes {
-            let (operation, object, why) = (&change.operation, &change.object, &change.reason);
+            let operation = &change.operation;
+            let object = &change.object;
+            let why = &change.reason;
             tracing::info!(service = %look.key, %operation, %object, %why, drift, "load balancer differs");
         }
         if !changes.is_empty() {
@@ -490,10 +498,13 @@ impl ServiceController {
             verify_at,
         });
         look.state.served_as = look.state.backend_kind.clone().map(|takes| {
-            let (digest, service) = (wanted.digest, wanted.service.clone());
+            let digest = wanted.digest;
+            let service = wanted.service.clone();
             ServedAs { digest, service, takes }
         });
-        (look.state.deferred, look.state.pending_since, look.state.last_failure_event) = (None, None, None);
+        look.state.deferred = None;
+        look.state.pending_since = None;
+        look.state.last_failure_event = None;
         SyncResult::RequeueAt { until: Some(verify_at), resets_failures: true }
     }
 

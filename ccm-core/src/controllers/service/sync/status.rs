@@ -30,9 +30,11 @@ impl ServiceController {
         if !self.add_finalizer(look, &wanted.service).await? {
             return Ok(IDLE);
         }
-        let (status, annotations) = (look.state.desired_status.clone(), look.state.desired_annotations.clone());
+        let status = look.state.desired_status.clone();
+        let annotations = look.state.desired_annotations.clone();
         self.publish_status(look, &wanted.service, status.as_ref(), &annotations).await?;
-        (look.state.deferred, look.state.last_failure_event) = (None, None);
+        look.state.deferred = None;
+        look.state.last_failure_event = None;
         self.metrics.count(ServiceOperationKind::PublishStatus, ServiceOutcome::Done);
         if look.state.completion_event_due {
             self.complete_announced(look, &wanted.service);
@@ -53,8 +55,8 @@ impl ServiceController {
         }
         match patches::add_finalizer(&self.cx.api, service).await {
             Ok(version) => {
-                (look.state.last_write, look.state.unconfirmed) =
-                    (self.last_write(&version), UnconfirmedWrites::default());
+                look.state.last_write = self.last_write(&version);
+                look.state.unconfirmed = UnconfirmedWrites::default();
                 Ok(true)
             }
             Err(error) if self.service_gone_or_unwanted(&error, service).await => Ok(false),

@@ -127,7 +127,8 @@ impl DynamicClientCa {
     /// Reads files and ConfigMap. If something cannot be read or parsed, its previous value stays, as upstream; if it
     /// was removed, it is no longer trusted.
     pub(super) async fn refresh(&self) -> Vec<AuthError> {
-        let (old, mut problems) = (self.current(), Vec::new());
+        let old = self.current();
+        let mut problems = Vec::new();
         let cluster = self.read_config_map().await;
         // First, the CAs of client certificates.
         let clients = match &self.clients {
@@ -147,7 +148,8 @@ impl DynamicClientCa {
             CaSource::Unset => Ok(None),
             CaSource::File { flag, path } => file(flag, path, old_proxies).await.map(|anchors| {
                 let ProxyFlags { allowed_names, headers } = &self.flags;
-                let (allowed_names, headers) = (allowed_names.clone(), headers.clone());
+                let allowed_names = allowed_names.clone();
+                let headers = headers.clone();
                 Some(Arc::new(FrontProxies { anchors, allowed_names, headers }))
             }),
             CaSource::Cluster => match &cluster {

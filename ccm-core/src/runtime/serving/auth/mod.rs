@@ -174,7 +174,8 @@ impl DelegatedAuth {
             |client: Option<kube::Client>| client.map(|c| ReviewClient::new(c, &clients.user_agent)).transpose();
         // A client of its own for the CAs: a flood of tokens must not delay the removal of a withdrawn CA.
         let look_up = asker(clients.authentication.clone())?;
-        let (ask_who, ask_what) = (asker(clients.authentication)?, asker(clients.authorization)?);
+        let ask_who = asker(clients.authentication)?;
+        let ask_what = asker(clients.authorization)?;
         warn_missing_clients(ask_who.as_ref(), ask_what.as_ref(), authentication);
         // Then check the configured paths and read the CAs, and collect all errors.
         let mut problems = Vec::new();
@@ -200,10 +201,12 @@ impl DelegatedAuth {
         let tokens =
             |asker| TokenReviews::new(asker, metrics.token_reviews.clone(), authentication.token_webhook_cache_ttl);
         let rights = |asker| {
-            let (yes, no) = (authorization.webhook_cache_authorized_ttl, authorization.webhook_cache_unauthorized_ttl);
+            let yes = authorization.webhook_cache_authorized_ttl;
+            let no = authorization.webhook_cache_unauthorized_ttl;
             AccessReviews::new(asker, metrics.access_reviews.clone(), yes, no)
         };
-        let (tokens, rights) = (ask_who.map(tokens).transpose()?, ask_what.map(rights).transpose()?);
+        let tokens = ask_who.map(tokens).transpose()?;
+        let rights = ask_what.map(rights).transpose()?;
         Ok(Self(Arc::new(DelegatedAuthInner {
             trust,
             token_reviews: tokens,

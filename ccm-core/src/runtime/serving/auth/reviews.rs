@@ -108,7 +108,9 @@ impl TokenReviews {
     /// The review requests no audience, as upstream: the token must be one for the API server itself.
     pub(super) async fn user_for_token(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
         let question = || {
-            let (asker, metrics, ttl) = (self.asker.clone(), self.metrics.clone(), self.ttl);
+            let asker = self.asker.clone();
+            let metrics = self.metrics.clone();
+            let ttl = self.ttl;
             let token = token.to_owned();
             async move { Ok((review_token(&asker, &metrics, &token).await?, ttl)) }
         };
@@ -189,7 +191,8 @@ impl AccessReviews {
         authorized_ttl: Duration,
         unauthorized_ttl: Duration,
     ) -> Result<Self, AuthError> {
-        let (hash, answers) = (hash_key()?, ReviewCache::new(CAPACITY, PENDING));
+        let hash = hash_key()?;
+        let answers = ReviewCache::new(CAPACITY, PENDING);
         Ok(Self { asker, metrics, authorized_ttl, unauthorized_ttl, hash, answers })
     }
 
@@ -202,8 +205,10 @@ impl AccessReviews {
         // The JSON text is unambiguous for each review: its keys are sorted and its strings are quoted.
         let key = key(&self.hash, spec.to_string().as_bytes());
         let question = || {
-            let (asker, metrics) = (self.asker.clone(), self.metrics.clone());
-            let (yes, no) = (self.authorized_ttl, self.unauthorized_ttl);
+            let asker = self.asker.clone();
+            let metrics = self.metrics.clone();
+            let yes = self.authorized_ttl;
+            let no = self.unauthorized_ttl;
             async move {
                 let decision = review_access(&asker, &metrics, &spec).await?;
                 let ttl = if decision == Decision::Allowed { yes } else { no };

@@ -59,7 +59,8 @@ impl CaBundle {
     /// The text is not PEM, or contains no CA.
     pub(super) fn parse(pem: &[u8]) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let (mut anchors, mut skipped) = (Vec::new(), Vec::new());
+        let mut anchors = Vec::new();
+        let mut skipped = Vec::new();
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
             let certificate = certificate.map_err(|error| format!("certificate {} is no PEM: {error}", index + 1))?;
             match CaCertificate::new(certificate, &provider) {

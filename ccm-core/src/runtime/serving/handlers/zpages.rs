@@ -39,7 +39,9 @@ impl ProcessInfo {
 
     fn statusz(&self) -> String {
         let up = self.started.1.elapsed().as_secs();
-        let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
+        let hours = up / 3600;
+        let minutes = up / 60 % 60;
+        let seconds = up % 60;
         format!(
             "\n{} statusz\n{NOTICE}\n\nStarted: {}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\n\
              Binary version: {}\nSource revision: {}\n\nPaths: {}\n",

@@ -209,7 +209,8 @@ impl LoadBalancerReconciler {
         op: &Op,
         groups: &mut BTreeSet<TargetGroupArn>,
     ) -> Result<Option<Progress>, CloudError> {
-        let (mut in_use, mut failed) = (Vec::new(), None);
+        let mut in_use = Vec::new();
+        let mut failed = None;
         for arn in groups.clone() {
             match self.scope.client.write(op, DeleteTargetGroup { arn: arn.clone() }, "").await {
                 Ok(()) => drop(groups.remove(&arn)),

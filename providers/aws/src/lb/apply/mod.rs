@@ -179,7 +179,8 @@ impl Applier<'_> {
     /// Applies actions whose response has no content.
     // length: one table of requests
     async fn change(&mut self, action: &ActionKind, why: &str) -> Result<(), ApplyStop> {
-        let (client, op) = (&self.scope.client, self.op);
+        let client = &self.scope.client;
+        let op = self.op;
         match action {
             // Settings of the load balancer.
             ActionKind::SetIpAddressType(ip_address_type) => {
@@ -196,7 +197,8 @@ impl Applier<'_> {
                 }
             }
             ActionKind::SetSecurityGroups(groups, rules) => {
-                let (arn, groups) = (self.load_balancer_arn()?, groups.clone());
+                let arn = self.load_balancer_arn()?;
+                let groups = groups.clone();
                 client.write(op, SetSecurityGroups { arn, groups, private_link_rules: *rules }, why).await?;
             }
             ActionKind::ModifyLoadBalancerAttributes(attributes) => {

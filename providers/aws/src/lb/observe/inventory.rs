@@ -32,11 +32,13 @@ impl Inventory for NetworkLoadBalancers {
         let sweep = self.reconciler.observer.listings.fresh(op).await?;
         let owner = |arn: &str| self.owner(sweep.tags.get(arn)?);
         let balancers = sweep.balancers.iter().filter_map(|balancer| {
-            let (kind, id) = (Arc::from(LOAD_BALANCER), balancer.arn.as_str().into());
+            let kind = Arc::from(LOAD_BALANCER);
+            let id = balancer.arn.as_str().into();
             Some(OwnedObject { kind, id, owner: owner(&balancer.arn)?, created: balancer.created })
         });
         let groups = sweep.groups.iter().filter_map(|group| {
-            let (kind, id) = (Arc::from(TARGET_GROUP), group.arn.as_str().into());
+            let kind = Arc::from(TARGET_GROUP);
+            let id = group.arn.as_str().into();
             Some(OwnedObject { kind, id, owner: owner(&group.arn)?, created: None })
         });
         let mut owned: Vec<_> = balancers.chain(groups).collect();
@@ -47,7 +49,8 @@ impl Inventory for NetworkLoadBalancers {
             owned.extend(
                 found.into_iter().filter(|group| group.vpc.as_ref() == Some(&self.reconciler.scope.vpc)).filter_map(
                     |group| {
-                        let (kind, id) = (Arc::from(SECURITY_GROUP), group.id.as_str().into());
+                        let kind = Arc::from(SECURITY_GROUP);
+                        let id = group.id.as_str().into();
                         Some(OwnedObject { kind, id, owner: self.owner(&group.tags)?, created: None })
                     },
                 ),

@@ -91,9 +91,10 @@ impl Observer {
         let oldest = question.changed_at.map_or(ago(MAX_LISTING_AGE), |changed| changed.max(ago(MAX_LISTING_AGE)));
         let sweep = self.listings.newer_than(op, oldest).await?;
         let ours = |balancer: &&LoadBalancer| {
-            let found = match question.names.contains(&balancer.name) {
-                true => FoundBy::by_name(&self.scope.cluster, question.owner, &balancer.name),
-                false => FoundBy::Listing,
+            let found = if question.names.contains(&balancer.name) {
+                FoundBy::by_name(&self.scope.cluster, question.owner, &balancer.name)
+            } else {
+                FoundBy::Listing
             };
             sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_owned(question, tags, found))
         };
@@ -261,7 +262,8 @@ impl Observer {
         owner: &ServiceKey,
         seen: &mut ObservedListener,
     ) -> Result<(), CloudError> {
-        let (client, arn) = (&self.scope.client, &seen.listener.arn);
+        let client = &self.scope.client;
+        let arn = &seen.listener.arn;
         if seen.attributes.is_none() {
             let request = DescribeListenerAttributes { arn: arn.clone() };
             let action = Action::DescribeListenerAttributes;
@@ -269,14 +271,13 @@ impl Observer {
         }
         if seen.certificates.is_none() {
             let is_tls = seen.listener.protocol == Some(ElbProtocol::Tls);
-            seen.certificates = match is_tls {
-                false => Some(BTreeSet::new()),
-                true => {
-                    let request = DescribeListenerCertificates { arn: arn.clone() };
-                    let action = Action::DescribeListenerCertificates;
-                    let found = self.denials.read(op, owner, action, client.read(op, request)).await?;
-                    found.map(|page| page.items.into_iter().filter(|c| !c.default).map(|c| c.arn).collect())
-                }
+            seen.certificates = if is_tls {
+                let request = DescribeListenerCertificates { arn: arn.clone() };
+                let action = Action::DescribeListenerCertificates;
+                let found = self.denials.read(op, owner, action, client.read(op, request)).await?;
+                found.map(|page| page.items.into_iter().filter(|c| !c.default).map(|c| c.arn).collect())
+            } else {
+                Some(BTreeSet::new())
             };
         }
         Ok(())

@@ -35,7 +35,8 @@ pub(crate) struct VpcCache {
 impl VpcCache {
     /// Makes an empty cache.
     pub(crate) fn new(scope: Scope, zones: Arc<Zones>) -> Self {
-        let (view, networks) = (SharedRead::new(MAX_AGE), SharedRead::new(MAX_AGE));
+        let view = SharedRead::new(MAX_AGE);
+        let networks = SharedRead::new(MAX_AGE);
         Self { scope, view, networks, zones }
     }
 

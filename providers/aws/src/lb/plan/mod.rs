@@ -110,7 +110,8 @@ impl Planner<'_> {
     }
 
     fn create_load_balancer(&mut self) -> Result<(), CloudError> {
-        let (wanted, resolved) = (self.desired, self.resolved);
+        let wanted = self.desired;
+        let resolved = self.resolved;
         let Some(subnets) = resolved.subnets.clone().filter(|subnets| !subnets.is_empty()) else {
             return Err(CloudError::invalid_input("could not find any suitable subnets for creating the ELB"));
         };
@@ -141,7 +142,8 @@ impl Planner<'_> {
     }
 
     fn update_load_balancer(&mut self, seen: &ObservedLoadBalancer) -> Result<(), CloudError> {
-        let (wanted, balancer) = (self.desired, &seen.load_balancer);
+        let wanted = self.desired;
+        let balancer = &seen.load_balancer;
         if let Some(scheme) = balancer.scheme.filter(|scheme| *scheme != wanted.scheme) {
             return Err(CloudError::invalid_input(format!(
                 "scheme cannot be changed from {scheme} to {} on load balancer {}; delete and recreate the Service",
@@ -281,7 +283,8 @@ impl Planner<'_> {
         let listeners = self.observed.load_balancer.iter().flat_map(|b| &b.listeners);
         let listeners = listeners.map(|listener| (listener.listener.arn.as_str(), &listener.tags));
         let groups = self.observed.target_groups.iter().map(|group| (group.group.arn.as_str(), &group.tags));
-        let (mut add, mut remove) = (Vec::<(Tags, Vec<Box<str>>)>::new(), Vec::<(Vec<Box<str>>, Vec<Box<str>>)>::new());
+        let mut add = Vec::<(Tags, Vec<Box<str>>)>::new();
+        let mut remove = Vec::<(Vec<Box<str>>, Vec<Box<str>>)>::new();
         for (arn, seen) in balancer.chain(listeners).chain(groups) {
             let Some(seen) = seen else { continue };
             let missing = changed_attributes(wanted, seen);

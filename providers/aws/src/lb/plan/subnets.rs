@@ -81,7 +81,8 @@ pub fn choose(
 pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, Vec<FieldError>> {
     // First, check the subnets, and pair them with each kind of address.
     let mut mistakes = families(subnets, wanted);
-    let (eips, count) = (wanted.allocations.len(), subnets.len());
+    let eips = wanted.allocations.len();
+    let count = subnets.len();
     if eips > 0 && eips != count {
         // Upstream's wording, as for private addresses.
         let message = format!("Must have same number of EIP AllocationIDs ({eips}) and SubnetIDs ({count})");
@@ -107,7 +108,8 @@ pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec
     };
     // Then collect all errors, or return the mappings.
     let mut checked = |errors: Vec<FieldError>| mistakes.extend(errors);
-    let (ipv4, ipv6) = (ipv4.map_err(&mut checked), ipv6.map_err(&mut checked));
+    let ipv4 = ipv4.map_err(&mut checked);
+    let ipv6 = ipv6.map_err(&mut checked);
     let (Ok(ipv4), Ok(ipv6), true) = (ipv4, ipv6, mistakes.is_empty()) else { return Err(mistakes) };
     let mapping = |(index, subnet): (usize, &&Subnet)| SubnetMapping {
         subnet: subnet.id.clone(),
@@ -148,7 +150,8 @@ fn assign_addresses<A: Copy + Display>(
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
-    let (mut found, mut mistakes) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut mistakes = Vec::new();
     for subnet in subnets {
         let mut of = addresses.iter().filter(|address| inside(subnet, address));
         match (of.next(), of.next()) {

@@ -123,7 +123,8 @@ fn names_of<'a>(wanted: &'a DesiredLoadBalancer, want: &'a DesiredListener) -> i
 
 /// Tells whether a group can serve a listener, as it is or with another health check.
 fn can_serve(seen: &ObservedTargetGroup, want: &DesiredListener, observed: &ObservedState) -> bool {
-    let (group, want) = (&seen.group, &want.target_group);
+    let group = &seen.group;
+    let want = &want.target_group;
     let frozen = observed.unmodifiable_groups.contains(&group.arn)
         && group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check));
     group.protocol == Some(want.protocol)
@@ -176,7 +177,8 @@ impl Planner<'_> {
     }
 
     fn new_group(&mut self, pair: &ListenerGroupPair<'_>) {
-        let (key, want) = (pair.key(), &pair.desired.target_group);
+        let key = pair.key();
+        let want = &pair.desired.target_group;
         let create = CreateTargetGroup {
             name: pair.name.clone(),
             protocol: want.protocol,
@@ -202,7 +204,8 @@ impl Planner<'_> {
     }
 
     fn existing_group(&mut self, pair: &ListenerGroupPair<'_>, seen: &ObservedTargetGroup) {
-        let (arn, want) = (&seen.group.arn, &pair.desired.target_group);
+        let arn = &seen.group.arn;
+        let want = &pair.desired.target_group;
         if seen.group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check)) {
             let modify = ActionKind::ModifyTargetGroup(arn.clone(), want.health_check.clone());
             self.add(modify, "health check differs");
@@ -222,7 +225,8 @@ impl Planner<'_> {
     /// Plans registrations and deregistrations. Deregistrations come first, so that a full group can exchange targets.
     fn plan_targets(&mut self, seen: &ObservedTargetGroup, wanted: &[crate::api::elb::Target]) {
         let Some(have) = &seen.targets else { return };
-        let (arn, want) = (&seen.group.arn, registered_targets(wanted));
+        let arn = &seen.group.arn;
+        let want = registered_targets(wanted);
         let surplus: Vec<_> = have.iter().filter(|(id, _)| !want.contains_key(*id)).map(|(_, t)| t.clone()).collect();
         let missing: Vec<_> = want.iter().filter(|(id, _)| !have.contains_key(*id)).map(|(_, t)| t.clone()).collect();
         for chunk in surplus.chunks(MAX_TARGETS) {

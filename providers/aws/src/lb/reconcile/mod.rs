@@ -220,9 +220,10 @@ impl LoadBalancerReconciler {
         groups: Vec<SecurityGroupId>,
     ) -> Result<ResolvedInput, CloudError> {
         let named = matches!(wanted.subnets, SubnetChoice::Named(_));
-        let subnets = match observed.load_balancer.is_none() || named {
-            true => Some(self.deps.vpc.choose(op, wanted).await.map_err(as_transient)?),
-            false => None,
+        let subnets = if observed.load_balancer.is_none() || named {
+            Some(self.deps.vpc.choose(op, wanted).await.map_err(as_transient)?)
+        } else {
+            None
         };
         Ok(ResolvedInput {
             vpc: self.scope.vpc.clone(),
@@ -264,7 +265,8 @@ impl LoadBalancerReconciler {
             let stopped = waits.is_some();
             applier.deferred.extend(waits.into_iter().chain(backing.pending.clone()));
             let ended = applier.apply(&steps).await;
-            let (left, no_room) = (applier.deferred, applier.target_group_full);
+            let left = applier.deferred;
+            let no_room = applier.target_group_full;
             // Finally, keep the working state, as far as it is still valid.
             match ended {
                 Ok(()) => {
@@ -377,7 +379,8 @@ impl LoadBalancerReconciler {
             known.observed = Some(observed);
             record_in_sync(known, wanted, &backing, false);
         } else {
-            (known.observed, known.last_applied) = (Some(observed), None);
+            known.observed = Some(observed);
+            known.last_applied = None;
         }
         Ok(changes)
     }
@@ -418,7 +421,8 @@ fn record_in_sync(
     }
     let targets = if some_wait { Targets::new() } else { backing.targets.clone() };
     known.last_applied = Some((Arc::new(wanted.clone()), targets));
-    (known.instances, known.rule_inputs) = (backing.instances.clone(), backing.rule_inputs.clone());
+    known.instances.clone_from(&backing.instances);
+    known.rule_inputs.clone_from(&backing.rule_inputs);
     known.sticky_listeners =
         wanted.listeners.iter().filter(|listener| has_stickiness(listener)).map(DesiredListener::key).collect();
 }

@@ -79,7 +79,8 @@ impl LoadBalancerReconciler {
             Backends::Endpoints(slices) => {
                 let networks = self.deps.vpc.networks(op, false).await?;
                 let targets = desired::ip_targets(wanted, slices, &networks);
-                let (instances, stopped) = (BTreeSet::new(), BTreeSet::new());
+                let instances = BTreeSet::new();
+                let stopped = BTreeSet::new();
                 let (pods, missing, waits) = self.pod_targets(op, wanted, slices, &targets, max_age).await;
                 let ground = RuleInputs { pods, ..RuleInputs::default() };
                 Ok(ResolvedTargets {

@@ -78,11 +78,13 @@ impl LoadBalancerReconciler {
         let mut applier = self.applier(op, &served, &instances, &backing, &mut picture);
         applier.deferred.extend(waits.into_iter().chain(backing.pending.clone()));
         let ended = applier.apply_targets(&steps, opens).await;
-        let (left, no_room) = (applier.deferred, applier.target_group_full);
+        let left = applier.deferred;
+        let no_room = applier.target_group_full;
         // Finally, record what is known afterwards.
         match ended {
             Ok(Some(refused)) => {
-                (known.observed, known.instances) = (Some(picture.observed), backing.instances);
+                known.observed = Some(picture.observed);
+                known.instances = backing.instances;
                 Err(refused)
             }
             Ok(None) => {

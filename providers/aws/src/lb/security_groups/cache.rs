@@ -98,9 +98,10 @@ impl CacheState {
             .iter()
             .filter(|(at, id, ..)| *id == group.id && at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
         for (_, _, rule, granted) in young {
-            match granted {
-                true => group.ingress.extend(plan::missing(&group.ingress, [rule])),
-                false => group.ingress.retain(|have| have != rule),
+            if *granted {
+                group.ingress.extend(plan::missing(&group.ingress, [rule]));
+            } else {
+                group.ingress.retain(|have| have != rule);
             }
         }
         group
@@ -195,7 +196,8 @@ impl Drop for GrantTicket<'_> {
 
 impl SecurityGroupCache {
     pub(crate) fn new(scope: Scope) -> Self {
-        let (read_lock, state) = (tokio::sync::Mutex::default(), Mutex::default());
+        let read_lock = tokio::sync::Mutex::default();
+        let state = Mutex::default();
         Self { scope, read_lock, state, locks: Mutex::default(), waiting_grants: Mutex::default() }
     }
 

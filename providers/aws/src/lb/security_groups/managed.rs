@@ -271,7 +271,8 @@ pub(super) fn check_adoptable(
 
 /// Finds given groups: by ID, or by tag `Name`.
 fn resolve(groups: &GroupsById, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, Vec<String>> {
-    let (mut found, mut mistakes) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut mistakes = Vec::new();
     for name in names {
         let id = SecurityGroupId::from(&**name);
         let matching: Vec<_> = match groups.get(&id) {

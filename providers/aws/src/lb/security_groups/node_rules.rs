@@ -143,7 +143,8 @@ impl SecurityGroupManager {
             .filter(|rule| rules::health_of(rule).is_some());
         match self.groups_of_targets(op, e, groups).await {
             Ok((groups, NodeGroups { groups: chosen, .. })) => {
-                let (rules, left_alone) = (rules.collect(), UnmanagedGroups::default());
+                let rules = rules.collect();
+                let left_alone = UnmanagedGroups::default();
                 self.record_needed_rules(e, &NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone });
             }
             // Its needs stay unknown, without an error for its Service.

@@ -85,7 +85,8 @@ pub(crate) fn belongs_to(rule: &Rule, lb_name: &str) -> bool {
 /// node ports.
 pub(crate) fn may_be_shared(rule: &Rule) -> bool {
     let of_clients = [CLIENT, GROUP].iter().any(|prefix| rule.description.starts_with(prefix));
-    let (first, last) = (i32::from(NODE_PORTS.0), i32::from(NODE_PORTS.1));
+    let first = i32::from(NODE_PORTS.0);
+    let last = i32::from(NODE_PORTS.1);
     of_clients && rule.ports.is_some_and(|(from, to)| from < first || to > last)
 }
 
@@ -153,7 +154,8 @@ pub(crate) fn rules_for_nodes(e: &RuleRequest<'_>, admission: RuleSourceKind<'_>
 }
 
 fn cidr_rules(e: &RuleRequest<'_>) -> BTreeSet<Rule> {
-    let (client, health) = (format!("{CLIENT}{}", e.lb_name), format!("{HEALTH}{}", e.lb_name));
+    let client = format!("{CLIENT}{}", e.lb_name);
+    let health = format!("{HEALTH}{}", e.lb_name);
     let mut rules = BTreeSet::new();
     for (listener, port) in targets(e) {
         for network in clients(e, listener) {
@@ -248,7 +250,8 @@ fn ports<'a>(e: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str, u16)
 
 /// Returns every target port of each listener.
 fn targets<'a>(e: &RuleRequest<'a>) -> impl Iterator<Item = (&'a DesiredListener, u16)> + use<'a> {
-    let (wanted, pods) = (e.desired, e.pods);
+    let wanted = e.desired;
+    let pods = e.pods;
     wanted.listeners.iter().flat_map(move |listener| {
         let named = || pods.ports.get(&(listener.port, listener.protocol)).cloned().unwrap_or_default();
         let ports = wanted.target_port(listener).map_or_else(named, |port| [port].into());

@@ -19,10 +19,7 @@ pub(in crate::lb) fn unmanaged_note(left: &UnmanagedGroups, missing: &BTreeSet<I
         what.push(format!("no network interface in the VPC has the addresses {}", list_first(missing.iter())));
     }
     let rules: Vec<Rule> = left.rules.iter().filter(|rule| !is_mtu(rule)).cloned().collect();
-    match rules.is_empty() {
-        true => what.join("; "),
-        false => format!("{}; let there in: {}", what.join("; "), summary(&rules)),
-    }
+    if rules.is_empty() { what.join("; ") } else { format!("{}; let there in: {}", what.join("; "), summary(&rules)) }
 }
 
 /// Lists the first few items.

@@ -93,7 +93,8 @@ fn address_count_mismatch<T>(found: &[T], subnets: &SubnetChoice) -> Option<(usi
 }
 
 fn allocations(reads: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<AllocationId> {
-    let (key, found) = (&a::ALLOCATIONS, reads.annotations.get(&a::ALLOCATIONS).unwrap_or_default());
+    let key = &a::ALLOCATIONS;
+    let found = reads.annotations.get(&a::ALLOCATIONS).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::Internal {
         let message = "EIP allocations can only be set for internet facing load balancers";
         reads.annotations.invalid_value(&key.row, message);
@@ -106,7 +107,8 @@ fn allocations(reads: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoic
 }
 
 fn private_ipv4(reads: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<Ipv4Addr> {
-    let (key, mut found) = (&a::PRIVATE_IPV4, reads.annotations.get(&a::PRIVATE_IPV4).unwrap_or_default());
+    let key = &a::PRIVATE_IPV4;
+    let mut found = reads.annotations.get(&a::PRIVATE_IPV4).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::InternetFacing {
         let message = "private IPv4 addresses can only be set for internal load balancers";
         reads.annotations.invalid_value(&key.row, message);
@@ -120,7 +122,8 @@ fn private_ipv4(reads: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoi
 }
 
 fn ipv6(reads: &mut SpecReader<'_>, ip_address_type: IpAddressType, subnets: &SubnetChoice) -> Vec<Ipv6Addr> {
-    let (key, mut found) = (&a::IPV6, reads.annotations.get(&a::IPV6).unwrap_or_default());
+    let key = &a::IPV6;
+    let mut found = reads.annotations.get(&a::IPV6).unwrap_or_default();
     if !found.is_empty() && ip_address_type != IpAddressType::Dualstack {
         let message = "IPv6 addresses can only be set for dualstack load balancers";
         reads.annotations.invalid_value(&key.row, message);

@@ -56,7 +56,8 @@ pub(super) fn of_load_balancer(reads: &mut SpecReader<'_>) -> (Attributes, bool)
             None => _ = found.entry(name.into()).or_insert_with(|| "false".into()),
         }
     }
-    let (bucket, prefix) = (reads.annotations.get(&a::ACCESS_LOG_BUCKET), reads.annotations.get(&a::ACCESS_LOG_PREFIX));
+    let bucket = reads.annotations.get(&a::ACCESS_LOG_BUCKET);
+    let prefix = reads.annotations.get(&a::ACCESS_LOG_PREFIX);
     if found.get(LOGS).is_some_and(|on| &**on == "true") {
         if let Some(bucket) = bucket {
             found.insert(LOGS_BUCKET.into(), bucket);

@@ -106,7 +106,8 @@ fn tls(reads: &mut SpecReader<'_>) -> TlsAnnotations {
     let certificates = reads.annotations.get(&a::CERTIFICATES).unwrap_or_default();
     let ports = reads.annotations.get(&a::TLS_PORTS).unwrap_or_default();
     let ssl = reads.annotations.get(&a::BACKEND_PROTOCOL).is_some_and(|backend| &*backend == "ssl");
-    let (policy, alpn) = (reads.annotations.get(&a::TLS_POLICY), reads.annotations.get(&a::ALPN_POLICY));
+    let policy = reads.annotations.get(&a::TLS_POLICY);
+    let alpn = reads.annotations.get(&a::ALPN_POLICY);
     let all = ports.is_empty() || ports.iter().any(|port| &**port == "*");
     let ports: BTreeSet<Box<str>> = ports.into_iter().filter(|port| &**port != "*").collect();
     let tcp = |service: &ServicePort| service.protocol == Protocol::Tcp;
@@ -209,7 +210,8 @@ fn target_group_port(reads: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> O
         TargetType::Instance => port.node_port,
         TargetType::Ip => Some(target_port(port).unwrap_or(NonZeroU16::MIN)),
     };
-    let (first, second) = (of(front.port), front.other.map_or(of(front.port), of));
+    let first = of(front.port);
+    let second = front.other.map_or(of(front.port), of);
     let (Some(first), Some(second)) = (first, second) else {
         reads.annotations.add_error("spec.ports", NO_NODE_PORT);
         return None;

@@ -139,7 +139,8 @@ fn parse_managed(
         SpecReader { service, settings, cluster, manner, target_type, owner, annotations, notices: Vec::new() };
     let wanted = desired(&mut reads).map(Box::new);
     notices::ignored_annotations(&mut reads);
-    let (mistakes, remarks) = (reads.annotations.finish(), reads.notices);
+    let mistakes = reads.annotations.finish();
+    let remarks = reads.notices;
     let (verdict, tolerant) = match wanted {
         Some(wanted) if mistakes.is_empty() => (ServiceSpec::Nlb(wanted), None),
         wanted => (ServiceSpec::Invalid(mistakes), wanted),

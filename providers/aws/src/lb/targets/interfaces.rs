@@ -86,8 +86,9 @@ pub(in crate::lb) struct InterfaceLookup {
 
 impl InterfaceCache {
     pub(in crate::lb) fn new(scope: Scope, store: Arc<InstanceCache>) -> Self {
-        let (denials, state, request_lock) =
-            (AccessDeniedCache::default(), Mutex::default(), tokio::sync::Mutex::default());
+        let denials = AccessDeniedCache::default();
+        let state = Mutex::default();
+        let request_lock = tokio::sync::Mutex::default();
         Self { scope, store, denials, state, request_lock }
     }
 

@@ -154,7 +154,8 @@ impl MockProvider {
 
     async fn set_members(&self, op: &Op, want: &LbSpec) -> Result<LoadBalancer, CloudError> {
         let key = desired::key_of(want);
-        let (mutation, members) = (Mutation::new(UPDATE, &*key.name), desired::members(want));
+        let mutation = Mutation::new(UPDATE, &*key.name);
+        let members = desired::members(want);
         op.mutate(mutation, async { self.api.update_load_balancer(&key, &members).await.map(MutationResponse::new) })
             .await
     }

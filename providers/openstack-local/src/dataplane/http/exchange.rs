@@ -88,7 +88,8 @@ impl Session {
         let mut builder = http1::Builder::new();
         let handshake = builder.preserve_header_case(true).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
-        let (gone, front) = (member.gone.clone(), self.front.clone());
+        let gone = member.gone.clone();
+        let front = self.front.clone();
         // It ends with its sender, so with the session at the latest. Errors are returned to the sender.
         self.front.tasks.spawn(async move {
             let carrying = gone.run_until_cancelled(connection.with_upgrades());

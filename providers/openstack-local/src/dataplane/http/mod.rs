@@ -100,7 +100,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = settings.config.timeouts;
-    let (kept, upgrade) = (Mutex::default(), Mutex::default());
+    let kept = Mutex::default();
+    let upgrade = Mutex::default();
     let session = Arc::new(Session { front, ends, scheme, kept, upgrade });
     let service = service_fn(|request| {
         let session = session.clone();
@@ -226,7 +227,8 @@ impl Upgrade {
     async fn carry(self, silence: IdleTimeouts) -> io::Result<()> {
         let both = async { tokio::try_join!(self.client, self.member) };
         let (client, member) = both.await.map_err(io::Error::other)?;
-        let (client, member) = (split(TokioIo::new(client)), split(TokioIo::new(member)));
+        let client = split(TokioIo::new(client));
+        let member = split(TokioIo::new(member));
         let relaying = relay(client, member, silence, &Counted);
         self.used.member.gone.run_until_cancelled(relaying).await.unwrap_or(Ok(()))
     }

@@ -66,9 +66,10 @@ fn missing(
     let there: BTreeSet<String> = endpoints.iter().map(|e| format!("{} in {:?}", e.interface, region(e))).collect();
     let types: BTreeSet<&str> = catalog.iter().map(|entry| entry.kind.as_str()).collect();
     let list = |items: Vec<String>| if items.is_empty() { "nothing".to_owned() } else { items.join(", ") };
-    let _ = match there.is_empty() {
-        false => write!(words, "; it has: {}", list(there.into_iter().collect())),
-        true => write!(words, "; services in it: {}", list(types.into_iter().map(str::to_owned).collect())),
+    let _ = if there.is_empty() {
+        write!(words, "; services in it: {}", list(types.into_iter().map(str::to_owned).collect()))
+    } else {
+        write!(words, "; it has: {}", list(there.into_iter().collect()))
     };
     words
 }

@@ -29,7 +29,8 @@ fn identity(identity: &Identity) -> api::Identity {
             api::Identity::application_credential(method)
         }
         Identity::NamedCredential { name, user: who, secret } => {
-            let (name, user) = (Some(name.to_string()), Some(user(who)));
+            let name = Some(name.to_string());
+            let user = Some(user(who));
             let method = ApplicationCredentialMethod { id: None, name, user, secret: secret.clone() };
             api::Identity::application_credential(method)
         }
@@ -56,7 +57,8 @@ fn scope(scope: &Scope) -> Option<api::Scope> {
         Scope::Default => return None,
         Scope::Project(id) => api::Scope::Project(ProjectRef { id: Some(id.to_string()), ..ProjectRef::default() }),
         Scope::ProjectName { name, domain: of } => {
-            let (name, domain) = (Some(name.to_string()), Some(domain(of)));
+            let name = Some(name.to_string());
+            let domain = Some(domain(of));
             api::Scope::Project(ProjectRef { id: None, name, domain })
         }
         Scope::Domain(of) => api::Scope::Domain(domain(of)),

@@ -199,7 +199,8 @@ impl Session {
             }
             Err(error) => {
                 let pause = renewal.failure.as_ref().map_or(INITIAL_BACKOFF, |failure| failure.pause * 2);
-                let (pause, error) = (error.pause(pause), Arc::new(error));
+                let pause = error.pause(pause);
+                let error = Arc::new(error);
                 let until = Instant::now() + pause;
                 renewal.failure = Some(AuthFailure { error: error.clone(), pause, until, stamp });
                 Err(error)

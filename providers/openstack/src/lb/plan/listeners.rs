@@ -20,7 +20,8 @@ pub(super) fn differences(
     wanted: &DesiredListener,
     seen: &Listener,
 ) -> Option<(ListenerUpdate, Vec<&'static str>)> {
-    let (mut update, mut why) = (ListenerUpdate::default(), Vec::new());
+    let mut update = ListenerUpdate::default();
+    let mut why = Vec::new();
     if side.features.tags {
         let tags = side.ownership.tagged(&seen.tags);
         if tags != seen.tags {

@@ -199,7 +199,8 @@ pub fn plan_clear(seen: &ObservedLoadBalancer) -> Vec<PlannedAction> {
 
 /// Checks that this Service may use the load balancer.
 fn check_sharing(side: &PlanInput<'_>, wanted: &DesiredLoadBalancer, most: usize) -> Result<(), CloudError> {
-    let (balancer, standing) = (&side.observed.load_balancer, side.ownership);
+    let balancer = &side.observed.load_balancer;
+    let standing = side.ownership;
     if standing.owner {
         return Ok(());
     }
@@ -211,8 +212,8 @@ fn check_sharing(side: &PlanInput<'_>, wanted: &DesiredLoadBalancer, most: usize
     if wanted.internal {
         return refuse(format!("internal Service cannot share load balancer {id}"));
     }
-    let (others, listed) =
-        (standing.other_service_tags(balancer).count(), balancer.tags.iter().any(|t| standing.is_own_tag(t)));
+    let others = standing.other_service_tags(balancer).count();
+    let listed = balancer.tags.iter().any(|t| standing.is_own_tag(t));
     if !listed && others + 1 > most {
         return refuse(format!("load balancer {id} already has {others} Services, and max-shared-lb is {most}"));
     }
@@ -229,7 +230,8 @@ fn has_port_of(seen: &Listener, wanted: &DesiredListener) -> bool {
 pub fn check_port_conflict(side: &PlanInput<'_>, wanted: &DesiredListener) -> Result<(), CloudError> {
     match side.observed.listeners.iter().find(|seen| has_port_of(seen, wanted)) {
         Some(seen) if !side.ownership.owns_listener(seen) => {
-            let (port, id) = (wanted.label(), &side.observed.load_balancer.id);
+            let port = wanted.label();
+            let id = &side.observed.load_balancer.id;
             let message = format!("the listener port {port} already exists on load balancer {id}");
             Err(CloudError::new(ErrorKind::Conflict, message))
         }
@@ -239,7 +241,8 @@ pub fn check_port_conflict(side: &PlanInput<'_>, wanted: &DesiredListener) -> Re
 
 /// Plans to set the Service's tag on the load balancer, and its new name if the cluster was renamed.
 fn own_tag(side: &PlanInput<'_>) -> Option<PlannedAction> {
-    let (balancer, standing) = (&side.observed.load_balancer, side.ownership);
+    let balancer = &side.observed.load_balancer;
+    let standing = side.ownership;
     let mut update = LoadBalancerUpdate::default();
     let mut why = Vec::new();
     let tags = standing.tagged(&balancer.tags);

@@ -18,7 +18,8 @@ use crate::lb::{
 
 /// Returns the update of a pool and which fields differ.
 pub(super) fn differences(wanted: &DesiredPool, seen: &Pool) -> Option<(PoolUpdate, Vec<&'static str>)> {
-    let (mut update, mut why) = (PoolUpdate::default(), Vec::new());
+    let mut update = PoolUpdate::default();
+    let mut why = Vec::new();
     if *wanted.method != *seen.lb_algorithm.as_str() {
         update.lb_algorithm = Patch::Set(LbAlgorithm::from(&*wanted.method));
         why.push("algorithm");
@@ -117,7 +118,9 @@ impl<'a> MemberDiff<'a> {
         let there: BTreeSet<(&str, u16)> =
             keys.iter().zip(desired).map(|(key, member)| (&**key, member.port)).collect();
         let surplus = observed.keys().filter(|key| !there.contains(*key)).count();
-        let (mut missing, mut changed, mut in_wrong_subnet) = (0, 0, BTreeSet::new());
+        let mut missing = 0;
+        let mut changed = 0;
+        let mut in_wrong_subnet = BTreeSet::new();
         for (key, member) in keys.iter().zip(desired) {
             match observed.get(&(&**key, member.port)) {
                 None => missing += 1,
@@ -173,7 +176,8 @@ impl<'a> MemberDiff<'a> {
     /// serves.
     fn single_changes(&self, side: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
         let mut changes = Vec::new();
-        let (mut updates, mut there) = (Vec::new(), BTreeSet::new());
+        let mut updates = Vec::new();
+        let mut there = BTreeSet::new();
         for (key, member) in self.keys.iter().zip(self.desired) {
             there.insert((&**key, member.port));
             match self.observed.get(&(&**key, member.port)) {
@@ -212,7 +216,8 @@ pub(super) fn plan_monitor(side: &PlanInput<'_>, wanted: &DesiredListener, pool:
         };
         return seen.map(gone).into_iter().collect();
     };
-    let (mut steps, name) = (Vec::new(), names::monitor(wanted.index, side.name));
+    let mut steps = Vec::new();
+    let name = names::monitor(wanted.index, side.name);
     // Then replace one of another type, because the type cannot be changed.
     let kept = seen.filter(|seen| seen.kind.as_str() == monitor.kind.as_str());
     if let (Some(seen), None) = (seen, kept) {

@@ -81,7 +81,8 @@ pub fn desired_rules(group: &SecurityGroupSpec, subnet: &IpNet) -> BTreeSet<Rule
 
 /// Returns the rules to create, and the IDs of those to delete. Of equal rules one stays.
 pub fn diff(wanted: &BTreeSet<Rule>, seen: &[SecurityGroupRule]) -> (Vec<Rule>, Vec<String>) {
-    let (mut kept, mut surplus) = (BTreeSet::new(), Vec::new());
+    let mut kept = BTreeSet::new();
+    let mut surplus = Vec::new();
     for rule in seen {
         let key = Rule::from(rule);
         if !wanted.contains(&key) || !kept.insert(key) {

@@ -163,7 +163,8 @@ fn source_ranges(reads: &mut SpecReader<'_>) -> Vec<IpNet> {
 
 fn group(reads: &SpecReader<'_>, cluster: &str, owner: &ServiceKey, sources: Vec<IpNet>) -> Option<SecurityGroupSpec> {
     let ports = reads.service.ports.iter().filter_map(|port| Some((transport(port.protocol), port.node_port?.get())));
-    let (ports, ovn) = (ports.collect(), reads.settings.driver.is_ovn());
+    let ports = ports.collect();
+    let ovn = reads.settings.driver.is_ovn();
     reads.settings.manage_security_groups.then(|| SecurityGroupSpec {
         name: names::security_group(&owner.uid, &owner.namespace, &owner.name),
         description: names::security_group_description(cluster, &owner.namespace, &owner.name),

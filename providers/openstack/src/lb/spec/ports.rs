@@ -105,7 +105,8 @@ fn tls(reads: &mut SpecReader<'_>) -> Option<Box<str>> {
 /// Returns whether a reference is one of a container or secret of Barbican.
 fn is_barbican_ref(reference: &str) -> bool {
     let mut parts = reference.rsplit('/');
-    let (id, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let id = parts.next().unwrap_or_default();
+    let kind = parts.next().unwrap_or_default();
     !id.is_empty() && matches!(kind, "containers" | "secrets")
 }
 
