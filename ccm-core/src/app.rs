@@ -128,19 +128,19 @@ where
     // A single comparison serves nobody, and is usually made where the port is another's.
     let server = if config.shadow.once { None } else { Server::bind(&config.serving)? };
     let signals = Signals::install()?;
-    let surface = Observability::new(&config);
+    let observability = Observability::new(&config);
     let Some(server) = server else {
-        let work = build_and_run(product, config, surface, None, build, signals);
+        let work = build_and_run(product, config, observability, None, build, signals);
         return Box::pin(work).await;
     };
     let door = AuthFilter::new(&config.authorization.always_allow_paths)?;
-    let (recognition, auth) = set_up_delegated_auth(&product, &config, surface.registry.clone(), door.clone());
-    let registry = surface.registry.clone();
-    let health = surface.health.clone();
-    let more = surface.routes(&config);
+    let (recognition, auth) = set_up_delegated_auth(&product, &config, observability.registry.clone(), door.clone());
+    let registry = observability.registry.clone();
+    let health = observability.health.clone();
+    let more = observability.routes(&config);
     let pages = Handlers::new(product.clone(), config.clone(), registry, health, verbosity);
     let router = pages.router(door, more)?;
-    let work = build_and_run(product, config, surface, Some(recognition), build, signals);
+    let work = build_and_run(product, config, observability, Some(recognition), build, signals);
     Box::pin(run_and_serve(work, server, router, auth)).await
 }
 
@@ -151,7 +151,7 @@ type AuthSetup = BoxFuture<'static, Result<(), AuthError>>;
 async fn build_and_run<B, F>(
     product: Product,
     config: Config,
-    surface: Observability,
+    observability: Observability,
     recognition: Option<AuthSetup>,
     build: B,
     mut signals: Signals,
@@ -160,7 +160,8 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let building = surface.health.add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
+    let building =
+        observability.health.add(CheckKind::Ready, CLOUD_PROVIDER_CHECK, || Err("is not built yet".to_owned()));
     let provider = tokio::select! {
         provider = build(config.clone()) => provider?,
         signal = signals.next() => {
@@ -170,7 +171,7 @@ where
         }
     };
     tracing::info!(version = product.version, provider = provider.name(), "starting");
-    let manager = Manager::from_config(product, config, provider).await?.with_observability(surface);
+    let manager = Manager::from_config(product, config, provider).await?.with_observability(observability);
     drop(building);
     let manager = match recognition {
         Some(recognition) => manager.on_api_server_reachable(recognition),

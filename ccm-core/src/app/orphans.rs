@@ -94,12 +94,12 @@ where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let wish = OrphansArgs::read(&config)?;
-    let json = wish.json;
+    let args = OrphansArgs::read(&config)?;
+    let json = args.json;
     let mut signals = Signals::install()?;
     let stop = CancellationToken::new();
     // After a signal, work in flight is finished, so that the report is complete about what was deleted.
-    let report = until_signalled(scan_once(product, config, build, wish, &stop), &stop, &mut signals).await??;
+    let report = until_signalled(scan_once(product, config, build, args, &stop), &stop, &mut signals).await??;
     write_line(&mut std::io::stdout(), &if json { format!("{:#}", report.json()) } else { report.table() });
     Ok(match (report.failed(), report.remaining()) {
         (0, 0) => ExitCode::SUCCESS,
@@ -112,21 +112,21 @@ async fn scan_once<B, F>(
     product: Product,
     config: Config,
     build: B,
-    wish: OrphansArgs,
+    args: OrphansArgs,
     stop: &CancellationToken,
 ) -> Result<OrphanReport, BoxError>
 where
     B: FnOnce(Config) -> F,
     F: Future<Output = Result<Arc<dyn CloudProvider>, BoxError>>,
 {
-    let limit = Instant::now() + wish.timeout;
+    let limit = Instant::now() + args.timeout;
     let build = tokio::time::timeout_at(limit, build(config.clone()));
     let provider = match stop.run_until_cancelled(build).await {
         Some(Ok(provider)) => provider?,
         Some(Err(_)) => return Err(format!("the cloud provider could not be built within --{TIMEOUT}").into()),
         None => return Err("stopped before the cloud provider was built".into()),
     };
-    let request = OrphanRequest { delete: wish.delete, minimum_age: config.orphans.minimum_age, limit };
+    let request = OrphanRequest { delete: args.delete, minimum_age: config.orphans.minimum_age, limit };
     let manager = Manager::from_config(product, config, provider).await?;
     Ok(manager.orphans(request, stop.clone()).await?)
 }

@@ -142,15 +142,15 @@ async fn run_while_leading<T, F: Future<Output = T>>(
     stop: &CancellationToken,
     work: impl FnOnce(CancellationToken) -> F,
 ) -> (LeadershipOutcome, T) {
-    let going = stop.child_token();
+    let work_token = stop.child_token();
     let end = CancellationToken::new();
     let keep = async {
         let outcome = leading.run(&end, std::future::ready(()), Duration::ZERO).await;
         // If the lease was lost, this stops the controllers.
-        going.cancel();
+        work_token.cancel();
         outcome
     };
-    let work = work(going.clone());
+    let work = work(work_token.clone());
     let lead = async {
         // After a request to stop, the lease is kept until `work` has ended: until requested changes are answered or
         // given up, and the last events are written.

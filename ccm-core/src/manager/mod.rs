@@ -374,9 +374,9 @@ impl Manager {
         gates: &WriteGates,
         metrics: &Telemetry,
     ) -> Result<Vec<NamedTask>, ManagerError> {
-        let mut wiring = ControllerBuilder::new(self, gates, metrics, tasks.stop(), RunMode::Lead);
-        wiring.add_all()?;
-        let ControllerBuilder { mut controllers, caches, context, .. } = wiring;
+        let mut builder = ControllerBuilder::new(self, gates, metrics, tasks.stop(), RunMode::Lead);
+        builder.add_all()?;
+        let ControllerBuilder { mut controllers, caches, context, .. } = builder;
         metrics.caches_syncing();
         caches.start(tasks).await?;
         // The provider is started once, even if there are two locks.

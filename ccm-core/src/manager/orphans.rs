@@ -54,8 +54,8 @@ impl ControllerBuilder<'_> {
         {
             return Ok(());
         }
-        let survey = self.orphan_scanner(cx, services, fields, lock);
-        let controller = OrphanController::new(survey, settings, &cx.metrics, cx.clock.clone())?;
+        let scanner = self.orphan_scanner(cx, services, fields, lock);
+        let controller = OrphanController::new(scanner, settings, &cx.metrics, cx.clock.clone())?;
         self.add(lock, "orphans", controller.run(self.stop.clone()));
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Manager {
             self.prepare_scanner(&mut tasks, request.delete.is_some()).await
         };
         let prepared = tokio::time::timeout_at(request.limit, prepared);
-        let survey = match stop.run_until_cancelled(prepared).await {
+        let scanner = match stop.run_until_cancelled(prepared).await {
             Some(Ok(survey)) => survey?,
             Some(Err(_)) => return Err(ManagerError::OrphansTimedOut),
             None => return Err(ManagerError::OrphansStopped),
@@ -111,7 +111,7 @@ impl Manager {
         let cluster = self.config.generic.cluster_name.clone();
         let clock = self.clock.clone();
         tasks.spawn("orphans", async move {
-            *outcome.lock() = Some(scan_and_collect_once(&survey, cluster, &request, clock).await);
+            *outcome.lock() = Some(scan_and_collect_once(&scanner, cluster, &request, clock).await);
             token.cancel();
             Ok(())
         });
@@ -123,15 +123,15 @@ impl Manager {
     async fn prepare_scanner(&self, tasks: &mut Tasks, may_write: bool) -> Result<OrphanScanner, ManagerError> {
         let telemetry = Telemetry::register(self)?;
         let gates = if may_write { WriteGates::always_open() } else { WriteGates::closed() };
-        let mut wiring = ControllerBuilder::new(self, &gates, &telemetry, tasks.stop(), RunMode::Lead);
+        let mut builder = ControllerBuilder::new(self, &gates, &telemetry, tasks.stop(), RunMode::Lead);
         let classes = self.provider.load_balancers().map(LoadBalancers::classes).unwrap_or_default();
         let fields = ServiceFields { classes };
         let services = Cache::<ServiceView>::new(fields.clone());
-        wiring.watch("service-cache", &services);
-        wiring.context.services = Some(Arc::new(services.clone()));
-        let cx = wiring.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, ControllerLock::Main);
-        let survey = wiring.orphan_scanner(&cx, &services, &fields, ControllerLock::Main);
-        let ControllerBuilder { controllers, caches, context, .. } = wiring;
+        builder.watch("service-cache", &services);
+        builder.context.services = Some(Arc::new(services.clone()));
+        let cx = builder.controller_context(wk::COMPONENT_SERVICE, SERVICE_CLIENT, ControllerLock::Main);
+        let scanner = builder.orphan_scanner(&cx, &services, &fields, ControllerLock::Main);
+        let ControllerBuilder { controllers, caches, context, .. } = builder;
         caches.start(tasks).await?;
         let started = caught(self.provider.start(context)).await;
         let panicked = |panic| Err(CloudError::transient(format!("the provider panicked in start: {panic}")));
@@ -140,49 +140,49 @@ impl Manager {
         for (_, task) in controllers.into_iter().filter(|_| may_write) {
             tasks.spawn(task.name, task.run);
         }
-        Ok(survey)
+        Ok(scanner)
     }
 }
 
 /// Scans, deletes if requested, and verifies that deleted objects are gone from the cloud.
 async fn scan_and_collect_once(
-    survey: &OrphanScanner,
+    scanner: &OrphanScanner,
     cluster: String,
     request: &OrphanRequest,
     clock: WallClock,
 ) -> Result<OrphanReport, ManagerError> {
-    let identity = survey.cluster();
-    if let Some(confirmed) = request.delete.as_ref().filter(|confirmed| **confirmed != *identity) {
-        return Err(ManagerError::ClusterNotConfirmed { confirmed: confirmed.clone(), cluster_id: identity });
+    let cluster_id = scanner.cluster();
+    if let Some(confirmed) = request.delete.as_ref().filter(|confirmed| **confirmed != *cluster_id) {
+        return Err(ManagerError::ClusterNotConfirmed { confirmed: confirmed.clone(), cluster_id });
     }
-    let look = tokio::time::timeout_at(request.limit, survey.scan()).await;
-    let look = look.map_err(|_| ManagerError::OrphansTimedOut)??;
+    let scan = tokio::time::timeout_at(request.limit, scanner.scan()).await;
+    let look = scan.map_err(|_| ManagerError::OrphansTimedOut)??;
     let at = clock.now();
     let mut orphans = Vec::with_capacity(look.orphans.len());
     for orphan in look.orphans {
-        let treatment = if request.delete.is_none() {
+        let action = if request.delete.is_none() {
             OrphanAction::Listed
         } else if orphan.age(at, Duration::ZERO) < request.minimum_age {
             OrphanAction::TooYoung
         } else {
-            OrphanAction::Collected(survey.collect(&orphan, request.limit).await)
+            OrphanAction::Collected(scanner.collect(&orphan, request.limit).await)
         };
-        orphans.push((orphan, treatment));
+        orphans.push((orphan, action));
     }
-    verify_deletions(survey, &mut orphans, request.limit).await;
-    Ok(OrphanReport { cluster, cluster_id: identity, owned: look.owned, at, orphans })
+    verify_deletions(scanner, &mut orphans, request.limit).await;
+    Ok(OrphanReport { cluster, cluster_id, owned: look.owned, at, orphans })
 }
 
 /// Turns a deletion into a failure if the cloud still lists the object or cannot be asked.
-async fn verify_deletions(survey: &OrphanScanner, orphans: &mut [(Orphan, OrphanAction)], limit: Instant) {
-    let deleted = |treatment: &OrphanAction| matches!(treatment, OrphanAction::Collected(Ok(CollectOutcome::Deleted)));
+async fn verify_deletions(scanner: &OrphanScanner, orphans: &mut [(Orphan, OrphanAction)], limit: Instant) {
+    let deleted = |action: &OrphanAction| matches!(action, OrphanAction::Collected(Ok(CollectOutcome::Deleted)));
     let gone: Vec<_> =
         orphans.iter().filter(|(_, treatment)| deleted(treatment)).map(|(orphan, _)| orphan.object.clone()).collect();
     // While the process is stopping, the cloud's answer to the deletion is reported unverified.
-    if gone.is_empty() || survey.op.is_cancelled() {
+    if gone.is_empty() || scanner.op.is_cancelled() {
         return;
     }
-    let left = survey.still_listed(&gone, limit).await;
+    let left = scanner.still_listed(&gone, limit).await;
     for (orphan, treatment) in orphans.iter_mut().filter(|(_, treatment)| deleted(treatment)) {
         let doubt = match &left {
             Ok(left) if !left.contains(&orphan.object.id) => continue,

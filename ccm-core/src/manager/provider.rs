@@ -64,8 +64,8 @@ async fn retry_until_started<F: Future<Output = Result<(), CloudError>>>(
         failures += 1;
         let wait = BACKOFF.delay(failures).max(error.retry_after().unwrap_or_default());
         let now = format!("could not start: {}", error.chain());
-        let is_news = std::mem::replace(&mut *state.lock(), now.clone()) != now;
-        if is_news {
+        let changed = std::mem::replace(&mut *state.lock(), now.clone()) != now;
+        if changed {
             tracing::warn!(error = error.chain(), ?wait, "cloud provider could not start; trying again");
         } else {
             tracing::debug!(error = error.chain(), ?wait, "cloud provider could not start; trying again");

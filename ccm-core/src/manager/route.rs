@@ -39,14 +39,14 @@ impl ControllerBuilder<'_> {
         };
         let lock = self.lock(names::NODE_ROUTE);
         // Only under the same lock: a node controller that waits for another lock would delay conditions that are due.
-        let together = self.is_enabled(names::CLOUD_NODE) && self.lock(names::CLOUD_NODE) == lock;
-        let rides = together && self.manager.provider.instances().is_some();
-        let network = NetworkConditions::new(self.manager.clock.clone(), rides);
+        let same_lock = self.is_enabled(names::CLOUD_NODE) && self.lock(names::CLOUD_NODE) == lock;
+        let combines_with_addresses = same_lock && self.manager.provider.instances().is_some();
+        let network = NetworkConditions::new(self.manager.clock.clone(), combines_with_addresses);
         let cx = self.controller_context(wk::COMPONENT_ROUTE, ROUTE_CLIENT, lock);
         let op = self.op(lock);
         let cloud = self.cloud_metrics.clone();
         let controller = RouteController::new(cx, config, op, cloud, network.clone())?;
         self.add_controller(lock, names::NODE_ROUTE, controller);
-        Ok(together.then_some(network))
+        Ok(same_lock.then_some(network))
     }
 }

@@ -55,9 +55,9 @@ impl Manager {
     async fn prepare_shadow(&self, tasks: &mut Tasks, metrics: &Telemetry) -> Result<Shadow, ManagerError> {
         let gates = WriteGates::closed();
         let settle = self.config.shadow.settle;
-        let mut wiring = ControllerBuilder::new(self, &gates, metrics, tasks.stop(), RunMode::DryRun { settle });
-        wiring.add_all()?;
-        let ControllerBuilder { controllers, dry_runs: previews, caches, context, .. } = wiring;
+        let mut builder = ControllerBuilder::new(self, &gates, metrics, tasks.stop(), RunMode::DryRun { settle });
+        builder.add_all()?;
+        let ControllerBuilder { controllers, dry_runs: previews, caches, context, .. } = builder;
         metrics.caches_syncing();
         caches.start(tasks).await?;
         self.start_provider(&context, metrics).await?;

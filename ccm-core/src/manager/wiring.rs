@@ -116,7 +116,7 @@ impl<'a> ControllerBuilder<'a> {
         gates: &'a WriteGates,
         telemetry: &'a Telemetry,
         stop: &'a CancellationToken,
-        work: RunMode,
+        mode: RunMode,
     ) -> Self {
         let nodes = Cache::<NodeView>::new(manager.node_fields());
         // First, make what the provider gets. The caches of Services and EndpointSlices are added with their
@@ -142,7 +142,7 @@ impl<'a> ControllerBuilder<'a> {
             .as_ref()
             .map(|accounts| accounts.credentials(gates.for_lock(ControllerLock::Main)))
             .unwrap_or_default();
-        let mut wiring = Self {
+        let mut builder = Self {
             manager,
             stop,
             gates,
@@ -154,15 +154,15 @@ impl<'a> ControllerBuilder<'a> {
             caches: Caches { metrics: telemetry.caches.clone(), filling: Vec::new() },
             controllers: Vec::new(),
             dry_runs: Vec::new(),
-            mode: work,
+            mode,
             context,
         };
         // Finally, add the tasks that are always needed: the cache of Nodes, and the token refresh.
-        wiring.watch("node-cache", &nodes);
+        builder.watch("node-cache", &nodes);
         if manager.service_accounts.is_some() {
-            wiring.add(ControllerLock::Main, "tokens", credentials.run(stop.clone()));
+            builder.add(ControllerLock::Main, "tokens", credentials.run(stop.clone()));
         }
-        wiring
+        builder
     }
 
     /// Adds a cache that everything waits for: nothing starts before it is synced.
@@ -178,7 +178,7 @@ impl<'a> ControllerBuilder<'a> {
         self.start_cache(task, cache, Some(OPTIONAL_CACHE_WAIT));
     }
 
-    fn start_cache<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>, patience: Option<Duration>) {
+    fn start_cache<T: CachedObject>(&mut self, task: &'static str, cache: &Cache<T>, max_wait: Option<Duration>) {
         self.caches.metrics.init(T::RESOURCE);
         let client = self.api_client("shared-informers", ControllerLock::Main);
         let streaming = self.manager.config.client_gates.watch_list;
@@ -190,7 +190,7 @@ impl<'a> ControllerBuilder<'a> {
         let cache = cache.clone();
         let fill = reflector.run(stop).boxed();
         let full = async move {
-            match patience {
+            match max_wait {
                 None => cache.synced().await,
                 // On a timeout the others continue without this cache.
                 Some(patience) => drop(tokio::time::timeout(patience, cache.synced()).await),

@@ -137,13 +137,15 @@ impl InstanceBatcherDriver {
     /// Otherwise throttling would split the queries that wait for its end into many small calls.
     pub async fn run(mut self) {
         let mut throttle = Throttle::default();
-        let mut pile = PendingQueries::default();
+        let mut pending = PendingQueries::default();
         let mut calls = FuturesUnordered::new();
         let mut open = true;
-        while open || !pile.is_empty() || !calls.is_empty() {
+        while open || !pending.is_empty() || !calls.is_empty() {
             let free = calls.len() < self.limits.max_in_flight.get();
-            let due =
-                pile.due(self.limits).filter(|_| free).map(|due| throttle.until().map_or(due, |until| until.max(due)));
+            let due = pending
+                .due(self.limits)
+                .filter(|_| free)
+                .map(|due| throttle.until().map_or(due, |until| until.max(due)));
             let start = async {
                 match due {
                     Some(due) => tokio::time::sleep_until(due).await,
@@ -154,15 +156,15 @@ impl InstanceBatcherDriver {
                 // Biased, so that a batch that is due takes along the queries that have already arrived.
                 biased;
                 () = self.op.cancelled() => break,
-                request = self.requests.recv(), if open && pile.accepts(self.limits) => match request {
-                    Some(request) => pile.add(request),
+                request = self.requests.recv(), if open && pending.accepts(self.limits) => match request {
+                    Some(request) => pending.add(request),
                     None => open = false,
                 },
                 Some(FinishedCall { generation, throttled }) = calls.next(), if !calls.is_empty() => {
                     throttle.record(generation, throttled.as_ref());
                 }
                 () = start => {
-                    let batch = pile.take();
+                    let batch = pending.take();
                     calls.push(send(&self.provider, &self.op, &self.metrics, &self.records, throttle.generation(), batch));
                 }
             }
@@ -301,9 +303,9 @@ async fn call(
             parts.extend([second, first]);
             continue;
         }
-        let refused = described.iter().filter_map(|answer| answer.as_ref().err());
+        let stop_error = described.iter().filter_map(|answer| answer.as_ref().err());
         let refused =
-            refused.into_iter().find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled));
+            stop_error.into_iter().find(|error| matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Canceled));
         let refused = refused.cloned();
         answers.extend(described);
         // A cloud that throttles gets no further requests.

@@ -75,13 +75,13 @@ impl Op {
         call: impl Future<Output = Result<MutationResponse<T>, CloudError>>,
     ) -> Result<T, CloudError> {
         let mutations = [mutation];
-        let begun = self.start(&mutations)?;
+        let started = self.start(&mutations)?;
         let result = self.run(call).instrument(span(&mutations)).await;
         let id = match &result {
             Ok(reply) => reply.request_id.as_deref(),
             Err(error) => error.request_id(),
         };
-        begun.finish(id, std::iter::once(result.as_ref().err()));
+        started.finish(id, std::iter::once(result.as_ref().err()));
         result.map(|reply| reply.value)
     }
 
@@ -96,7 +96,7 @@ impl Op {
         call: impl Future<Output = Result<MutationResponse<Vec<Result<T, CloudError>>>, CloudError>>,
     ) -> Vec<Result<T, CloudError>> {
         let count = mutations.len();
-        let begun = match self.start(&mutations) {
+        let started = match self.start(&mutations) {
             Ok(begun) => begun,
             Err(error) => return std::iter::repeat_with(|| Err(error.clone())).take(count).collect(),
         };
@@ -107,11 +107,11 @@ impl Op {
         });
         match reply {
             Ok(MutationResponse { value, request_id }) => {
-                begun.finish(request_id.as_deref(), value.iter().map(|result| result.as_ref().err()));
+                started.finish(request_id.as_deref(), value.iter().map(|result| result.as_ref().err()));
                 value
             }
             Err(error) => {
-                begun.finish(error.request_id(), std::iter::repeat_n(Some(&error), count));
+                started.finish(error.request_id(), std::iter::repeat_n(Some(&error), count));
                 std::iter::repeat_with(|| Err(error.clone())).take(count).collect()
             }
         }

@@ -72,7 +72,7 @@ pub trait SimpleLoadBalancers: Send + Sync {
         op: &Op,
         mutation: Mutation,
         mark: &OwnershipTags,
-        wanted: &SimpleLoadBalancerSpec<Self::Settings>,
+        desired: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
     /// Updates a load balancer that is active, settings and members in one request.
@@ -81,7 +81,7 @@ pub trait SimpleLoadBalancers: Send + Sync {
         op: &Op,
         mutation: Mutation,
         id: &str,
-        wanted: &SimpleLoadBalancerSpec<Self::Settings>,
+        desired: &SimpleLoadBalancerSpec<Self::Settings>,
     ) -> Result<SimpleLoadBalancer<Self::Settings>, CloudError>;
 
     /// Starts to delete a load balancer, whatever its status. It counts as deleted when it is no longer listed.
@@ -168,14 +168,14 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
 
     async fn ensure(&self, op: &Op, want: &LbSpec, _: ReadMode) -> LbOutcome {
         let ensured = async {
-            let wanted =
+            let desired =
                 SimpleLoadBalancerSpec { settings: self.settings(&want.service)?, members: members(self, want) };
             match find(self, op, &want.service.uid).await? {
-                Some(seen) => reconcile(self, op, seen, wanted).await,
+                Some(seen) => reconcile(self, op, seen, desired).await,
                 None => {
                     let mark = OwnershipTags::new(op, &want.service);
                     let mutation = Mutation::new(CREATE, want.service.key()).with_detail("there is none");
-                    self.create_load_balancer(op, mutation, &mark, &wanted).await
+                    self.create_load_balancer(op, mutation, &mark, &desired).await
                 }
             }
         };
@@ -207,12 +207,12 @@ impl<T: SimpleLoadBalancers> LoadBalancers for T {
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
         let service = &want.service;
-        let wanted = SimpleLoadBalancerSpec { settings: self.settings(service)?, members: members(self, want) };
+        let desired = SimpleLoadBalancerSpec { settings: self.settings(service)?, members: members(self, want) };
         let shown = service.status.ingress.iter().filter_map(|entry| entry.ip);
         let (operation, reason) = match find(self, op, &service.uid).await? {
             None => (CREATE, "there is none".to_owned()),
             Some(seen) if seen.status != ProvisioningStatus::Active => ("wait", seen.pending_reason()),
-            Some(seen) if seen.current != wanted => (CHANGE, seen.diff_reason(&wanted).to_owned()),
+            Some(seen) if seen.current != desired => (CHANGE, seen.diff_reason(&desired).to_owned()),
             Some(seen) if !shown.eq(seen.addresses.iter().copied()) => {
                 ("publish_status", format!("the service shows other addresses than {:?}", seen.addresses))
             }
@@ -271,8 +271,8 @@ impl<S: PartialEq> SimpleLoadBalancer<S> {
         format!("load balancer {} {what}", self.id)
     }
 
-    fn diff_reason(&self, wanted: &SimpleLoadBalancerSpec<S>) -> &'static str {
-        match (self.current.settings == wanted.settings, self.current.members == wanted.members) {
+    fn diff_reason(&self, desired: &SimpleLoadBalancerSpec<S>) -> &'static str {
+        match (self.current.settings == desired.settings, self.current.members == desired.members) {
             (true, _) => "members differ",
             (false, true) => "settings differ",
             (false, false) => "settings and members differ",
@@ -320,13 +320,13 @@ async fn reconcile<T: SimpleLoadBalancers>(
     cloud: &T,
     op: &Op,
     seen: SimpleLoadBalancer<T::Settings>,
-    wanted: SimpleLoadBalancerSpec<T::Settings>,
+    desired: SimpleLoadBalancerSpec<T::Settings>,
 ) -> Result<SimpleLoadBalancer<T::Settings>, CloudError> {
-    if seen.status != ProvisioningStatus::Active || seen.current == wanted {
+    if seen.status != ProvisioningStatus::Active || seen.current == desired {
         return Ok(seen);
     }
-    let mutation = Mutation::new(CHANGE, &*seen.id).with_detail(seen.diff_reason(&wanted));
-    cloud.update_load_balancer(op, mutation, &seen.id, &wanted).await
+    let mutation = Mutation::new(CHANGE, &*seen.id).with_detail(seen.diff_reason(&desired));
+    cloud.update_load_balancer(op, mutation, &seen.id, &desired).await
 }
 
 /// Starts the deletion if necessary; done when the load balancer is no longer listed.

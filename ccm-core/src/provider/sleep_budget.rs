@@ -29,8 +29,8 @@ impl SleepBudget {
     /// Returns how long the call may still sleep from now on.
     pub(super) fn remaining(&self) -> Duration {
         let slept = self.0.lock();
-        let begun = slept.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
-        begun + MAX_SLEEP.saturating_sub(slept.spent)
+        let started = slept.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        started + MAX_SLEEP.saturating_sub(slept.spent)
     }
 
     /// Counts time as slept.

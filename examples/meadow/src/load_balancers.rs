@@ -108,9 +108,9 @@ impl SimpleLoadBalancers for Meadow {
         op: &Op,
         mutation: Mutation,
         mark: &OwnershipTags,
-        wanted: &SimpleLoadBalancerSpec<Settings>,
+        desired: &SimpleLoadBalancerSpec<Settings>,
     ) -> Result<SimpleLoadBalancer<Settings>, CloudError> {
-        let new = NewLoadBalancer { name: format!("k8s-{}", mark.uid), labels: mark, wanted };
+        let new = NewLoadBalancer { name: format!("k8s-{}", mark.uid), labels: mark, wanted: desired };
         self.api.mutate::<LoadBalancer>(op, mutation, Method::POST, BALANCERS, &new).await.map(Into::into)
     }
 
@@ -119,10 +119,10 @@ impl SimpleLoadBalancers for Meadow {
         op: &Op,
         mutation: Mutation,
         id: &str,
-        wanted: &SimpleLoadBalancerSpec<Settings>,
+        desired: &SimpleLoadBalancerSpec<Settings>,
     ) -> Result<SimpleLoadBalancer<Settings>, CloudError> {
-        let balancer = path(BALANCERS, &[id], &[]);
-        self.api.mutate::<LoadBalancer>(op, mutation, Method::PATCH, &balancer, wanted).await.map(Into::into)
+        let load_balancer = path(BALANCERS, &[id], &[]);
+        self.api.mutate::<LoadBalancer>(op, mutation, Method::PATCH, &load_balancer, desired).await.map(Into::into)
     }
 
     async fn delete_load_balancer(&self, op: &Op, mutation: Mutation, id: &str) -> Result<(), CloudError> {

@@ -120,10 +120,10 @@ pub(crate) async fn patch_addresses(
     node: &NodeView,
     addresses: &[NodeAddress],
 ) -> Result<Patched, ApiError> {
-    let rider = network.and_then(|network| network.combine_with_address_patch(node));
-    let patch = address_patch(node, addresses, rider.as_ref().map(ConditionPatch::condition));
+    let condition_patch = network.and_then(|network| network.combine_with_address_patch(node));
+    let patch = address_patch(node, addresses, condition_patch.as_ref().map(ConditionPatch::condition));
     let patched = api.patch_node(&node.name, Subresource::Status, &patch).await?;
-    if let Some(rider) = rider {
+    if let Some(rider) = condition_patch {
         rider.mark_written();
     }
     Ok(patched)

@@ -115,7 +115,7 @@ impl NodeController {
         // Limit the writes in flight, separately for syncs and for the periodic update.
         let writes = Semaphore::new(config.concurrent_syncs.max(MIN_WRITES_AT_ONCE));
         let status_writes = Semaphore::new(config.concurrent_status_updates.max(MIN_WRITES_AT_ONCE));
-        let reports = EventDeduplicator::default();
+        let event_dedup = EventDeduplicator::default();
         let network = None;
         let began = Instant::now();
         Ok(Self {
@@ -126,7 +126,7 @@ impl NodeController {
             queue,
             writes,
             status_writes,
-            event_dedup: reports,
+            event_dedup,
             network_conditions: network,
             started_at: began,
         })
@@ -151,16 +151,17 @@ impl NodeController {
         // slowly the list arrived.
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
         let mut working = FuturesUnordered::new();
-        let mut taking = true;
+        let mut accepts_more = true;
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 Some(()) = working.next(), if !working.is_empty() => {}
-                name = self.queue.get(), if taking => working.push(self.process(name)),
+                name = self.queue.get(), if accepts_more => working.push(self.process(name)),
             }
             // Once full, accept new nodes only when half of the slots are free, so that they share cloud calls.
             // Replacing each finished node by one new node would mean one cloud call per node.
-            taking = working.len() <= MAX_NODES_AT_ONCE / 2 || (taking && working.len() < MAX_NODES_AT_ONCE);
+            accepts_more =
+                working.len() <= MAX_NODES_AT_ONCE / 2 || (accepts_more && working.len() < MAX_NODES_AT_ONCE);
         }
         while working.next().await.is_some() {}
     }

@@ -72,7 +72,7 @@ pub enum NodeIpamError {
 pub struct NodeIpamController {
     cx: ControllerContext,
     shared: Arc<SharedAllocator>,
-    reports: EventDeduplicator,
+    event_dedup: EventDeduplicator,
 }
 
 /// State shared by the change handler of the cache and the workers.
@@ -87,13 +87,13 @@ struct SharedAllocator {
 impl SharedAllocator {
     /// Calls `act` with the allocator, updates the metrics, and queues waiting nodes for which blocks became free.
     fn with_allocator<R>(&self, act: impl FnOnce(&mut CidrAllocator) -> R) -> R {
-        let mut ledger = self.allocator.lock();
-        let result = act(&mut ledger);
-        let (changes, woken) = ledger.take_changes();
-        for (pool, changed) in ledger.pools().iter().zip(changes) {
+        let mut allocator = self.allocator.lock();
+        let result = act(&mut allocator);
+        let (changes, woken) = allocator.take_changes();
+        for (pool, changed) in allocator.pools().iter().zip(changes) {
             self.metrics.record(pool.set(), &changed);
         }
-        drop(ledger);
+        drop(allocator);
         self.add_all(woken);
         result
     }
@@ -101,7 +101,7 @@ impl SharedAllocator {
     /// Handles a change of the node cache. Heartbeats and other changes that do not matter here do not queue the node.
     fn on_node_change(&self, change: &Change<NodeView>) {
         let (name, others) = match change {
-            Change::Added(node) => (&node.name, self.with_allocator(|ledger| ledger.observe_node(node))),
+            Change::Added(node) => (&node.name, self.with_allocator(|allocator| allocator.observe_node(node))),
             Change::Updated { old, new } if old.pod_cidrs == new.pod_cidrs && old.deleting == new.deleting => {
                 return self.wait_for_initial_nodes(&new.name);
             }
@@ -152,7 +152,7 @@ impl NodeIpamController {
         shared.with_allocator(|_| ());
         let follower = shared.clone();
         cx.nodes.on_change(move |change| follower.on_node_change(change));
-        Ok(Self { cx, shared, reports: EventDeduplicator::default() })
+        Ok(Self { cx, shared, event_dedup: EventDeduplicator::default() })
     }
 
     /// Runs until `cancel`; then starts nothing new and returns when the work in flight has ended.
@@ -199,7 +199,7 @@ impl NodeIpamController {
     /// Reads a node that has not changed in the cache since the start: the watch may not have delivered a write yet.
     async fn recheck_node(&self, name: Arc<str>) {
         match self.cx.api.get_node(&name, &self.cx.node_fields).await {
-            Ok(fresh) => self.shared.with_allocator(|ledger| ledger.confirm_initial_node(&name, Some(&fresh))),
+            Ok(fresh) => self.shared.with_allocator(|allocator| allocator.confirm_initial_node(&name, Some(&fresh))),
             Err(error) if error.is_not_found() => {
                 self.shared.with_allocator(|ledger| ledger.confirm_initial_node(&name, None));
             }
@@ -233,12 +233,12 @@ impl NodeIpamController {
                 };
                 let result = self.cx.controller_metrics.reconcile(names::NODE_IPAM, &name, allocation).await;
                 // The proposed blocks are free again, except those that a request in flight may still write.
-                self.shared.with_allocator(|ledger| ledger.cancel(&name, &node.uid));
+                self.shared.with_allocator(|allocator| allocator.cancel(&name, &node.uid));
                 result
             }
             Some(_) => Ok(()),
             None => {
-                self.reports.clear(&name);
+                self.event_dedup.clear(&name);
                 Ok(())
             }
         };
@@ -262,40 +262,40 @@ impl NodeIpamController {
     /// Returns how long to wait for the cache to show the pod CIDRs that the node is known to have; `None` if the cache
     /// is not behind.
     fn behind(&self, name: &str) -> Option<Duration> {
-        let mut ledger = self.shared.allocator.lock();
+        let mut allocator = self.shared.allocator.lock();
         let now = self.shared.began.elapsed();
         // Read the cache under the lock: the allocator processes any later change of the cache after this.
         let node = self.cx.nodes.get(name).filter(|node| node.pod_cidrs.is_empty() && !node.deleting)?;
-        ledger.missing(name, &node.uid, now)
+        allocator.missing(name, &node.uid, now)
     }
 
     /// Logs and reports problems with the pod CIDRs of a node. They cannot be changed; their blocks stay taken.
     fn report_problems(&self, node: &NodeView) {
         let problems = self.shared.allocator.lock().problems(&node.name);
         if problems.is_empty() {
-            self.reports.clear(&node.name);
+            self.event_dedup.clear(&node.name);
             return;
         }
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let note = format!("{}; the blocks stay taken while the node exists", problems.join("; "));
         tracing::warn!(node = %node.name, problem = note, "pod CIDR of the node is not as it should be");
-        self.reports.warn_once(&self.cx.events, node, "InvalidPodCIDR", &note);
+        self.event_dedup.warn_once(&self.cx.events, node, "InvalidPodCIDR", &note);
     }
 
     async fn allocate(&self, node: &Arc<NodeView>) -> Result<(), AllocationError> {
         let mut node = node.clone();
         let mut tries = 0;
-        let mut look = self.is_unanswered(&node);
+        let mut read_first = self.is_unanswered(&node);
         loop {
             // Read the node first if an earlier request may have changed it.
-            if look {
+            if read_first {
                 tokio::time::sleep(RETRY_DELAY.mul_f64(rand::random_range(1.0..2.0))).await;
                 match self.read(&node).await? {
                     Some(fresh) => node = fresh,
                     None => return Ok(()),
                 }
             }
-            let cidrs = match self.shared.with_allocator(|ledger| ledger.decide(&node.name, &node.uid)) {
+            let cidrs = match self.shared.with_allocator(|allocator| allocator.decide(&node.name, &node.uid)) {
                 AllocationDecision::Write(cidrs) => cidrs,
                 AllocationDecision::Full => return Err(AllocationError::Full),
                 AllocationDecision::Nothing => return Ok(()),
@@ -304,7 +304,7 @@ impl NodeIpamController {
                 PatchOutcome::Applied | PatchOutcome::NotNeeded => return Ok(()),
                 PatchOutcome::Refused(error) => return Err(error.into()),
                 PatchOutcome::Retry(error) if tries + 1 >= MAX_ATTEMPTS => return Err(error.into()),
-                PatchOutcome::Retry(_) => (tries, look) = (tries + 1, true),
+                PatchOutcome::Retry(_) => (tries, read_first) = (tries + 1, true),
             }
         }
     }
@@ -316,10 +316,10 @@ impl NodeIpamController {
     async fn write(&self, node: &NodeView, cidrs: &[IpNet]) -> PatchOutcome {
         let error = match apply::set_pod_cidrs(&self.cx.api, node, cidrs).await {
             Ok(()) => {
-                self.shared.with_allocator(|ledger| ledger.patch_applied(&node.name, &node.uid));
+                self.shared.with_allocator(|allocator| allocator.patch_applied(&node.name, &node.uid));
                 let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
                 tracing::info!(node = %node.name, pod_cidrs = cidrs.join(","), "node got its pod networks");
-                self.reports.clear(&node.name);
+                self.event_dedup.clear(&node.name);
                 return PatchOutcome::Applied;
             }
             Err(error) => error,
@@ -343,7 +343,7 @@ impl NodeIpamController {
     async fn read(&self, node: &NodeView) -> Result<Option<Arc<NodeView>>, ApiError> {
         match self.cx.api.get_node(&node.name, &self.cx.node_fields).await {
             Ok(fresh) => {
-                let others = self.shared.with_allocator(|ledger| ledger.node_read(&node.name, &node.uid, &fresh));
+                let others = self.shared.with_allocator(|allocator| allocator.node_read(&node.name, &node.uid, &fresh));
                 self.shared.add_all(others);
                 Ok((fresh.uid == node.uid && fresh.pod_cidrs.is_empty() && !fresh.deleting).then(|| Arc::new(fresh)))
             }
@@ -359,7 +359,7 @@ impl NodeIpamController {
         let Some(reason) = error.reason(failures) else { return };
         tracing::warn!(node = %node.name, reason, error = chain(error), failures, "node got no pod networks");
         let note = format!("Node {} status is now: {reason}", node.name);
-        self.reports.emit_once(&self.cx.events, node, EventType::Normal, reason, &note);
+        self.event_dedup.emit_once(&self.cx.events, node, EventType::Normal, reason, &note);
     }
 }
 

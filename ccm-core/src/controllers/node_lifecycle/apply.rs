@@ -97,8 +97,8 @@ pub(super) async fn delete(
         Err(error) if error.is_not_found() => return Ok(DeleteOutcome::Aborted("gone already")),
         Err(error) => return Err(error),
     };
-    if let Some(why) = reason_not_to_delete(provider.as_ref(), node, &fresh) {
-        return Ok(DeleteOutcome::Aborted(why));
+    if let Some(refusal) = reason_not_to_delete(provider.as_ref(), node, &fresh) {
+        return Ok(DeleteOutcome::Aborted(refusal));
     }
     // The precondition on the resource version covers the time between read and delete: a node that became Ready
     // meanwhile is kept.

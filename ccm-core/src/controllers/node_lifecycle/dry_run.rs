@@ -86,13 +86,13 @@ impl LifecycleDryRun {
         ours.retain(|node| cx.provider.node_ownership(node) == NodeOwnership::Ours);
         self.nodes = ours.len();
         let elapsed = || self.started_at.elapsed();
-        let (questions, mut actions) = self.tracker.plan_queries(&ours, elapsed());
-        let answers = self.controller.query_cloud(&questions.routine).await;
-        for (node, answer) in questions.routine.iter().zip(&answers) {
+        let (queries, mut actions) = self.tracker.plan_queries(&ours, elapsed());
+        let answers = self.controller.query_cloud(&queries.routine).await;
+        for (node, answer) in queries.routine.iter().zip(&answers) {
             actions.extend(self.tracker.record_routine(node, InstanceObservation::of(answer), elapsed()));
         }
-        let mut answered: Vec<_> = questions.routine.iter().cloned().zip(answers).collect();
-        for suspects in questions.confirmations.chunks(self.controller.confirm_size()) {
+        let mut answered: Vec<_> = queries.routine.iter().cloned().zip(answers).collect();
+        for suspects in queries.confirmations.chunks(self.controller.confirm_size()) {
             let (judged, answers) = self.controller.query_with_controls(&ours, suspects, self.pass_number).await;
             let wall = self.controller.cx.clock.now();
             for (node, seen, evidence) in judged {
@@ -136,7 +136,7 @@ const DELETION: &str = "the object";
 
 fn difference(action: &Action) -> Option<(Arc<str>, Difference)> {
     let taint = || format!("spec.taints[{}]", wk::TAINT_SHUTDOWN);
-    let (node, part, is, would_be, why) = match action {
+    let (node, part, is, would_be, refusal) = match action {
         Action::Taint(node) => (node, taint(), NONE, "set", "its instance is shut down"),
         Action::Untaint(node) => (node, taint(), "set", NONE, "it is Ready"),
         Action::Delete(node) => (node, DELETION.to_owned(), "there", "deleted", "its instance is gone"),
@@ -150,7 +150,7 @@ fn difference(action: &Action) -> Option<(Arc<str>, Difference)> {
         controller: CLOUD_NODE_LIFECYCLE,
         current: Some(is.to_owned()),
         desired: would_be.to_owned(),
-        why: why.to_owned(),
+        why: refusal.to_owned(),
     };
     Some((node.name.clone(), difference))
 }

@@ -57,7 +57,7 @@ pub struct NodeLifecycleController {
     config: NodeLifecycleOptions,
     instances: InstanceBatcher,
     metrics: LifecycleMetrics,
-    reports: EventDeduplicator,
+    event_dedup: EventDeduplicator,
 }
 
 impl NodeLifecycleController {
@@ -71,7 +71,7 @@ impl NodeLifecycleController {
         instances: InstanceBatcher,
     ) -> prometheus::Result<Self> {
         let metrics = LifecycleMetrics::register(&cx.metrics)?;
-        Ok(Self { cx, config, instances, metrics, reports: EventDeduplicator::default() })
+        Ok(Self { cx, config, instances, metrics, event_dedup: EventDeduplicator::default() })
     }
 
     /// Runs until `cancel`; a write in flight is finished.
@@ -79,14 +79,14 @@ impl NodeLifecycleController {
         let mut tracker = NotReadyTracker::new(self.config.period, self.safety());
         let begin = Instant::now();
         cancel.run_until_cancelled(self.cx.nodes.synced()).await;
-        let mut turn = 0;
+        let mut pass_number = 0;
         while !cancel.is_cancelled() {
             let start = Instant::now();
-            let pass = async { (self.pass(&mut tracker, begin, turn, &cancel).await, ()) };
+            let pass = async { (self.pass(&mut tracker, begin, pass_number, &cancel).await, ()) };
             self.cx.controller_metrics.reconcile(names::CLOUD_NODE_LIFECYCLE, "nodes", pass).await;
             self.metrics.pass.observe(start.elapsed().as_secs_f64());
             cancel.run_until_cancelled(tokio::time::sleep(self.config.period)).await;
-            turn += 1;
+            pass_number += 1;
         }
     }
 
@@ -100,28 +100,28 @@ impl NodeLifecycleController {
         &self,
         tracker: &mut NotReadyTracker,
         begin: Instant,
-        turn: usize,
+        pass_number: usize,
         cancel: &CancellationToken,
     ) -> ReconcileOutcome {
         // First, query the nodes that are not Ready and not suspected of being gone, and apply what follows.
         let mut ours = self.cx.nodes.list();
         ours.retain(|node| self.cx.provider.node_ownership(node) == NodeOwnership::Ours);
-        let (questions, mut actions) = tracker.plan_queries(&ours, begin.elapsed());
-        let answers = self.query_cloud(&questions.routine).await;
-        let in_vain = !answers.is_empty() && answers.iter().all(Result::is_err);
-        for (node, answer) in questions.routine.iter().zip(answers) {
+        let (queries, mut actions) = tracker.plan_queries(&ours, begin.elapsed());
+        let answers = self.query_cloud(&queries.routine).await;
+        let all_failed = !answers.is_empty() && answers.iter().all(Result::is_err);
+        for (node, answer) in queries.routine.iter().zip(answers) {
             actions.extend(tracker.record_routine(node, InstanceObservation::of(&answer), begin.elapsed()));
         }
         let mut deletions_left = MAX_DELETIONS_PER_PASS;
         self.apply(actions, &mut deletions_left, cancel).await;
         // Then confirm the absence of suspects, batch by batch.
-        for suspects in questions.confirmations.chunks(self.confirm_size()) {
+        for suspects in queries.confirmations.chunks(self.confirm_size()) {
             // When no more deletions are allowed, the other suspects wait for the next pass.
             if deletions_left == 0 {
                 break;
             }
             let mut actions = Vec::new();
-            for (node, seen, evidence) in self.query_with_controls(&ours, suspects, turn).await.0 {
+            for (node, seen, evidence) in self.query_with_controls(&ours, suspects, pass_number).await.0 {
                 actions.extend(tracker.record_confirmation(
                     &node,
                     seen,
@@ -134,8 +134,8 @@ impl NodeLifecycleController {
         }
         // Finally, forget nodes and instances that no longer exist.
         self.instances.records().prune(&ours);
-        self.reports.retain(|name| self.cx.nodes.get(name).is_some());
-        if in_vain { ReconcileOutcome::Failed } else { ReconcileOutcome::Done }
+        self.event_dedup.retain(|name| self.cx.nodes.get(name).is_some());
+        if all_failed { ReconcileOutcome::Failed } else { ReconcileOutcome::Done }
     }
 
     /// Returns how many suspects fit into one batch together with the controls.
@@ -163,10 +163,10 @@ impl NodeLifecycleController {
         &self,
         ours: &[Arc<NodeView>],
         suspects: &[Arc<NodeView>],
-        turn: usize,
+        pass_number: usize,
     ) -> (Vec<(Arc<NodeView>, InstanceObservation, DeletionEvidence)>, Vec<Result<InstanceStatus, CloudError>>) {
         let records = self.instances.records();
-        let controls = plan::choose_controls(ours, suspects, records, turn);
+        let controls = plan::choose_controls(ours, suspects, records, pass_number);
         let before: Vec<_> = controls.iter().map(|node| records.of(node)).collect();
         let query = |node: &Arc<NodeView>| InstanceQuery {
             node: node.clone(),
@@ -175,11 +175,11 @@ impl NodeLifecycleController {
         };
         let queries = suspects.iter().chain(&controls).map(query).collect();
         let mut answers = self.instances.describe_exclusive(queries).await;
-        let of_controls = answers.split_off(suspects.len());
+        let control_answers = answers.split_off(suspects.len());
         self.record_answers(suspects, &answers);
 
         // The records already contain the new answers; `before` has the earlier ones.
-        let tally = ControlResults::from_answers(of_controls.iter().map(InstanceObservation::of).zip(before));
+        let tally = ControlResults::from_answers(control_answers.iter().map(InstanceObservation::of).zip(before));
         let cluster = ClusterCount::of(ours, records);
         let denied = Denied::of(ours, records);
         let judged = suspects.iter().zip(&answers).map(|(node, answer)| {
@@ -241,7 +241,7 @@ impl NodeLifecycleController {
                 tracing::info!(node = %node.name, provider_id = node.provider_id.as_deref(), "node deleted: its instance is gone");
                 let note = format!("Deleting node {} because it does not exist in the cloud provider", node.name);
                 self.cx.events.event(&object, EventType::Normal, "DeletingNode", &note);
-                self.reports.clear(&node.name);
+                self.event_dedup.clear(&node.name);
             }
             Ok(DeleteOutcome::Aborted(why)) => {
                 self.metrics.deletion(DeletionOutcome::Aborted);
@@ -252,17 +252,17 @@ impl NodeLifecycleController {
                 let error = chain(&error);
                 tracing::warn!(node = %node.name, error, "node not deleted");
                 let note = format!("Failed deleting node {}: {error}", node.name);
-                self.reports.warn_once(&self.cx.events, node, "DeletingNodeFailed", &note);
+                self.event_dedup.warn_once(&self.cx.events, node, "DeletingNodeFailed", &note);
             }
         }
     }
 
-    fn report_refused_deletion(&self, node: &NodeView, why: DeletionRefusal, first: bool) {
-        self.metrics.deletion(DeletionOutcome::Refused(why));
+    fn report_refused_deletion(&self, node: &NodeView, refusal: DeletionRefusal, first: bool) {
+        self.metrics.deletion(DeletionOutcome::Refused(refusal));
         if !first {
             return;
         }
-        let note = why.to_string();
+        let note = refusal.to_string();
         tracing::error!(node = %node.name, provider_id = node.provider_id.as_deref(), "node not deleted: {note}");
         self.cx.events.event(
             &ObjectRef::node(node.name.clone(), &*node.uid),

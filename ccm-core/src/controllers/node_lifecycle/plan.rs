@@ -224,7 +224,7 @@ impl NotReadyTracker {
     /// returns the nodes to query and the shutdown taints to remove.
     pub(crate) fn plan_queries(&mut self, ours: &[Arc<NodeView>], now: Duration) -> (PlannedQueries, Vec<Action>) {
         let mut actions = Vec::new();
-        let mut questions = PlannedQueries::default();
+        let mut queries = PlannedQueries::default();
         let mut known = HashSet::new();
         for node in ours {
             if node.is_ready() {
@@ -242,12 +242,12 @@ impl NotReadyTracker {
                 continue;
             }
             match track.absence {
-                Some(_) => questions.confirmations.push(node.clone()),
-                None => questions.routine.push(node.clone()),
+                Some(_) => queries.confirmations.push(node.clone()),
+                None => queries.routine.push(node.clone()),
             }
         }
         self.tracked.retain(|name, _| known.contains(name));
-        (questions, actions)
+        (queries, actions)
     }
 
     /// Returns the nodes with a proof of absence in progress, except those whose deletion was refused.
@@ -280,13 +280,13 @@ impl NotReadyTracker {
     pub(crate) fn record_routine(
         &mut self,
         node: &Arc<NodeView>,
-        seen: InstanceObservation,
+        observation: InstanceObservation,
         now: Duration,
     ) -> Option<Action> {
         let period = self.period;
         let safety = self.safety;
         let track = self.track(node, now);
-        match seen {
+        match observation {
             InstanceObservation::NotFound | InstanceObservation::Terminated if safety == DeletionSafety::Upstream => {
                 track.next_query = now;
                 return Some(Action::Delete(node.clone()));
@@ -309,7 +309,8 @@ impl NotReadyTracker {
             }
         }
         track.next_query = now + period * track.periods_between_queries;
-        (seen == InstanceObservation::ShutDown && !node.has_shutdown_taint()).then(|| Action::Taint(node.clone()))
+        (observation == InstanceObservation::ShutDown && !node.has_shutdown_taint())
+            .then(|| Action::Taint(node.clone()))
     }
 
     /// Records the answer to a confirmation, which was queried uncached and together with controls. Returns what to do
@@ -317,7 +318,7 @@ impl NotReadyTracker {
     pub(crate) fn record_confirmation(
         &mut self,
         node: &Arc<NodeView>,
-        seen: InstanceObservation,
+        observation: InstanceObservation,
         evidence: &DeletionEvidence,
         now: Duration,
         wall: Timestamp,
@@ -327,7 +328,7 @@ impl NotReadyTracker {
         let track = self.track(node, now);
         track.next_query = now + period;
         track.periods_between_queries = 1;
-        let proof = match seen {
+        let proof = match observation {
             InstanceObservation::NotFound | InstanceObservation::Terminated => {
                 let proof = track.absence.get_or_insert(AbsenceConfirmation::start(now));
                 proof.confirm_again(now);
@@ -342,7 +343,7 @@ impl NotReadyTracker {
                 track.absence = None;
                 track.last_refusal = None;
                 track.machine = node.machine;
-                let taint = seen == InstanceObservation::ShutDown && !node.has_shutdown_taint();
+                let taint = observation == InstanceObservation::ShutDown && !node.has_shutdown_taint();
                 return taint.then(|| Action::Taint(node.clone()));
             }
         };
@@ -351,7 +352,7 @@ impl NotReadyTracker {
             return None;
         }
         // Finally, delete if the evidence supports the proof.
-        let Some(why) = evidence.refusal(node, seen, proof, track.machine) else {
+        let Some(why) = evidence.refusal(node, observation, proof, track.machine) else {
             return Some(Action::Delete(node.clone()));
         };
         if why == DeletionRefusal::Contradicted {
@@ -393,7 +394,7 @@ impl DeletionEvidence {
     fn refusal(
         &self,
         node: &NodeView,
-        seen: InstanceObservation,
+        observation: InstanceObservation,
         proof: AbsenceConfirmation,
         machine: Option<MachineId>,
     ) -> Option<DeletionRefusal> {
@@ -404,7 +405,7 @@ impl DeletionEvidence {
             return Some(DeletionRefusal::OtherMachine);
         }
         // The cloud knows the instance and reports it as terminated: no other evidence is needed.
-        if seen == InstanceObservation::Terminated {
+        if observation == InstanceObservation::Terminated {
             return None;
         }
         // Next, check for evidence that the answers are wrong.
@@ -530,7 +531,7 @@ pub(crate) fn choose_controls(
     ours: &[Arc<NodeView>],
     suspects: &[Arc<NodeView>],
     records: &InstanceRecords,
-    turn: usize,
+    pass_number: usize,
 ) -> Vec<Arc<NodeView>> {
     // First, rank the usable nodes by zone and readiness; Ready nodes that were not found are separate.
     let zones: HashSet<_> = suspects.iter().filter_map(|node| zone(node)).collect();
@@ -554,13 +555,13 @@ pub(crate) fn choose_controls(
     // Then rotate each rank, so that every pass starts with other nodes.
     for nodes in by_rank.iter_mut().chain([&mut lost]) {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        let start = turn.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
+        let start = pass_number.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
         nodes.rotate_left(start);
     }
     // Finally, fill the places in order.
     let first = if ClusterCount::of(ours, records).is_mass_loss() { MAX_CONTROLS } else { LOST_CONTROLS };
-    let others = lost.split_off(lost.len().min(first));
-    let chosen = lost.into_iter().chain(by_rank.into_iter().flatten()).chain(others);
+    let surplus_lost = lost.split_off(lost.len().min(first));
+    let chosen = lost.into_iter().chain(by_rank.into_iter().flatten()).chain(surplus_lost);
     chosen.take(MAX_CONTROLS).cloned().collect()
 }
 

@@ -67,12 +67,12 @@ impl OrphanController {
     /// # Errors
     /// When its metrics are registered already.
     pub(crate) fn new(
-        survey: OrphanScanner,
+        scanner: OrphanScanner,
         settings: OrphansConfig,
         registry: &prometheus::Registry,
         clock: WallClock,
     ) -> prometheus::Result<Self> {
-        Ok(Self { scanner: survey, config: settings, metrics: OrphanMetrics::register(registry)?, clock })
+        Ok(Self { scanner, config: settings, metrics: OrphanMetrics::register(registry)?, clock })
     }
 
     /// Runs until `cancel`. Then returns when the changes that were requested have been answered.
@@ -82,17 +82,17 @@ impl OrphanController {
             self.scanner.nodes.synced().await;
         };
         cancel.run_until_cancelled(synced).await;
-        let mut memory = OrphanHistory::default();
+        let mut history = OrphanHistory::default();
         let mut pause = self.config.report_period.min(FIRST_SCAN_DELAY);
         while cancel.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
             let period = self.config.report_period;
-            pause = if self.scan_and_collect(&mut memory).await { period } else { period.min(RETRY_INTERVAL) };
+            pause = if self.scan_and_collect(&mut history).await { period } else { period.min(RETRY_INTERVAL) };
         }
     }
 
     /// Scans once, and deletes orphans if that is enabled. Returns whether the scan succeeded.
-    async fn scan_and_collect(&self, memory: &mut OrphanHistory) -> bool {
-        let look = match self.scanner.scan().await {
+    async fn scan_and_collect(&self, history: &mut OrphanHistory) -> bool {
+        let scan = match self.scanner.scan().await {
             Ok(look) => look,
             Err(error) => {
                 self.metrics.failed();
@@ -100,26 +100,26 @@ impl OrphanController {
                 return false;
             }
         };
-        self.report_new(memory, &look);
+        self.report_new(history, &scan);
         if self.config.collect {
-            self.collect(memory, look).await;
+            self.collect(history, scan).await;
         }
         true
     }
 
     /// Reports orphans that are new.
-    fn report_new(&self, memory: &mut OrphanHistory, look: &OrphanScan) {
-        self.metrics.set_orphans(look.orphans.len());
+    fn report_new(&self, history: &mut OrphanHistory, scan: &OrphanScan) {
+        self.metrics.set_orphans(scan.orphans.len());
         let now = Instant::now();
-        let current: HashSet<Key> = look.orphans.iter().map(|orphan| key(&orphan.object)).collect();
-        memory.first_seen.retain(|key, _| current.contains(key));
-        for orphan in &look.orphans {
-            if let Entry::Vacant(place) = memory.first_seen.entry(key(&orphan.object)) {
+        let current: HashSet<Key> = scan.orphans.iter().map(|orphan| key(&orphan.object)).collect();
+        history.first_seen.retain(|key, _| current.contains(key));
+        for orphan in &scan.orphans {
+            if let Entry::Vacant(place) = history.first_seen.entry(key(&orphan.object)) {
                 place.insert(now);
                 self.report_orphan(orphan);
             }
         }
-        tracing::debug!(owned = look.owned, orphans = look.orphans.len(), "looked for orphans");
+        tracing::debug!(owned = scan.owned, orphans = scan.orphans.len(), "looked for orphans");
     }
 
     fn report_orphan(&self, orphan: &Orphan) {
@@ -133,21 +133,21 @@ impl OrphanController {
     }
 
     /// Deletes the orphans that are old enough, one after the other.
-    async fn collect(&self, memory: &OrphanHistory, look: OrphanScan) {
+    async fn collect(&self, history: &OrphanHistory, scan: OrphanScan) {
         let old_enough = |orphan: &&Orphan| {
-            let seen_for = memory.first_seen.get(&key(&orphan.object)).map(Instant::elapsed).unwrap_or_default();
+            let seen_for = history.first_seen.get(&key(&orphan.object)).map(Instant::elapsed).unwrap_or_default();
             orphan.age(self.clock.now(), seen_for) >= self.config.minimum_age
         };
-        let due: Vec<&Orphan> = look.orphans.iter().filter(old_enough).collect();
+        let due: Vec<&Orphan> = scan.orphans.iter().filter(old_enough).collect();
         if due.is_empty() {
             return;
         }
-        if let Some(why) = refuse_collection(look.orphans.len(), look.in_use, &look.live_owners) {
+        if let Some(why) = refuse_collection(scan.orphans.len(), scan.in_use, &scan.live_owners) {
             for _ in &due {
                 self.metrics.collected(CollectResult::Refused);
             }
             tracing::error!(
-                orphans = look.orphans.len(),
+                orphans = scan.orphans.len(),
                 why,
                 "orphans are not deleted; if they should be, use the subcommand orphans"
             );

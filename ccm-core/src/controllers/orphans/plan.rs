@@ -34,15 +34,15 @@ impl LiveOwners {
         S: AsRef<ServiceView>,
         N: AsRef<NodeView>,
     {
-        let mut standing = Self::default();
+        let mut live_owners = Self::default();
         for service in services {
             let service = service.as_ref();
             if service.is_load_balancer || service.has_finalizer() {
-                standing.services.insert(service.key().into(), service.uid.clone());
+                live_owners.services.insert(service.key().into(), service.uid.clone());
             }
         }
-        standing.nodes = nodes.into_iter().map(|node| node.as_ref().name.clone()).collect();
-        standing
+        live_owners.nodes = nodes.into_iter().map(|node| node.as_ref().name.clone()).collect();
+        live_owners
     }
 
     /// Returns why the objects of this owner are orphans; `None` if they are needed, or if that is unknown: what
@@ -102,9 +102,9 @@ impl Orphan {
 }
 
 /// Selects the orphans, ordered by kind and ID.
-pub fn find_orphans(owned: impl IntoIterator<Item = OwnedObject>, standing: &LiveOwners) -> Vec<Orphan> {
+pub fn find_orphans(owned: impl IntoIterator<Item = OwnedObject>, live_owners: &LiveOwners) -> Vec<Orphan> {
     let orphan = |object: OwnedObject| {
-        let cause = standing.orphan_reason(&object.owner)?;
+        let cause = live_owners.orphan_reason(&object.owner)?;
         Some(Orphan { object, reason: cause })
     };
     let mut orphans: Vec<_> = owned.into_iter().filter_map(orphan).collect();
@@ -116,8 +116,8 @@ pub fn find_orphans(owned: impl IntoIterator<Item = OwnedObject>, standing: &Liv
 /// empty, or a manager that was pointed at another cluster, makes orphans of everything.
 ///
 /// `made_for_somebody`: how many objects were made for a Service or a Node.
-pub fn refuse_collection(orphans: usize, made_for_somebody: usize, standing: &LiveOwners) -> Option<&'static str> {
-    if standing.services.is_empty() {
+pub fn refuse_collection(orphans: usize, made_for_somebody: usize, live_owners: &LiveOwners) -> Option<&'static str> {
+    if live_owners.services.is_empty() {
         return Some("the cluster has no Service of type LoadBalancer at all");
     }
     let most = orphans >= MASS_ORPHAN_THRESHOLD && orphans * 2 > made_for_somebody;

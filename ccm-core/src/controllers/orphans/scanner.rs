@@ -91,11 +91,11 @@ impl OrphanScanner {
     /// lag nevertheless, so each orphan is confirmed with the API server.
     pub(crate) async fn scan(&self) -> Result<OrphanScan, OrphanScanError> {
         let owned = self.list(Instant::now() + CALL_TIMEOUT).await?;
-        let standing = LiveOwners::new(self.services.list(), self.nodes.list());
+        let live_owners = LiveOwners::new(self.services.list(), self.nodes.list());
         let for_somebody = |owner: &Owner| !matches!(owner, Owner::Cluster);
         let made_for_somebody = owned.iter().filter(|object| for_somebody(&object.owner)).count();
         let count = owned.len();
-        let mut orphans = find_orphans(owned, &standing);
+        let mut orphans = find_orphans(owned, &live_owners);
         let mut confirmed = HashMap::new();
         for owner in orphans.iter().map(|orphan| &orphan.object.owner) {
             if !confirmed.contains_key(owner) {
@@ -104,7 +104,7 @@ impl OrphanScanner {
             }
         }
         orphans.retain(|orphan| confirmed.get(&orphan.object.owner).is_some_and(Option::is_some));
-        Ok(OrphanScan { owned: count, in_use: made_for_somebody, orphans, live_owners: standing })
+        Ok(OrphanScan { owned: count, in_use: made_for_somebody, orphans, live_owners })
     }
 
     /// Deletes an orphan, if the API server confirms that it still is one, and waits for the cloud until `limit`.
@@ -173,7 +173,7 @@ impl OrphanScanner {
 
     /// Asks the API server, not a cache, why the objects of this owner are orphans; `None` if they are needed.
     async fn cause(&self, owner: &Owner) -> Result<Option<OrphanReason>, ApiError> {
-        let standing = match owner {
+        let live_owners = match owner {
             Owner::Cluster => LiveOwners::default(),
             Owner::Service { namespace, name, .. } => {
                 let found = self.api.get_service(namespace, name, &self.service_fields).await;
@@ -184,7 +184,7 @@ impl OrphanScanner {
                 LiveOwners::new(None::<Arc<ServiceView>>, none_if_not_found(found)?)
             }
         };
-        Ok(standing.orphan_reason(owner))
+        Ok(live_owners.orphan_reason(owner))
     }
 
     fn with_events(&self, op: Op, owner: &Owner) -> Op {

@@ -81,19 +81,30 @@ impl RouteController {
         network: NetworkConditions,
     ) -> prometheus::Result<Self> {
         let metrics = RouteMetrics::register(&cx.metrics)?;
-        let signals = Arc::new(PendingNodeChanges::default());
+        let pending_changes = Arc::new(PendingNodeChanges::default());
         let conditions = WorkQueue::named("Routes", &cx.controller_metrics.queues);
         let watcher = NodeWatcher {
             provider: cx.provider.clone(),
             network: network.clone(),
-            signals: signals.clone(),
+            signals: pending_changes.clone(),
             conditions,
         };
         let conditions = watcher.conditions.clone();
         cx.nodes.on_change(move |change| watcher.on_node_change(change));
         let throttle = Mutex::default();
         let began = Instant::now();
-        Ok(Self { cx, config, op, cloud, metrics, network, conditions, signals, throttle, started_at: began })
+        Ok(Self {
+            cx,
+            config,
+            op,
+            cloud,
+            metrics,
+            network,
+            conditions,
+            signals: pending_changes,
+            throttle,
+            started_at: began,
+        })
     }
 
     /// Runs until `cancel`. Then starts nothing new, abandons calls that only read, and returns when the changes that

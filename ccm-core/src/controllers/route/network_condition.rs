@@ -97,8 +97,8 @@ impl NetworkConditions {
     /// Records the desired condition of a node. Returns whether it has to be written.
     pub(crate) fn decide(&self, node: &NodeView, network: NetworkStatus) -> bool {
         let mut table = self.table.lock();
-        let known = table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && entry.network == network);
-        if known.is_none() {
+        let node_names = table.get_mut(&node.name).filter(|entry| entry.uid == node.uid && entry.network == network);
+        if node_names.is_none() {
             let entry = ConditionEntry {
                 uid: node.uid.clone(),
                 network,

@@ -183,14 +183,14 @@ impl RouteController {
     }
 
     /// Reports once on each node why one of its pod CIDRs gets no route.
-    fn report_rejected_cidrs(&self, plan: &RoutePlan, told: &mut HashSet<ReportedCidr>) {
+    fn report_rejected_cidrs(&self, plan: &RoutePlan, reported: &mut HashSet<ReportedCidr>) {
         let key = |c: &plan::RejectedPodCidr| (c.node.uid.clone(), c.cidr.clone(), c.reject_reason.clone());
-        for complaint in plan.rejected_cidrs.iter().filter(|complaint| !told.contains(&key(complaint))) {
-            let note = complaint.note(&self.config.cluster_cidrs);
-            tracing::warn!(node = %complaint.node.name, cidr = %complaint.cidr, "{note}");
-            self.warn(&complaint.node, complaint.reason(), &note);
+        for rejected in plan.rejected_cidrs.iter().filter(|complaint| !reported.contains(&key(complaint))) {
+            let note = rejected.note(&self.config.cluster_cidrs);
+            tracing::warn!(node = %rejected.node.name, cidr = %rejected.cidr, "{note}");
+            self.warn(&rejected.node, rejected.reason(), &note);
         }
-        *told = plan.rejected_cidrs.iter().map(key).collect();
+        *reported = plan.rejected_cidrs.iter().map(key).collect();
     }
 
     fn warn(&self, node: &NodeView, reason: &'static str, note: &str) {
@@ -280,8 +280,8 @@ impl RouteController {
                 self.cx.controller_metrics.count_skipped_write(SkippedWrite::NodeCondition);
             }
         }
-        let known: HashSet<&str> = plan.nodes.iter().map(|node| &*node.node.name).collect();
-        self.network.retain(|name| known.contains(name));
+        let node_names: HashSet<&str> = plan.nodes.iter().map(|node| &*node.node.name).collect();
+        self.network.retain(|name| node_names.contains(name));
     }
 }
 

@@ -79,7 +79,7 @@ impl BackendNodeCache {
     }
 
     /// Has sets rebuilt after node changes, and calls `news` for each change that load balancers need.
-    pub(crate) fn watch_nodes(&self, news: impl Fn(Urgency) + Send + Sync + 'static) {
+    pub(crate) fn watch_nodes(&self, node_changes: impl Fn(Urgency) + Send + Sync + 'static) {
         let state = self.state.clone();
         let provider = self.cx.provider.clone();
         let candidate = {
@@ -100,7 +100,7 @@ impl BackendNodeCache {
             if news_of.is_some() || was != is || relabelled {
                 state.lock().generation += 1;
             }
-            news_of.into_iter().for_each(&news);
+            news_of.into_iter().for_each(&node_changes);
         });
     }
 
@@ -160,7 +160,7 @@ impl BackendNodeCache {
                 Err(StaleCacheError::BackendsDiffer)
             }
             Ok(_) => Ok(()),
-            Err(doubt) => Err(doubt),
+            Err(error) => Err(error),
         };
         let mut state = self.state.lock();
         match confirmed {

@@ -129,7 +129,7 @@ impl ServiceController {
     ) -> prometheus::Result<Self> {
         let metrics = ServiceMetrics::register(&cx.metrics)?;
         let queue = WorkQueue::named("service", &cx.controller_metrics.queues);
-        let began = Instant::now();
+        let started_at = Instant::now();
         // Queue a Service whenever it or its EndpointSlices change.
         let sender = queue.clone();
         services.on_change(move |change: &Change<ServiceView>| match change {
@@ -142,12 +142,12 @@ impl ServiceController {
             slices.watch(&services, queue.clone());
         }
         // Node changes are batched first; `sync_node_changes` queues the Services that they affect.
-        let news = Arc::new(NodeChanges { batcher: Mutex::default(), wake: Notify::new(), began });
-        let sets = BackendNodeCache::new(cx.clone());
-        let listener = news.clone();
-        sets.watch_nodes(move |urgency| listener.record(urgency));
+        let node_changes = Arc::new(NodeChanges { batcher: Mutex::default(), wake: Notify::new(), began: started_at });
+        let backend_nodes = BackendNodeCache::new(cx.clone());
+        let listener = node_changes.clone();
+        backend_nodes.watch_nodes(move |urgency| listener.record(urgency));
         let cloud = LoadBalancerCalls::new(cx.provider.clone(), cloud, config.workers());
-        let known = Mutex::default();
+        let state = Mutex::default();
         let pass = Mutex::default();
         Ok(Self {
             cx,
@@ -155,15 +155,15 @@ impl ServiceController {
             services,
             fields,
             slices,
-            backend_nodes: sets,
+            backend_nodes,
             cloud,
             op,
             metrics,
             queue,
-            states: known,
-            node_changes: news,
+            states: state,
+            node_changes,
             node_sync: pass,
-            began,
+            began: started_at,
         })
     }
 
@@ -194,8 +194,8 @@ impl ServiceController {
     }
 
     async fn process(&self, key: Arc<str>) {
-        let known = self.states.lock().get(&key).cloned().unwrap_or_default();
-        let (known, next) = self.sync(&key, known).await;
+        let state = self.states.lock().get(&key).cloned().unwrap_or_default();
+        let (known, next) = self.sync(&key, state).await;
         match next {
             SyncResult::Forget => {
                 self.states.lock().remove(&key);

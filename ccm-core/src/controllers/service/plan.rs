@@ -126,8 +126,8 @@ pub(crate) enum Attempt {
 
 impl Attempt {
     /// Makes the attempt of a deletion.
-    pub(crate) fn plan_delete(service: Option<&ServiceView>, known: &ServiceSyncState, then: AfterDelete) -> Self {
-        let seen = service.filter(|_| then == AfterDelete::RemoveFinalizer).or(known.last_observed.as_deref());
+    pub(crate) fn plan_delete(service: Option<&ServiceView>, state: &ServiceSyncState, then: AfterDelete) -> Self {
+        let seen = service.filter(|_| then == AfterDelete::RemoveFinalizer).or(state.last_observed.as_deref());
         Self::Delete(Digest::of(&seen.map(|service| &service.annotations)))
     }
 }
@@ -213,14 +213,14 @@ pub(crate) enum ServiceAction {
 
 impl ServiceAction {
     /// Returns the reason for the action in words; empty if it does nothing.
-    pub(crate) fn reason(&self, known: &ServiceSyncState) -> &'static str {
+    pub(crate) fn reason(&self, state: &ServiceSyncState) -> &'static str {
         match self {
             Self::Forget | Self::Ignore | Self::Wait { .. } => "",
             Self::ReportInvalid { .. } => "service cannot be served as it is",
-            Self::Ensure { .. } if known.applied.is_some() => "service changed",
-            Self::Ensure { .. } if known.has_attempted => "load balancer is not finished",
+            Self::Ensure { .. } if state.applied.is_some() => "service changed",
+            Self::Ensure { .. } if state.has_attempted => "load balancer is not finished",
             Self::Ensure { .. } => "service created",
-            Self::UpdateBackends => match known.backend_kind {
+            Self::UpdateBackends => match state.backend_kind {
                 Some(BackendKind::Endpoints) => "endpoints changed",
                 _ => "nodes changed",
             },
@@ -245,45 +245,45 @@ pub(crate) enum AfterDelete {
 }
 
 /// Plans one Service.
-pub(crate) fn plan(facts: PlanInput<'_>) -> ServiceAction {
-    let PlanInput { service, state: known, now, .. } = facts;
+pub(crate) fn plan(input: PlanInput<'_>) -> ServiceAction {
+    let PlanInput { service, state: known, now, .. } = input;
     let Some(service) = service else {
-        return if known.may_exist_in_cloud { delete(facts, AfterDelete::Forget) } else { ServiceAction::Forget };
+        return if known.may_exist_in_cloud { delete(input, AfterDelete::Forget) } else { ServiceAction::Forget };
     };
     if known.may_exist_in_cloud && known.uid != service.uid {
-        return delete(facts, AfterDelete::Requeue);
+        return delete(input, AfterDelete::Requeue);
     }
-    match service_ownership(service, known, facts.fields) {
+    match service_ownership(service, known, input.fields) {
         ServiceOwnership::OtherController => ServiceAction::Ignore,
         ServiceOwnership::Releasing if known.may_exist_in_cloud || has_finalizer(service, known, now) => {
-            delete(facts, AfterDelete::RemoveFinalizer)
+            delete(input, AfterDelete::RemoveFinalizer)
         }
         // The finalizer is removed, but the cache does not show that yet. Keep the sync state until it does.
         ServiceOwnership::Releasing if unconfirmed_write(service, known, now).is_some() => {
             ServiceAction::Wait { until: None }
         }
         ServiceOwnership::Releasing => ServiceAction::Forget,
-        ServiceOwnership::Ours => match facts.desired {
+        ServiceOwnership::Ours => match input.desired {
             None => ServiceAction::Wait { until: None },
             Some(DesiredState::ImplementedElsewhere) => ServiceAction::Ignore,
-            Some(DesiredState::Invalid { errors: mistakes, served }) => plan_invalid(facts, mistakes, *served),
-            Some(DesiredState::Serve { digest, backends }) => plan_serve(facts, service, *digest, *backends),
+            Some(DesiredState::Invalid { errors: mistakes, served }) => plan_invalid(input, mistakes, *served),
+            Some(DesiredState::Serve { digest, backends }) => plan_serve(input, service, *digest, *backends),
         },
     }
 }
 
 /// Plans an invalid Service. Its load balancer, made by this or an earlier process, keeps serving the last state, but
 /// its backends still follow the nodes.
-fn plan_invalid(facts: PlanInput<'_>, mistakes: &[FieldError], served: Option<Served>) -> ServiceAction {
-    let PlanInput { state: known, .. } = facts;
-    if known.reported_invalid_digest != Some(invalid_digest(mistakes)) {
-        return ServiceAction::ReportInvalid { mistakes: mistakes.to_vec() };
+fn plan_invalid(input: PlanInput<'_>, errors: &[FieldError], served: Option<Served>) -> ServiceAction {
+    let PlanInput { state: known, .. } = input;
+    if known.reported_invalid_digest != Some(invalid_digest(errors)) {
+        return ServiceAction::ReportInvalid { mistakes: errors.to_vec() };
     }
     let has = |served: &Served| {
         known.applied.is_some_and(|has| has.digest == served.digest && has.backend_fingerprint == Some(served.backends))
     };
     match served.filter(|served| !has(served)) {
-        Some(served) => match deferred_until(facts, Attempt::Serve(served.digest), Some(served.backends)) {
+        Some(served) => match deferred_until(input, Attempt::Serve(served.digest), Some(served.backends)) {
             Some(until) => ServiceAction::Wait { until: Some(until) },
             None => ServiceAction::UpdateBackends,
         },
@@ -292,8 +292,8 @@ fn plan_invalid(facts: PlanInput<'_>, mistakes: &[FieldError], served: Option<Se
 }
 
 /// Returns a digest of the validation errors of a Service.
-pub(crate) fn invalid_digest(mistakes: &[FieldError]) -> Digest {
-    Digest::of(&mistakes.iter().map(|m| (&*m.field, &*m.message)).collect::<Vec<_>>())
+pub(crate) fn invalid_digest(errors: &[FieldError]) -> Digest {
+    Digest::of(&errors.iter().map(|m| (&*m.field, &*m.message)).collect::<Vec<_>>())
 }
 
 /// Which controller a Service belongs to.
@@ -303,31 +303,31 @@ enum ServiceOwnership {
     Releasing,
 }
 
-fn service_ownership(service: &ServiceView, known: &ServiceSyncState, fields: &ServiceFields) -> ServiceOwnership {
+fn service_ownership(service: &ServiceView, state: &ServiceSyncState, fields: &ServiceFields) -> ServiceOwnership {
     let ours = fields.claims_class(service.class.as_deref());
     match (service.is_load_balancer, service.deleting) {
         // A class can only change together with the type. So release what was made before that.
-        (true, _) if !ours && known.may_exist_in_cloud => ServiceOwnership::Releasing,
+        (true, _) if !ours && state.may_exist_in_cloud => ServiceOwnership::Releasing,
         (true, _) if !ours => ServiceOwnership::OtherController,
         (true, false) => ServiceOwnership::Ours,
         // The class is removed with the type. If another controller served the Service before, that one cleans up.
-        (false, _) if known.other_controller && !known.may_exist_in_cloud => ServiceOwnership::OtherController,
+        (false, _) if state.other_controller && !state.may_exist_in_cloud => ServiceOwnership::OtherController,
         (true, true) | (false, _) => ServiceOwnership::Releasing,
     }
 }
 
-fn delete(facts: PlanInput<'_>, then: AfterDelete) -> ServiceAction {
-    match deferred_until(facts, Attempt::plan_delete(facts.service, facts.state, then), None) {
+fn delete(input: PlanInput<'_>, then: AfterDelete) -> ServiceAction {
+    match deferred_until(input, Attempt::plan_delete(input.service, input.state, then), None) {
         Some(until) => ServiceAction::Wait { until: Some(until) },
         None => {
-            ServiceAction::Delete { then, announce: !matches!(facts.state.announced_attempt, Some(Attempt::Delete(_))) }
+            ServiceAction::Delete { then, announce: !matches!(input.state.announced_attempt, Some(Attempt::Delete(_))) }
         }
     }
 }
 
-fn plan_serve(facts: PlanInput<'_>, service: &ServiceView, digest: Digest, backends: u64) -> ServiceAction {
-    let PlanInput { state: known, now, .. } = facts;
-    if let Some(until) = deferred_until(facts, Attempt::Serve(digest), Some(backends)) {
+fn plan_serve(input: PlanInput<'_>, service: &ServiceView, digest: Digest, backends: u64) -> ServiceAction {
+    let PlanInput { state: known, now, .. } = input;
+    if let Some(until) = deferred_until(input, Attempt::Serve(digest), Some(backends)) {
         return ServiceAction::Wait { until: Some(until) };
     }
     let announce = known.announced_attempt != Some(Attempt::Serve(digest));
@@ -343,7 +343,7 @@ fn plan_serve(facts: PlanInput<'_>, service: &ServiceView, digest: Digest, backe
     if applied.digest != digest {
         ServiceAction::Ensure { depth: ReadMode::Cached, announce }
     } else if applied.backend_fingerprint != Some(backends)
-        && !(facts.node_sync_scheduled && applied.backend_fingerprint.is_some())
+        && !(input.node_sync_scheduled && applied.backend_fingerprint.is_some())
     {
         ServiceAction::UpdateBackends
     } else if applied.verify_at <= now {
@@ -359,36 +359,36 @@ fn plan_serve(facts: PlanInput<'_>, service: &ServiceView, digest: Digest, backe
 }
 
 /// Tells whether the Service shows a load balancer that some process has finished: our finalizer and an address.
-pub(crate) fn is_finished(service: &ServiceView, known: &ServiceSyncState, now: Duration) -> bool {
-    has_finalizer(service, known, now) && !service.status.ingress.is_empty()
+pub(crate) fn is_finished(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
+    has_finalizer(service, state, now) && !service.status.ingress.is_empty()
 }
 
 /// Returns until when this attempt, with these backends, is deferred.
-fn deferred_until(facts: PlanInput<'_>, subject: Attempt, backends: Option<u64>) -> Option<Duration> {
-    let hold = facts.state.deferred.filter(|hold| hold.subject == subject)?;
+fn deferred_until(input: PlanInput<'_>, subject: Attempt, backends: Option<u64>) -> Option<Duration> {
+    let hold = input.state.deferred.filter(|hold| hold.subject == subject)?;
     let until = match hold.backends {
         Some((tried, with)) if Some(with) != backends => hold.until.min(tried + BACKEND_RETRY_DELAY),
         _ => hold.until,
     };
-    Some(until).filter(|until| *until > facts.now)
+    Some(until).filter(|until| *until > input.now)
 }
 
 /// Returns our last write if the cache does not show it yet.
-fn unconfirmed_write(service: &ServiceView, known: &ServiceSyncState, now: Duration) -> Option<LastWrite> {
+fn unconfirmed_write(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> Option<LastWrite> {
     let seen = service.resource_version.parse::<u64>().ok()?;
-    known.last_write.filter(|written| seen < written.version && now < written.at + WATCH_CONFIRM_TIMEOUT)
+    state.last_write.filter(|written| seen < written.version && now < written.at + WATCH_CONFIRM_TIMEOUT)
 }
 
 /// Returns the Service with our last write applied, if the cache does not show that write yet.
 pub(crate) fn with_unconfirmed_write(
     service: &ServiceView,
-    known: &ServiceSyncState,
+    state: &ServiceSyncState,
     now: Duration,
 ) -> Option<ServiceView> {
-    unconfirmed_write(service, known, now)?;
+    unconfirmed_write(service, state, now)?;
     let mut since = service.clone();
-    since.status = known.unconfirmed.status.clone().unwrap_or(since.status);
-    for (key, value) in &known.unconfirmed.annotations {
+    since.status = state.unconfirmed.status.clone().unwrap_or(since.status);
+    for (key, value) in &state.unconfirmed.annotations {
         match value {
             Some(value) => since.annotations.insert(Arc::from(&**key), Arc::from(&**value)),
             None => since.annotations.remove(&**key),
@@ -398,15 +398,15 @@ pub(crate) fn with_unconfirmed_write(
 }
 
 /// Tells whether the Service has our finalizer, according to our last write or the cache.
-pub(crate) fn has_finalizer(service: &ServiceView, known: &ServiceSyncState, now: Duration) -> bool {
-    unconfirmed_write(service, known, now).map_or_else(|| service.has_finalizer(), |written| written.finalizer)
+pub(crate) fn has_finalizer(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
+    unconfirmed_write(service, state, now).map_or_else(|| service.has_finalizer(), |written| written.finalizer)
 }
 
-fn shows_desired_status(service: &ServiceView, known: &ServiceSyncState, now: Duration) -> bool {
+fn shows_desired_status(service: &ServiceView, state: &ServiceSyncState, now: Duration) -> bool {
     let is = |key: &str, value: Option<&str>| service.annotations.get(key).map(|v| &**v) == value;
-    unconfirmed_write(service, known, now).is_some()
-        || (known.desired_status.as_ref().is_none_or(|published| same_status(&service.status, published))
-            && known.desired_annotations.iter().all(|(key, value)| is(key, value.as_deref())))
+    unconfirmed_write(service, state, now).is_some()
+        || (state.desired_status.as_ref().is_none_or(|published| same_status(&service.status, published))
+            && state.desired_annotations.iter().all(|(key, value)| is(key, value.as_deref())))
 }
 
 /// Compares two statuses as the API server would store them: it defaults `ipMode` to `VIP` where there is an IP

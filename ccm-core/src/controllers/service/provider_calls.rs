@@ -47,25 +47,25 @@ impl LoadBalancerCalls {
         self.provider.load_balancers().ok_or_else(missing)
     }
 
-    pub(crate) async fn ensure(&self, op: Op, want: &LbSpec, depth: ReadMode) -> Result<LbOutcome, Throttled> {
+    pub(crate) async fn ensure(&self, op: Op, spec: &LbSpec, read_mode: ReadMode) -> Result<LbOutcome, Throttled> {
         let op = op.for_call(Instant::now() + CALL_TIMEOUT);
-        let call = async { Ok(self.load_balancers()?.ensure(&op, want, depth).await) };
+        let call = async { Ok(self.load_balancers()?.ensure(&op, spec, read_mode).await) };
         self.outcome("ensure_load_balancer", &op, call).await
     }
 
-    pub(crate) async fn update_backends(&self, op: Op, want: &LbSpec) -> Result<LbOutcome, Throttled> {
+    pub(crate) async fn update_backends(&self, op: Op, spec: &LbSpec) -> Result<LbOutcome, Throttled> {
         let op = op.for_call(Instant::now() + CALL_TIMEOUT);
-        let call = async { Ok(self.load_balancers()?.update_backends(&op, want).await) };
+        let call = async { Ok(self.load_balancers()?.update_backends(&op, spec).await) };
         self.outcome("update_load_balancer_backends", &op, call).await
     }
 
     pub(crate) async fn plan(
         &self,
         op: Op,
-        want: &LbSpec,
+        spec: &LbSpec,
     ) -> Result<Result<Vec<PlannedChange>, CloudError>, Throttled> {
         let op = op.for_call(Instant::now() + CALL_TIMEOUT);
-        let call = async { self.load_balancers()?.plan(&op, want).await };
+        let call = async { self.load_balancers()?.plan(&op, spec).await };
         self.call("plan_load_balancer", &op, call, |_| None).await
     }
 

@@ -53,10 +53,10 @@ impl RateLimit {
 
 impl TokenBucket {
     fn reserve(&self) -> Duration {
-        let mut full_again = self.full_at.lock();
+        let mut full_at = self.full_at.lock();
         let now = Instant::now();
-        let start = (*full_again).max(now);
-        *full_again = start + self.interval;
+        let start = (*full_at).max(now);
+        *full_at = start + self.interval;
         (start - now).saturating_sub(self.tolerance)
     }
 }
@@ -72,9 +72,9 @@ impl Reservation<'_> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if let Some(bucket) = self.0 {
-            let mut full_again = bucket.full_at.lock();
-            if let Some(earlier) = full_again.checked_sub(bucket.interval) {
-                *full_again = earlier;
+            let mut full_at = bucket.full_at.lock();
+            if let Some(earlier) = full_at.checked_sub(bucket.interval) {
+                *full_at = earlier;
             }
         }
     }

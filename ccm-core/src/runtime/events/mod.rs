@@ -145,8 +145,8 @@ impl EventRecorder {
         let (sender, queue) = mpsc::unbounded_channel();
         let component = component.into();
         let writes = WritesInFlight::default();
-        let driver = EventWriter { queue, client, component, gate, metrics: metrics.clone(), writes };
-        (Self { queue: sender, places: Arc::new(Semaphore::new(QUEUE)), metrics, clock: wall }, driver)
+        let writer = EventWriter { queue, client, component, gate, metrics: metrics.clone(), writes };
+        (Self { queue: sender, places: Arc::new(Semaphore::new(QUEUE)), metrics, clock: wall }, writer)
     }
 
     /// Records an event. `reason` is in PascalCase and from a fixed set. A note of 1 kB or more is cut. Never blocks.

@@ -164,27 +164,27 @@ impl LeaderElector {
         config: ElectionConfig,
         metrics: LeaderElectionMetrics,
         events: EventRecorder,
-        wall: WallClock,
+        clock: WallClock,
     ) -> Result<Self, InvalidElectionConfig> {
         let timing = config.check()?;
         let lock = LeaseLock::new(client, &config.namespace, &config.name, timing.request_timeout());
         let candidate = ElectionState::new(config.identity.clone(), timing);
         let health = LeaseHealth::new(timing.lease_duration);
-        let (gate, keeper) = WriteGate::closed();
+        let (gate, gate_handle) = WriteGate::closed();
         metrics.init(&config.name);
-        let trouble = FailureLog::default();
+        let failure_log = FailureLog::default();
         Ok(Self {
             config,
             timing,
             lock,
             candidate,
             gate,
-            gate_handle: keeper,
+            gate_handle,
             health,
             metrics,
             events,
-            clock: wall,
-            failure_log: trouble,
+            clock,
+            failure_log,
             acquire_unconfirmed: false,
         })
     }
@@ -246,9 +246,9 @@ impl LeaderElector {
         let record = self.lock.get().await?;
         let now = Instant::now();
         self.candidate.observe(record, now.into_std());
-        let wall = self.candidate.next_renew_time(self.clock.now());
+        let clock = self.candidate.next_renew_time(self.clock.now());
         self.acquire_unconfirmed = true;
-        let record = match self.candidate.decide(now.into_std(), wall) {
+        let record = match self.candidate.decide(now.into_std(), clock) {
             Decision::Wait { holder, until } => {
                 self.acquire_unconfirmed = false;
                 return Ok(AcquireResult::HeldByOther(holder, until.into()));
@@ -266,17 +266,17 @@ impl LeaderElector {
             }
         };
         self.acquire_unconfirmed = false;
-        self.candidate.record_own_write(record, wall, Instant::now().into_std());
+        self.candidate.record_own_write(record, clock, Instant::now().into_std());
         Ok(AcquireResult::Held(now))
     }
 
     /// Renews without reading the Lease first. This is the usual case, with one request.
     async fn renew_fast_path(&mut self) -> Result<AcquireResult, LeaseError> {
-        let wall = self.candidate.next_renew_time(self.clock.now());
-        let record = self.candidate.renewal(wall);
+        let clock = self.candidate.next_renew_time(self.clock.now());
+        let record = self.candidate.renewal(clock);
         let sent = Instant::now();
         self.lock.update(&record).await?;
-        self.candidate.record_own_write(record, wall, Instant::now().into_std());
+        self.candidate.record_own_write(record, clock, Instant::now().into_std());
         Ok(AcquireResult::Held(sent))
     }
 
@@ -378,7 +378,7 @@ impl Leading {
     }
 
     async fn renew_loop(&mut self) -> LostReason {
-        let mut direct = true;
+        let mut use_fast_path = true;
         let mut failure = None;
         loop {
             let give_up = Instant::from(self.term.give_up_at());
@@ -388,13 +388,13 @@ impl Leading {
             }
             self.elector.lock.set_deadline(Some(give_up));
             let mut attempt = Err(LeaseError::Conflict);
-            if direct {
+            if use_fast_path {
                 attempt = self.elector.renew_fast_path().await;
             }
             if attempt.is_err() {
                 attempt = self.elector.try_acquire_or_renew().await;
             }
-            direct = attempt.is_ok();
+            use_fast_path = attempt.is_ok();
             let now = Instant::now();
             match attempt {
                 Ok(AcquireResult::Held(sent)) => {

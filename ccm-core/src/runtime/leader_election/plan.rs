@@ -142,25 +142,25 @@ impl ElectionState {
     }
 
     /// Decides what to do after the last observation. `wall` is only written, never compared with the Lease.
-    pub(super) fn decide(&self, now: Instant, wall: Timestamp) -> Decision {
+    pub(super) fn decide(&self, now: Instant, clock: Timestamp) -> Decision {
         if let Some(until) = self.other_holder_until().filter(|until| now < *until) {
             return Decision::Wait { holder: self.holder().to_owned(), until };
         }
         if self.present {
-            Decision::Update { record: self.acquire_record(wall), renewal: self.is_holder() }
+            Decision::Update { record: self.acquire_record(clock), renewal: self.is_holder() }
         } else {
-            Decision::Create(self.acquire_record(wall))
+            Decision::Create(self.acquire_record(clock))
         }
     }
 
     /// Returns the record for a renewal that does not read the Lease first.
-    pub(super) fn renewal(&self, wall: Timestamp) -> LeaseRecord {
-        self.acquire_record(wall)
+    pub(super) fn renewal(&self, clock: Timestamp) -> LeaseRecord {
+        self.acquire_record(clock)
     }
 
     /// Returns the record that releases the Lease: no holder and a duration of one second, as client-go writes it.
-    pub(super) fn release(&self, wall: Timestamp) -> LeaseRecord {
-        let now = micro_time(wall);
+    pub(super) fn release(&self, clock: Timestamp) -> LeaseRecord {
+        let now = micro_time(clock);
         LeaseRecord {
             holder: String::new(),
             duration_seconds: Some(RELEASED_SECONDS),
@@ -171,20 +171,20 @@ impl ElectionState {
     }
 
     /// Records a successful write of this process. `wall` is the time in the record.
-    pub(super) fn record_own_write(&mut self, record: LeaseRecord, wall: Timestamp, now: Instant) {
-        self.last_write_time = Some(wall);
+    pub(super) fn record_own_write(&mut self, record: LeaseRecord, clock: Timestamp, now: Instant) {
+        self.last_write_time = Some(clock);
         self.observe(Some(record), now);
     }
 
     /// Returns the renew time to write: the wall clock, or one second after the last one if the wall clock stalled or
     /// stepped back within the second that was written last. Other processes only look for a *change*, client-go with
     /// the precision of a second, so a renewal must differ from the one before.
-    pub(super) fn next_renew_time(&self, wall: Timestamp) -> Timestamp {
+    pub(super) fn next_renew_time(&self, clock: Timestamp) -> Timestamp {
         match self.last_write_time {
-            Some(last) if wall <= last && wall.as_second() == last.as_second() => {
-                last.checked_add(SignedDuration::from_secs(1)).unwrap_or(wall)
+            Some(last) if clock <= last && clock.as_second() == last.as_second() => {
+                last.checked_add(SignedDuration::from_secs(1)).unwrap_or(clock)
             }
-            _ => wall,
+            _ => clock,
         }
     }
 
@@ -194,8 +194,8 @@ impl ElectionState {
         Some(self.changed_at? + Duration::from_secs(seconds.into()))
     }
 
-    fn acquire_record(&self, wall: Timestamp) -> LeaseRecord {
-        let now = micro_time(wall);
+    fn acquire_record(&self, clock: Timestamp) -> LeaseRecord {
+        let now = micro_time(clock);
         let old = self.record.as_ref();
         let (acquire_time, transitions) = match old {
             Some(old) if old.holder == self.identity => {

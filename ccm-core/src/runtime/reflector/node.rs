@@ -27,7 +27,7 @@ impl CachedObject for NodeView {
         let metadata = metadata.unwrap_or_default();
         let spec = spec.unwrap_or_default();
         let status = status.unwrap_or_default();
-        let facts = NodeParts {
+        let parts = NodeParts {
             created: time(metadata.creation_timestamp.as_deref(), &metadata.name)?,
             deleting: metadata.deletion_timestamp.is_some(),
             name: metadata.name,
@@ -49,7 +49,7 @@ impl CachedObject for NodeView {
                 .map(|(k, v)| (Bytes::copy_from_slice(k.as_bytes()), Bytes::copy_from_slice(v.as_bytes())))
                 .collect()
         };
-        facts.view(entries(&labels), entries(&annotations), decoder)
+        parts.view(entries(&labels), entries(&annotations), decoder)
     }
 
     fn from_proto(proto: NodeProto, decoder: &Decoder<Self>) -> Result<Self, DecodeError> {
@@ -60,7 +60,7 @@ impl CachedObject for NodeView {
         let created = metadata.created();
         let deleting = metadata.deleting();
         let ObjectMetaProto { name, uid, resource_version, labels, annotations, .. } = metadata;
-        let facts = NodeParts {
+        let parts = NodeParts {
             created: created.map_err(|()| invalid(&name, "creationTimestamp"))?,
             deleting,
             name,
@@ -76,7 +76,7 @@ impl CachedObject for NodeView {
             system_uuid: status.node_info.unwrap_or_default().system_uuid,
         };
         let entries = |map: Vec<EntryProto>| map.into_iter().map(|e| (e.key, e.value)).collect();
-        facts.view(entries(labels), entries(annotations), decoder)
+        parts.view(entries(labels), entries(annotations), decoder)
     }
 
     fn key(&self) -> Arc<str> {

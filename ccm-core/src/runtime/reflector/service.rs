@@ -279,23 +279,23 @@ impl ServiceReader<'_> {
         // A Service that is served must be understood completely. One that is being cleaned up must never be blocked by
         // a value that this version does not know.
         let is_served = view.is_load_balancer && !view.deleting;
-        let doubtful = |error: DecodeError| if is_served { Err(error) } else { Ok(()) };
+        let reject_if_served = |error: DecodeError| if is_served { Err(error) } else { Ok(()) };
         let mut ports = Vec::with_capacity(spec.ports.len());
         for port in spec.ports {
             match self.port(port) {
                 Ok(port) => ports.push(port),
-                Err(error) => doubtful(error)?,
+                Err(error) => reject_if_served(error)?,
             }
         }
         view.ports = ports.into();
         match self.optional_port("spec.healthCheckNodePort", spec.health_check_node_port) {
             Ok(port) => view.health_check_node_port = port,
-            Err(error) => doubtful(error)?,
+            Err(error) => reject_if_served(error)?,
         }
         match spec.external_traffic_policy.as_str() {
             "" | "Cluster" => {}
             "Local" => view.external_traffic_policy = TrafficPolicy::Local,
-            other => doubtful(self.unusable("spec.externalTrafficPolicy", other))?,
+            other => reject_if_served(self.unusable("spec.externalTrafficPolicy", other))?,
         }
         Ok(view)
     }

@@ -21,8 +21,8 @@ struct ShadowResponse {
 }
 
 /// Serves the report at `/shadow`: as JSON, or as the printed lines to a client that accepts `text/plain` before JSON.
-pub fn routes(board: Arc<Mutex<ShadowReport>>) -> Router {
-    Router::new().route("/shadow", get(shadow)).with_state(board)
+pub fn routes(report: Arc<Mutex<ShadowReport>>) -> Router {
+    Router::new().route("/shadow", get(shadow)).with_state(report)
 }
 
 async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMap) -> Response {
@@ -34,10 +34,10 @@ async fn shadow(State(board): State<Arc<Mutex<ShadowReport>>>, headers: HeaderMa
         return text.into_response();
     }
     let page = {
-        let board = board.lock();
-        let differences = board.differences().cloned().collect();
-        let not_compared = board.uncompared().cloned().collect();
-        ShadowResponse { summary: board.summary(), differences, not_compared }
+        let report = board.lock();
+        let differences = report.differences().cloned().collect();
+        let not_compared = report.uncompared().cloned().collect();
+        ShadowResponse { summary: report.summary(), differences, not_compared }
     };
     Json(page).into_response()
 }

@@ -139,13 +139,13 @@ impl Shadow {
 }
 
 /// Updates the report. Returns the lines to print: what is new, or, with `once`, everything at the end.
-fn update_report(board: &mut ShadowReport, found: Vec<DryRunFindings>, once: bool) -> (Vec<String>, Option<Verdict>) {
-    let news = board.update(found);
-    let verdict = board.verdict().filter(|_| once);
+fn update_report(report: &mut ShadowReport, found: Vec<DryRunFindings>, once: bool) -> (Vec<String>, Option<Verdict>) {
+    let news = report.update(found);
+    let verdict = report.verdict().filter(|_| once);
     let lines = match (once, verdict) {
         (false, _) => news,
         (true, None) => Vec::new(),
-        (true, Some(_)) => board.lines(),
+        (true, Some(_)) => report.lines(),
     };
     (lines, verdict)
 }

@@ -35,8 +35,8 @@ impl ConfigErrors {
     }
 }
 
-fn lines(file: Option<&Path>, mistakes: &[ConfigIssue]) -> String {
+fn lines(file: Option<&Path>, issues: &[ConfigIssue]) -> String {
     let file = file.map(|file| format!(" {}", file.display())).unwrap_or_default();
-    let lines: Vec<String> = mistakes.iter().map(|mistake| format!("cloud config{file}: {mistake}")).collect();
+    let lines: Vec<String> = issues.iter().map(|mistake| format!("cloud config{file}: {mistake}")).collect();
     lines.join("\n")
 }

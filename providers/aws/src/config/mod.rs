@@ -45,7 +45,7 @@ pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
             Err(vec![ConfigIssue::syntax(line, "illegal UTF-8 encoding")])
         }
     };
-    parsed.map_err(|mistakes| ConfigErrors::Invalid { file: Some(file.to_owned()), mistakes })
+    parsed.map_err(|issues| ConfigErrors::Invalid { file: Some(file.to_owned()), mistakes: issues })
 }
 
 /// Parses text.
@@ -53,7 +53,7 @@ pub fn load(file: &Path) -> Result<Settings, ConfigErrors> {
 /// # Errors
 /// All validation errors.
 pub fn parse(text: &str) -> Result<Settings, ConfigErrors> {
-    read(text).map_err(|mistakes| ConfigErrors::Invalid { file: None, mistakes })
+    read(text).map_err(|issues| ConfigErrors::Invalid { file: None, mistakes: issues })
 }
 
 fn read(text: &str) -> Result<Settings, Vec<ConfigIssue>> {

@@ -105,8 +105,8 @@ impl OverrideSection {
 }
 
 /// Returns a value without surrounding whitespace, which quotes preserve.
-fn trimmed(spot: &ConfigValue<String>) -> &str {
-    spot.value.trim()
+fn trimmed(value: &ConfigValue<String>) -> &str {
+    value.value.trim()
 }
 
 fn missing(written: &OverrideSection) -> Vec<ConfigIssue> {

@@ -27,31 +27,31 @@ pub(super) struct ValidationReport {
 }
 
 impl ValidationReport {
-    fn add_error<T>(&mut self, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
-        self.errors.push(issue_at(spot, message));
+    fn add_error<T>(&mut self, value: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.errors.push(issue_at(value, message));
     }
 
-    fn add_warning<T>(&mut self, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
-        self.warnings.push(issue_at(spot, message));
+    fn add_warning<T>(&mut self, value: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.warnings.push(issue_at(value, message));
     }
 
     /// Records an error for a key, if the result is one.
-    fn check_value<T, V>(&mut self, spot: &ConfigValue<T>, result: Result<V, impl Into<Box<str>>>) -> Option<V> {
-        result.map_err(|message| self.add_error(spot, message)).ok()
+    fn check_value<T, V>(&mut self, value: &ConfigValue<T>, result: Result<V, impl Into<Box<str>>>) -> Option<V> {
+        result.map_err(|message| self.add_error(value, message)).ok()
     }
 
     /// Validates an ID, if the key has a value.
-    fn id<T: for<'a> From<&'a str>>(&mut self, spot: &ConfigValue<String>, prefix: &str) -> Option<T> {
-        text(spot).and_then(|id| self.check_value(spot, checked_id(id, prefix)))
+    fn id<T: for<'a> From<&'a str>>(&mut self, value: &ConfigValue<String>, prefix: &str) -> Option<T> {
+        text(value).and_then(|id| self.check_value(value, checked_id(id, prefix)))
     }
 }
 
-fn issue_at<T>(spot: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIssue {
-    ConfigIssue::at(spot.line.unwrap_or_default(), format!("[Global] {}", spot.key), message)
+fn issue_at<T>(value: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIssue {
+    ConfigIssue::at(value.line.unwrap_or_default(), format!("[Global] {}", value.key), message)
 }
 
-fn text(spot: &ConfigValue<String>) -> Option<&str> {
-    Some(spot.value.as_str()).filter(|text| !text.is_empty())
+fn text(value: &ConfigValue<String>) -> Option<&str> {
+    Some(value.value.as_str()).filter(|text| !text.is_empty())
 }
 
 fn checked_id<T: for<'a> From<&'a str>>(id: &str, prefix: &str) -> Result<T, String> {
@@ -108,9 +108,9 @@ fn region(raw: &Global, report: &mut ValidationReport) -> Option<Box<str>> {
 }
 
 fn route_tables(raw: &Global, report: &mut ValidationReport) -> Vec<crate::api::RouteTableId> {
-    let spot = &raw.route_tables;
-    let ids = spot.value.iter().filter(|id| !id.is_empty());
-    ids.filter_map(|id| report.check_value(spot, checked_id(id, "rtb-"))).collect()
+    let value = &raw.route_tables;
+    let ids = value.value.iter().filter(|id| !id.is_empty());
+    ids.filter_map(|id| report.check_value(value, checked_id(id, "rtb-"))).collect()
 }
 
 fn role(raw: &Global, report: &mut ValidationReport) -> Option<Role> {
@@ -145,19 +145,19 @@ fn cluster(raw: &Global, report: &mut ValidationReport) -> (Option<Box<str>>, Op
 }
 
 fn families(raw: &Global, report: &mut ValidationReport) -> Option<Vec<IpFamily>> {
-    let spot = &raw.families;
+    let value = &raw.families;
     let mut families = Vec::new();
-    for name in &spot.value {
+    for name in &value.value {
         let family = match name.as_str() {
             "ipv4" => IpFamily::V4,
             "ipv6" => IpFamily::V6,
             other => {
-                report.add_error(spot, format!("unknown IP family {other:?}: expected ipv4 or ipv6"));
+                report.add_error(value, format!("unknown IP family {other:?}: expected ipv4 or ipv6"));
                 continue;
             }
         };
         if families.contains(&family) {
-            report.add_warning(spot, format!("names {name} twice, which counts once"));
+            report.add_warning(value, format!("names {name} twice, which counts once"));
         } else {
             families.push(family);
         }
@@ -225,11 +225,11 @@ fn default_type(raw: &Global, report: &mut ValidationReport) -> DefaultType {
 }
 
 fn classes(raw: &Global, report: &mut ValidationReport) -> Vec<Box<str>> {
-    let spot = &raw.classes;
-    if spot.value.iter().any(|class| class.trim().is_empty()) {
-        report.add_error(spot, "must not be empty");
+    let value = &raw.classes;
+    if value.value.iter().any(|class| class.trim().is_empty()) {
+        report.add_error(value, "must not be empty");
     }
-    spot.value.iter().map(|class| class.trim().into()).collect()
+    value.value.iter().map(|class| class.trim().into()).collect()
 }
 
 fn target_type(raw: &Global, report: &mut ValidationReport) -> TargetType {

@@ -80,7 +80,7 @@ impl LoadBalancerDeps {
         max_age: Duration,
     ) -> HashMap<InstanceId, Option<InstanceFacts>> {
         let answers = self.store.get_each(op, ids.iter().map(|id| (id.clone(), max_age))).await;
-        let known = answers.into_iter().filter_map(|(id, answer)| {
+        let state = answers.into_iter().filter_map(|(id, answer)| {
             let facts = answer.ok()?.map(|instance| InstanceFacts {
                 fitness: match instance.state {
                     Some(InstanceState::ShuttingDown | InstanceState::Terminated) => InstanceFitness::Terminated,
@@ -91,6 +91,6 @@ impl LoadBalancerDeps {
             });
             Some((id, facts))
         });
-        known.collect()
+        state.collect()
     }
 }

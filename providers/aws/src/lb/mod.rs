@@ -67,23 +67,23 @@ impl NetworkLoadBalancers {
     }
 
     /// Returns which load balancer a call is about.
-    async fn service_target(&self, op: &Op, want: &LbSpec) -> Result<ServiceTarget, CloudError> {
+    async fn service_target(&self, op: &Op, lb_spec: &LbSpec) -> Result<ServiceTarget, CloudError> {
         let ParsedService { spec: verdict, status_looks_classic: looks_classic, tolerant, .. } =
-            self.read(&want.service);
-        let wanted = match verdict {
+            self.read(&lb_spec.service);
+        let desired = match verdict {
             ServiceSpec::ImplementedElsewhere => {
-                let message = format!("service {} is another controller's", want.service.key());
+                let message = format!("service {} is another controller's", lb_spec.service.key());
                 return Err(CloudError::new(ErrorKind::ImplementedElsewhere, message));
             }
             ServiceSpec::Nlb(wanted) => Ok(wanted),
             ServiceSpec::Invalid(mistakes) => Err(CloudError::from(mistakes)),
         };
-        if looks_classic && let Some(old) = self.find_classic(op, &want.service, wanted.as_deref().ok()).await? {
+        if looks_classic && let Some(old) = self.find_classic(op, &lb_spec.service, desired.as_deref().ok()).await? {
             return Ok(ServiceTarget::Classic(old));
         }
-        match (wanted, tolerant) {
+        match (desired, tolerant) {
             (Ok(wanted), _) => Ok(ServiceTarget::Network(wanted)),
-            (Err(mistakes), Some(wanted)) if takes(&wanted, &want.backends) => {
+            (Err(mistakes), Some(wanted)) if takes(&wanted, &lb_spec.backends) => {
                 Ok(ServiceTarget::Invalid(wanted, mistakes))
             }
             (Err(mistakes), _) => Err(mistakes),
@@ -150,7 +150,7 @@ impl LoadBalancers for NetworkLoadBalancers {
     }
 
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        self.read(service).tolerant.map(|wanted| wanted.backends())
+        self.read(service).tolerant.map(|desired| desired.backends())
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
@@ -159,12 +159,12 @@ impl LoadBalancers for NetworkLoadBalancers {
 
     /// With [`ReadMode::Cached`] nothing is read or changed if the Service is known to be in sync. An interrupted call
     /// is continued by the next one. The host name is published while the load balancer is still being provisioned.
-    async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome {
-        match self.service_target(op, want).await {
+    async fn ensure(&self, op: &Op, lb_spec: &LbSpec, read_mode: ReadMode) -> LbOutcome {
+        match self.service_target(op, lb_spec).await {
             Ok(ServiceTarget::Network(wanted)) => outcome_on_rate_limit(
-                Box::pin(self.reconciler.ensure(op, &reconcile_input(&wanted, want), depth)).await,
+                Box::pin(self.reconciler.ensure(op, &reconcile_input(&wanted, lb_spec), read_mode)).await,
             ),
-            Ok(ServiceTarget::Classic(old)) => outcome_on_rate_limit(self.ensure_classic(op, &old, want).await),
+            Ok(ServiceTarget::Classic(old)) => outcome_on_rate_limit(self.ensure_classic(op, &old, lb_spec).await),
             Ok(ServiceTarget::Invalid(_, mistakes)) => mistakes.into(),
             Err(error) => outcome_on_rate_limit(error.into()),
         }
@@ -172,15 +172,15 @@ impl LoadBalancers for NetworkLoadBalancers {
 
     /// Sends one registration and one deregistration per target group: the registered targets are cached. For an
     /// invalid Service no security group rule changes, because its source ranges may be misread.
-    async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
-        match self.service_target(op, want).await {
+    async fn update_backends(&self, op: &Op, lb_spec: &LbSpec) -> LbOutcome {
+        match self.service_target(op, lb_spec).await {
             Ok(ServiceTarget::Network(wanted)) => {
-                outcome_on_rate_limit(self.reconciler.update_backends(op, &reconcile_input(&wanted, want)).await)
+                outcome_on_rate_limit(self.reconciler.update_backends(op, &reconcile_input(&wanted, lb_spec)).await)
             }
-            Ok(ServiceTarget::Classic(old)) => outcome_on_rate_limit(self.update_classic(op, &old, want).await),
+            Ok(ServiceTarget::Classic(old)) => outcome_on_rate_limit(self.update_classic(op, &old, lb_spec).await),
             Ok(ServiceTarget::Invalid(wanted, _)) => {
-                let order = ReconcileInput { targets_only: true, ..reconcile_input(&wanted, want) };
-                outcome_on_rate_limit(self.reconciler.update_backends(op, &order).await)
+                let input = ReconcileInput { targets_only: true, ..reconcile_input(&wanted, lb_spec) };
+                outcome_on_rate_limit(self.reconciler.update_backends(op, &input).await)
             }
             Err(error) => outcome_on_rate_limit(error.into()),
         }
@@ -190,12 +190,12 @@ impl LoadBalancers for NetworkLoadBalancers {
     async fn delete(&self, op: &Op, lb: &LbRef) -> Result<Progress, CloudError> {
         let service = last_seen(lb);
         let reading = self.read(&service);
-        let wanted = match &reading.spec {
+        let desired = match &reading.spec {
             ServiceSpec::Nlb(wanted) => Some(&**wanted),
             _ => None,
         };
         let protected = spec::asks_for_protection(&service.annotations);
-        if protected || wanted.is_some_and(|wanted| wanted.deletion_protection) {
+        if protected || desired.is_some_and(|wanted| wanted.deletion_protection) {
             return Err(CloudError::invalid_input(format!(
                 "deletion_protection is enabled, cannot delete the service: {}",
                 service.key()
@@ -203,8 +203,8 @@ impl LoadBalancers for NetworkLoadBalancers {
             .with_reason("DeletionProtected"));
         }
         let owner = ServiceKey { namespace: lb.namespace.clone(), name: lb.name.clone(), uid: lb.uid.clone() };
-        let names = self.names(&owner, wanted, &service);
-        let keep = given_groups(wanted);
+        let names = self.names(&owner, desired, &service);
+        let keep = given_groups(desired);
         let progress = pending_on_rate_limit(
             self.reconciler
                 .delete(op, &DeleteInput { owner: &owner, names: &names, keep_security_groups: &keep })
@@ -216,12 +216,12 @@ impl LoadBalancers for NetworkLoadBalancers {
         Ok(progress)
     }
 
-    async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        match self.service_target(op, want).await.map_err(transient_on_rate_limit)? {
+    async fn plan(&self, op: &Op, lb_spec: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
+        match self.service_target(op, lb_spec).await.map_err(transient_on_rate_limit)? {
             ServiceTarget::Network(wanted) => {
-                self.reconciler.plan(op, &reconcile_input(&wanted, want)).await.map_err(transient_on_rate_limit)
+                self.reconciler.plan(op, &reconcile_input(&wanted, lb_spec)).await.map_err(transient_on_rate_limit)
             }
-            ServiceTarget::Classic(old) => Ok(self.plan_classic(op, &old, want).await),
+            ServiceTarget::Classic(old) => Ok(self.plan_classic(op, &old, lb_spec).await),
             ServiceTarget::Invalid(_, mistakes) => Err(mistakes),
         }
     }
@@ -230,7 +230,7 @@ impl LoadBalancers for NetworkLoadBalancers {
 impl NetworkLoadBalancers {
     /// Returns the names that the load balancer of a Service may have. AWS rejects a query for an invalid name, so
     /// these are left out.
-    fn names(&self, owner: &ServiceKey, wanted: Option<&DesiredLoadBalancer>, service: &ServiceView) -> Vec<Box<str>> {
+    fn names(&self, owner: &ServiceKey, desired: Option<&DesiredLoadBalancer>, service: &ServiceView) -> Vec<Box<str>> {
         let mut found = vec![names::load_balancer(&owner.uid)];
         let chosen = format!("{}name", spec::annotations::PREFIX);
         let chosen =
@@ -239,7 +239,7 @@ impl NetworkLoadBalancers {
         let cluster = &self.reconciler.scope.cluster;
         let by_scheme = crate::api::elb::Scheme::ALL.iter().filter(|_| claimed);
         let by_scheme = by_scheme.map(|scheme| names::lbc_load_balancer(cluster, owner, *scheme));
-        let all = wanted.map(|wanted| wanted.name.clone()).into_iter().chain(chosen.map(Into::into)).chain(by_scheme);
+        let all = desired.map(|wanted| wanted.name.clone()).into_iter().chain(chosen.map(Into::into)).chain(by_scheme);
         for name in all {
             if !found.contains(&name) {
                 found.push(name);
@@ -269,15 +269,15 @@ fn outcome_on_rate_limit(outcome: LbOutcome) -> LbOutcome {
     LbOutcome { result: pending_on_rate_limit(outcome.result), ..outcome }
 }
 
-fn reconcile_input<'a>(wanted: &'a DesiredLoadBalancer, want: &'a LbSpec) -> ReconcileInput<'a> {
-    ReconcileInput { desired: wanted, service: &want.service, backends: &want.backends, targets_only: false }
+fn reconcile_input<'a>(desired: &'a DesiredLoadBalancer, lb_spec: &'a LbSpec) -> ReconcileInput<'a> {
+    ReconcileInput { desired, service: &lb_spec.service, backends: &lb_spec.backends, targets_only: false }
 }
 
 /// Tells whether the backends fit the target type: instances in a target group for addresses would replace all its
 /// targets.
-fn takes(wanted: &DesiredLoadBalancer, backends: &Backends) -> bool {
+fn takes(desired: &DesiredLoadBalancer, backends: &Backends) -> bool {
     matches!(
-        (wanted.target_type, backends),
+        (desired.target_type, backends),
         (TargetType::Instance, Backends::Nodes(_)) | (TargetType::Ip, Backends::Endpoints(_))
     )
 }
@@ -296,8 +296,8 @@ fn last_seen(lb: &LbRef) -> ServiceView {
 }
 
 /// Returns the security groups that a Service gives by ID.
-fn given_groups(wanted: Option<&DesiredLoadBalancer>) -> Vec<SecurityGroupId> {
-    match wanted.map(|wanted| &wanted.security.groups) {
+fn given_groups(desired: Option<&DesiredLoadBalancer>) -> Vec<SecurityGroupId> {
+    match desired.map(|wanted| &wanted.security.groups) {
         Some(SecurityGroupChoice::Given(names)) => {
             names.iter().filter(|name| name.starts_with("sg-")).map(|id| SecurityGroupId::from(&**id)).collect()
         }

@@ -12,16 +12,17 @@ use crate::api::elb::{LoadBalancer, LoadBalancerState};
 ///
 /// # Errors
 /// The load balancer could not be provisioned.
-pub(super) fn of(balancer: &LoadBalancer) -> Result<Option<LbStatus>, CloudError> {
-    if balancer.state == Some(LoadBalancerState::Failed) {
-        let reason = if balancer.state_reason.is_empty() { "AWS gives no reason" } else { &balancer.state_reason };
-        return Err(CloudError::transient(format!("load balancer {} failed: {reason}", balancer.name))
+pub(super) fn of(load_balancer: &LoadBalancer) -> Result<Option<LbStatus>, CloudError> {
+    if load_balancer.state == Some(LoadBalancerState::Failed) {
+        let reason =
+            if load_balancer.state_reason.is_empty() { "AWS gives no reason" } else { &load_balancer.state_reason };
+        return Err(CloudError::transient(format!("load balancer {} failed: {reason}", load_balancer.name))
             .with_reason("LoadBalancerFailed"));
     }
-    if balancer.dns_name.is_empty() || balancer.state.is_none() {
+    if load_balancer.dns_name.is_empty() || load_balancer.state.is_none() {
         return Ok(None);
     }
-    let ingress = LbIngress { hostname: Some(balancer.dns_name.clone()), ..LbIngress::default() };
+    let ingress = LbIngress { hostname: Some(load_balancer.dns_name.clone()), ..LbIngress::default() };
     Ok(Some(LbStatus { ingress: vec![ingress] }))
 }
 

@@ -67,11 +67,11 @@ pub(super) struct CleanupState {
 impl From<ObservedState> for CleanupState {
     fn from(observed: ObservedState) -> Self {
         let groups = observed.target_groups.into_iter().map(|observed| observed.group.arn).collect();
-        let balancer = observed.load_balancer.map(|observed| observed.load_balancer);
+        let load_balancer = observed.load_balancer.map(|observed| observed.load_balancer);
         Self {
             recorded_tags: observed.removable_tag_keys,
             detached: observed.detached_security_groups,
-            balancer,
+            balancer: load_balancer,
             groups,
         }
     }
@@ -118,10 +118,10 @@ impl SyncStateStore {
     /// listings do not count: the caller may be dropped in the middle of a change.
     pub(super) fn take(&self, uid: &str) -> LoadBalancerSyncState {
         let mut all = self.0.lock();
-        let known = all.remove(uid).unwrap_or_default();
+        let state = all.remove(uid).unwrap_or_default();
         let left =
-            known.observed.as_ref().map_or_else(|| known.to_clean_up.clone(), |observed| observed.clone().into());
-        let sticky = known.sticky_listeners.clone();
+            state.observed.as_ref().map_or_else(|| state.to_clean_up.clone(), |observed| observed.clone().into());
+        let sticky = state.sticky_listeners.clone();
         all.insert(
             uid.into(),
             LoadBalancerSyncState {
@@ -131,18 +131,18 @@ impl SyncStateStore {
                 ..LoadBalancerSyncState::default()
             },
         );
-        known
+        state
     }
 
     /// Tells whether a Service's Network Load Balancer was observed with this DNS name.
     pub(super) fn has_dns_name(&self, uid: &str, dns_name: &str) -> bool {
-        let known = self.0.lock();
-        let balancer = known.get(uid).and_then(|known| known.observed.as_ref()?.load_balancer.as_ref());
-        balancer.is_some_and(|seen| *seen.load_balancer.dns_name == *dns_name)
+        let state = self.0.lock();
+        let load_balancer = state.get(uid).and_then(|known| known.observed.as_ref()?.load_balancer.as_ref());
+        load_balancer.is_some_and(|observed| *observed.load_balancer.dns_name == *dns_name)
     }
 
-    pub(super) fn put(&self, uid: &str, known: LoadBalancerSyncState) {
-        self.0.lock().insert(uid.into(), known);
+    pub(super) fn put(&self, uid: &str, state: LoadBalancerSyncState) {
+        self.0.lock().insert(uid.into(), state);
     }
 
     pub(super) fn forget(&self, uid: &str) {

@@ -82,11 +82,11 @@ impl ConnectOptions {
     }
 }
 
-pub(super) async fn connect_with(settings: &Settings, around: ConnectOptions) -> Result<Connection, ConnectError> {
+pub(super) async fn connect_with(settings: &Settings, options: ConnectOptions) -> Result<Connection, ConnectError> {
     let metadata =
         SdkMetadata::new(ca_bundle::plain(), endpoints::metadata(settings)).map_err(ConnectError::MetadataUrl)?;
     let region: Box<str> = (&*environment::region(settings, &metadata).await?).into();
-    let http = ca_bundle::client(around.bundle, around.ca_check_interval)?;
+    let http = ca_bundle::client(options.bundle, options.ca_check_interval)?;
     let signing = Region::new(String::from(region.clone()));
     let chain = || {
         SharedCredentialsProvider::new(ReloadingCredentialsChain::new(http.clone(), metadata.client(), signing.clone()))
@@ -94,7 +94,7 @@ pub(super) async fn connect_with(settings: &Settings, around: ConnectOptions) ->
     let base = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http.clone())
         .region(signing.clone())
-        .credentials_provider(around.credentials.unwrap_or_else(chain))
+        .credentials_provider(options.credentials.unwrap_or_else(chain))
         .identity_cache(IdentityCache::lazy().buffer_time(credentials::RENEWAL).build())
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts())

@@ -47,7 +47,7 @@ enum JobError {
 
 impl TaggingController {
     /// Processes items of one kind.
-    pub(super) async fn process(&self, lane: &TagQueue, items: Vec<Item>) {
+    pub(super) async fn process(&self, queue: &TagQueue, items: Vec<Item>) {
         // First, drop the items that need no request any more.
         let nodes = self.nodes.list();
         let mut jobs = Vec::new();
@@ -60,7 +60,7 @@ impl TaggingController {
                     if let (TagOperation::Tag, None, Some(id)) = (item.verb, &node, item.instance()) {
                         self.metrics.remove_instance(&id);
                     }
-                    lane.finish(&item);
+                    queue.finish(&item);
                 }
             }
         }
@@ -68,20 +68,20 @@ impl TaggingController {
             return;
         }
         // Then send one request for the rest.
-        match self.send(lane.verb, &jobs).await {
-            Ok(()) => self.finish_tagged(lane, jobs).await,
+        match self.send(queue.verb, &jobs).await {
+            Ok(()) => self.finish_tagged(queue, jobs).await,
             // Only the message says which instance was rejected, so each is sent alone.
             Err(error) if jobs.len() > 1 && RejectionKind::of(error.code()).is_some() => {
                 for job in jobs {
-                    match self.send(lane.verb, std::slice::from_ref(&job)).await {
-                        Ok(()) => self.finish_tagged(lane, vec![job]).await,
-                        Err(error) => self.fail(lane, &job, &JobError::Aws(error)),
+                    match self.send(queue.verb, std::slice::from_ref(&job)).await {
+                        Ok(()) => self.finish_tagged(queue, vec![job]).await,
+                        Err(error) => self.fail(queue, &job, &JobError::Aws(error)),
                     }
                 }
             }
             Err(error) => {
                 for job in jobs {
-                    self.fail(lane, &job, &JobError::Aws(error.clone()));
+                    self.fail(queue, &job, &JobError::Aws(error.clone()));
                 }
             }
         }
@@ -106,20 +106,20 @@ impl TaggingController {
     }
 
     /// Completes jobs whose request succeeded; a tagged node gets its label first.
-    async fn finish_tagged(&self, lane: &TagQueue, jobs: Vec<TagJob>) {
-        if lane.verb == TagOperation::Untag {
+    async fn finish_tagged(&self, queue: &TagQueue, jobs: Vec<TagJob>) {
+        if queue.verb == TagOperation::Untag {
             for job in &jobs {
                 self.metrics.remove_instance(&job.id);
-                lane.finish(&job.item);
+                queue.finish(&job.item);
             }
             return;
         }
-        let labelled: Vec<_> = jobs.into_iter().map(|job| self.label(lane, job)).collect();
+        let labelled: Vec<_> = jobs.into_iter().map(|job| self.label(queue, job)).collect();
         stream::iter(labelled).buffer_unordered(CONCURRENT_LABELS).collect::<()>().await;
     }
 
-    async fn label(&self, lane: &TagQueue, job: TagJob) {
-        let Some(node) = &job.node else { return lane.finish(&job.item) };
+    async fn label(&self, queue: &TagQueue, job: TagJob) {
+        let Some(node) = &job.node else { return queue.finish(&job.item) };
         // With the UID, the API server rejects the change if another node has the same name now.
         let patch = json!({"metadata": {"uid": node.uid, "labels": {LABEL: self.checksum.to_string()}}});
         let api: Api<Node> = Api::all(self.client.clone());
@@ -129,53 +129,53 @@ impl TaggingController {
                     self.metrics.first_tagged(age(node));
                 }
                 tracing::info!(node = %node.name, instance = %job.id, "instance tagged");
-                lane.finish(&job.item);
+                queue.finish(&job.item);
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => lane.finish(&job.item),
-            Err(error) => self.fail(lane, &job, &JobError::Label(Box::new(error))),
+            Err(kube::Error::Api(status)) if status.code == 404 => queue.finish(&job.item),
+            Err(error) => self.fail(queue, &job, &JobError::Label(Box::new(error))),
         }
     }
 
-    fn fail(&self, lane: &TagQueue, job: &TagJob, error: &JobError) {
+    fn fail(&self, queue: &TagQueue, job: &TagJob, error: &JobError) {
         // First, check whether the process is stopping.
-        let (refusal, cloud) = match error {
+        let (rejection, cloud) = match error {
             JobError::Aws(error) => (RejectionKind::of(error.code()), Some(CloudError::from(error.clone()))),
             JobError::Label(_) => (None, None),
         };
         let is_end = |error: &CloudError| matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Canceled);
         if self.op.may_write().is_err() || cloud.as_ref().is_some_and(is_end) {
             // The next leader finds the node without its label.
-            return lane.finish(&job.item);
+            return queue.finish(&job.item);
         }
         // Then decide whether to retry.
-        let failures = lane.queue.failed(&job.item);
+        let failures = queue.queue.failed(&job.item);
         let text = cloud.as_ref().map_or_else(|| chain(error), CloudError::chain);
         let node = &job.item.node;
         let instance = &job.id;
         let age = job.node.as_deref().map_or(Duration::MAX, age);
-        match plan::after_failure(lane.verb, refusal, age, failures) {
+        match plan::after_failure(queue.verb, rejection, age, failures) {
             RetryDecision::Skip(why) => {
-                tracing::info!(%node, %instance, verb = ?lane.verb, why, error = text, "instance is left alone");
-                if lane.verb == TagOperation::Untag {
+                tracing::info!(%node, %instance, verb = ?queue.verb, why, error = text, "instance is left alone");
+                if queue.verb == TagOperation::Untag {
                     self.metrics.remove_instance(instance);
                 }
-                lane.finish(&job.item);
+                queue.finish(&job.item);
             }
             RetryDecision::Retry => {
                 let pause = cloud.and_then(|error| error.retry_after()).unwrap_or_default();
                 let delay = BACKOFF.delay(failures).max(pause).max(self.next_slot());
-                tracing::warn!(%node, %instance, verb = ?lane.verb, failures, ?delay, error = text, "tags not changed");
+                tracing::warn!(%node, %instance, verb = ?queue.verb, failures, ?delay, error = text, "tags not changed");
                 self.metrics.failed(ErrorType::Total, instance);
-                lane.queue.done(&job.item);
-                lane.queue.add_after(job.item.clone(), delay);
+                queue.queue.done(&job.item);
+                queue.queue.add_after(job.item.clone(), delay);
             }
             RetryDecision::GiveUp => {
-                tracing::error!(%node, %instance, verb = ?lane.verb, failures, error = text, "tags not changed, given up");
-                match lane.verb {
+                tracing::error!(%node, %instance, verb = ?queue.verb, failures, error = text, "tags not changed, given up");
+                match queue.verb {
                     TagOperation::Tag => self.metrics.failed(ErrorType::Exhausted, instance),
                     TagOperation::Untag => self.metrics.given_up(instance),
                 }
-                lane.finish(&job.item);
+                queue.finish(&job.item);
             }
         }
     }

@@ -60,7 +60,7 @@ async fn run(options: Options, scope: Scope, cx: ProviderContext) -> Result<(), 
     let stop = cx.cancel.clone();
     let workers = options.workers.get();
     let tagging = TaggingController::new(options, scope, cx, metrics);
-    let looks = async {
+    let comparisons = async {
         let mut seen = NodeSnapshot::default();
         loop {
             tagging.enqueue_changed_nodes(&mut seen);
@@ -69,9 +69,9 @@ async fn run(options: Options, scope: Scope, cx: ProviderContext) -> Result<(), 
             }
         }
     };
-    let lanes = [&tagging.tag_queue, &tagging.untag_queue];
-    let workers = lanes.iter().flat_map(|lane| (0..workers).map(|_| tagging.work(lane, &stop)));
-    future::join(looks, future::join_all(workers)).await;
+    let queues = [&tagging.tag_queue, &tagging.untag_queue];
+    let workers = queues.iter().flat_map(|queue| (0..workers).map(|_| tagging.work(queue, &stop)));
+    future::join(comparisons, future::join_all(workers)).await;
     Ok(())
 }
 
@@ -98,7 +98,7 @@ struct TagQueue {
 
 impl TaggingController {
     fn new(options: Options, scope: Scope, cx: ProviderContext, metrics: Metrics) -> Self {
-        let lane = |verb| TagQueue { verb, queue: WorkQueue::new() };
+        let queue = |verb| TagQueue { verb, queue: WorkQueue::new() };
         Self {
             scope,
             checksum: options.checksum(),
@@ -108,8 +108,8 @@ impl TaggingController {
             metrics,
             rate_limiter: options.limit.map(|(rate, burst)| Mutex::new(RateLimiter::new(rate, burst))),
             started_at: Instant::now(),
-            tag_queue: lane(TagOperation::Tag),
-            untag_queue: lane(TagOperation::Untag),
+            tag_queue: queue(TagOperation::Tag),
+            untag_queue: queue(TagOperation::Untag),
             options,
         }
     }
@@ -140,21 +140,21 @@ impl TaggingController {
     }
 
     /// Processes queued items until the process stops. An item in progress is finished.
-    async fn work(&self, lane: &TagQueue, stop: &CancellationToken) {
-        while let Some(first) = stop.run_until_cancelled(lane.queue.get()).await {
-            let items = self.collect_batch(lane, first).await;
-            self.process(lane, items).await;
+    async fn work(&self, queue: &TagQueue, stop: &CancellationToken) {
+        while let Some(first) = stop.run_until_cancelled(queue.queue.get()).await {
+            let items = self.collect_batch(queue, first).await;
+            self.process(queue, items).await;
         }
     }
 
     /// Waits briefly for more items that the same request can process.
-    async fn collect_batch(&self, lane: &TagQueue, first: Item) -> Vec<Item> {
+    async fn collect_batch(&self, queue: &TagQueue, first: Item) -> Vec<Item> {
         let mut items = vec![first];
         let most = if self.options.batching { MAX_BATCH } else { 1 };
         let end = Instant::now() + MAX_BATCH_WAIT;
         while items.len() < most {
             let until = end.min(Instant::now() + IDLE);
-            match tokio::time::timeout_at(until, lane.queue.get()).await {
+            match tokio::time::timeout_at(until, queue.queue.get()).await {
                 Ok(item) => items.push(item),
                 Err(_) => break,
             }

@@ -180,11 +180,11 @@ pub(super) enum RetryDecision {
 /// Decides what to do after a failure. `age` is the node's age, used for tagging; `failures` includes this one.
 pub(super) fn after_failure(
     verb: TagOperation,
-    refusal: Option<RejectionKind>,
+    rejection: Option<RejectionKind>,
     age: Duration,
     failures: u32,
 ) -> RetryDecision {
-    match (verb, refusal) {
+    match (verb, rejection) {
         (TagOperation::Untag, Some(RejectionKind::NotFound)) => RetryDecision::Skip("the instance is gone"),
         (_, Some(RejectionKind::InvalidId)) => RetryDecision::Skip("the instance has an invalid ID"),
         (TagOperation::Tag, Some(RejectionKind::NotFound)) if age >= NEW_NODE_AGE => {

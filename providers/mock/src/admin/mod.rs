@@ -152,8 +152,8 @@ async fn get_load_balancer(
     State(cloud): State<MockCloud>,
     Path(name): Path<String>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let balancer = cloud.load_balancers().into_iter().find(|balancer| balancer.name == name);
-    Ok(Json(balancer.ok_or_else(|| no_balancer(&name))?))
+    let load_balancer = cloud.load_balancers().into_iter().find(|balancer| balancer.name == name);
+    Ok(Json(load_balancer.ok_or_else(|| no_balancer(&name))?))
 }
 
 async fn edit_load_balancer(

@@ -361,8 +361,8 @@ pub struct Cidr(pub IpNet);
 impl<'de> Deserialize<'de> for Cidr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let wrong = |_| de::Error::custom(format!("{text:?} is not a network in CIDR notation"));
-        text.parse().map(Self).map_err(wrong)
+        let add_error = |_| de::Error::custom(format!("{text:?} is not a network in CIDR notation"));
+        text.parse().map(Self).map_err(add_error)
     }
 }
 

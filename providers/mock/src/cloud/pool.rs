@@ -26,7 +26,7 @@ impl AddressPools {
     /// ones and releases the rest. Changes nothing on failure. The result is never empty.
     pub(super) fn assign(
         &mut self,
-        balancer: &str,
+        load_balancer: &str,
         want: &LoadBalancerSettings,
         have: &[IpAddr],
     ) -> Result<Vec<IpAddr>, CloudError> {
@@ -36,7 +36,8 @@ impl AddressPools {
             ([], have) => have.iter().map(|address| Family::of(*address)).collect(),
             (families, _) => families.to_vec(),
         };
-        let fail = |kind, why: String| CloudError::new(kind, format!("addresses of load balancer {balancer}: {why}"));
+        let fail =
+            |kind, why: String| CloudError::new(kind, format!("addresses of load balancer {load_balancer}: {why}"));
         let requested = want.requested_address;
         if let Some(address) = requested.filter(|address| !families.contains(&Family::of(*address))) {
             return Err(fail(ErrorKind::InvalidInput, format!("{address} is of no family of the load balancer")));

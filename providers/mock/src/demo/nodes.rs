@@ -25,25 +25,25 @@ pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(super) async fn join(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let api = stage.node_api();
     let start = Instant::now();
-    let wanted = stage.nodes;
-    print(&format!("{wanted} nodes join, tainted as uninitialized"));
-    stage.kubelets.register_all((0..wanted).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
+    let desired = stage.nodes;
+    print(&format!("{desired} nodes join, tainted as uninitialized"));
+    stage.kubelets.register_all((0..desired).map(|i| NodeSpec::new(format!("node-{i}")))).await?;
     let mut seen = HashSet::new();
     let mut few = Few::default();
     let watch = watch_initialised(&api, |node| {
         if seen.insert(node.name_any()) {
             few.say(&describe(node));
         }
-        seen.len() == wanted
+        seen.len() == desired
     });
     match tokio::time::timeout(stage.patience(), watch).await {
         Ok(ended) => ended?,
         Err(_) => {
-            let what = format!("{} of {wanted} nodes initialised", seen.len());
+            let what = format!("{} of {desired} nodes initialised", seen.len());
             return Err(stage.missing(&what, "cloud-node controller"));
         }
     }
-    print(&format!("all {wanted} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
+    print(&format!("all {desired} nodes initialised after {:.1} s", start.elapsed().as_secs_f64()));
     print(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Instances)));
     Ok(())
 }
@@ -65,12 +65,12 @@ async fn watch_initialised(api: &Api<Node>, mut enough: impl FnMut(&Node) -> boo
 /// Waits until every node has a pod CIDR and a route to it.
 pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
     let start = Instant::now();
-    let wanted = stage.nodes;
+    let desired = stage.nodes;
     let routes = stage
         .wait_for("node-IPAM and a route controller", async || {
             let routes = stage.cloud.routes();
-            let missing = format!("{} of {wanted} nodes have a route", routes.len());
-            Ok(if routes.len() == wanted { Ok(routes) } else { Err(missing) })
+            let missing = format!("{} of {desired} nodes have a route", routes.len());
+            Ok(if routes.len() == desired { Ok(routes) } else { Err(missing) })
         })
         .await?;
     let mut few = Few::default();
@@ -83,7 +83,7 @@ pub(super) async fn routes(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
             routes.iter().any(|route| route.node == node.name_any() && Some(&*route.destination.to_string()) == cidr);
         ensure!(leads, "no route leads to the pod CIDR {} of {}", cidr.unwrap_or("-"), node.name_any());
     }
-    print(&format!("all {wanted} nodes have a pod CIDR and a route, {:.1} s later", start.elapsed().as_secs_f64()));
+    print(&format!("all {desired} nodes have a pod CIDR and a route, {:.1} s later", start.elapsed().as_secs_f64()));
     print(&format!("  cloud calls: {}\n", stage.cloud.calls().of_capability(Capability::Routes)));
     Ok(())
 }
@@ -113,7 +113,8 @@ pub(super) async fn lose_an_instance(stage: &DemoEnvironment<'_>) -> anyhow::Res
     // Finally, wait until no load balancer and no route uses the node.
     stage
         .wait_for("service controller", async || {
-            let holds = stage.cloud.load_balancers().into_iter().find(|balancer| balancer.nodes.contains(&victim));
+            let holds =
+                stage.cloud.load_balancers().into_iter().find(|load_balancer| load_balancer.nodes.contains(&victim));
             Ok(holds.map_or(Ok(()), |balancer| Err(format!("{victim} is behind the balancer of {}", balancer.service))))
         })
         .await?;

@@ -62,9 +62,9 @@ pub(super) async fn create(stage: &DemoEnvironment<'_>) -> anyhow::Result<()> {
         .await?;
     print(&format!("all 3 have an address after {:.1} s; the cloud takes 2 s for each", start.elapsed().as_secs_f64()));
     // Finally, print what was created.
-    let balancers = balancers(stage);
+    let load_balancers = balancers(stage);
     for service in &served {
-        let nodes = balancers.get(&service.name_any()).map_or(0, |balancer| balancer.nodes.len());
+        let nodes = load_balancers.get(&service.name_any()).map_or(0, |load_balancer| load_balancer.nodes.len());
         print(&format!("  {}  {nodes} nodes", row(service)));
     }
     let calls = stage.cloud.calls().since(&before);
@@ -122,7 +122,7 @@ fn api(stage: &DemoEnvironment<'_>) -> Api<Service> {
 
 /// Returns the load balancers by the name of their Service.
 fn balancers(stage: &DemoEnvironment<'_>) -> BTreeMap<String, LoadBalancer> {
-    let name = |balancer: &LoadBalancer| balancer.service.trim_start_matches("default/").to_owned();
+    let name = |load_balancer: &LoadBalancer| load_balancer.service.trim_start_matches("default/").to_owned();
     stage.cloud.load_balancers().into_iter().map(|balancer| (name(&balancer), balancer)).collect()
 }
 

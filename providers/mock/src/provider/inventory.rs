@@ -12,17 +12,18 @@ const ROUTE: &str = "route";
 #[async_trait]
 impl Inventory for MockProvider {
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
-        let balancers = op.run(self.api.list_load_balancers(op.cluster_name())).await?;
+        let load_balancers = op.run(self.api.list_load_balancers(op.cluster_name())).await?;
         let routes = op.run(self.api.list_routes(op.cluster_name())).await?;
         let routes = routes.into_iter().filter(|route| route.cluster.is_some());
-        Ok(balancers.into_iter().map(owned_balancer).chain(routes.map(owned_route)).collect())
+        Ok(load_balancers.into_iter().map(owned_balancer).chain(routes.map(owned_route)).collect())
     }
 
     async fn delete_owned(&self, op: &Op, object: &OwnedObject) -> Result<Progress, CloudError> {
         match &*object.kind {
             LOAD_BALANCER => {
-                let balancers = op.run(self.api.list_load_balancers(op.cluster_name())).await?;
-                let Some(found) = balancers.into_iter().find(|balancer| *balancer.name == *object.id) else {
+                let load_balancers = op.run(self.api.list_load_balancers(op.cluster_name())).await?;
+                let Some(found) = load_balancers.into_iter().find(|load_balancer| *load_balancer.name == *object.id)
+                else {
                     return Ok(Progress::Done);
                 };
                 if owner(&found) != object.owner {
@@ -44,16 +45,18 @@ impl Inventory for MockProvider {
     }
 }
 
-fn owned_balancer(balancer: LoadBalancer) -> OwnedObject {
-    let owner = owner(&balancer);
-    OwnedObject { kind: LOAD_BALANCER.into(), id: balancer.name.into(), owner, created: None }
+fn owned_balancer(load_balancer: LoadBalancer) -> OwnedObject {
+    let owner = owner(&load_balancer);
+    OwnedObject { kind: LOAD_BALANCER.into(), id: load_balancer.name.into(), owner, created: None }
 }
 
-fn owner(balancer: &LoadBalancer) -> Owner {
-    match balancer.service.split_once('/') {
-        Some((namespace, name)) => {
-            Owner::Service { namespace: namespace.into(), name: name.into(), uid: Some(balancer.uid.as_str().into()) }
-        }
+fn owner(load_balancer: &LoadBalancer) -> Owner {
+    match load_balancer.service.split_once('/') {
+        Some((namespace, name)) => Owner::Service {
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: Some(load_balancer.uid.as_str().into()),
+        },
         None => Owner::Cluster,
     }
 }

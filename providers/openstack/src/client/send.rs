@@ -44,11 +44,11 @@ impl<'a> OutgoingRequest<'a> {
     fn http(
         &self,
         url: &Url,
-        signed: &ScopedToken,
+        token: &ScopedToken,
         headers: &HeaderMap,
     ) -> Result<http::Request<Bytes>, OpenStackError> {
         let mut http = http::Request::builder().method(self.method.clone()).uri(url.as_str());
-        http = http.header(AUTH_TOKEN, signed.token()).header(header::ACCEPT, "application/json");
+        http = http.header(AUTH_TOKEN, token.token()).header(header::ACCEPT, "application/json");
         if !self.body.is_empty() {
             http = http.header(header::CONTENT_TYPE, "application/json");
         }
@@ -170,18 +170,18 @@ impl Client {
     pub(super) async fn attempt(&self, out: &OutgoingRequest<'_>) -> Result<ServiceResponse, OpenStackError> {
         let call = out.request.call;
         let no_way = |error: OpenStackError| OpenStackError { call, ..error };
-        let signed = self.session.current().await.map_err(no_way)?;
-        let first = self.send(out, &signed).await?;
+        let token = self.session.current().await.map_err(no_way)?;
+        let first = self.send(out, &token).await?;
         let (target, response, used) = if first.1.status() == StatusCode::UNAUTHORIZED {
             tracing::debug!(request = call.name(), "the token is not accepted");
-            let renewed = self.session.renew_rejected(&signed, call.service()).await.map_err(no_way)?;
+            let renewed = self.session.renew_rejected(&token, call.service()).await.map_err(no_way)?;
             let second = self.send(out, &renewed).await?;
             if second.1.status() == StatusCode::UNAUTHORIZED {
                 self.session.record_rejection(call.service());
             }
             (second.0, second.1, renewed)
         } else {
-            (first.0, first.1, signed)
+            (first.0, first.1, token)
         };
         match response.status() {
             status if status.is_success() => Ok(ServiceResponse { call, target, response }),
@@ -200,13 +200,13 @@ impl Client {
     async fn send(
         &self,
         out: &OutgoingRequest<'_>,
-        signed: &ScopedToken,
+        token: &ScopedToken,
     ) -> Result<(Arc<str>, Response<Bytes>), OpenStackError> {
         let call = out.request.call;
-        let (base, headers) = self.session.endpoint_for(call, signed).await?;
+        let (base, headers) = self.session.endpoint_for(call, token).await?;
         let url = out.url(&base)?;
         let target: Arc<str> = format!("{} {}", out.method, display_url(&url)).into();
-        let http = out.http(&url, signed, &headers)?;
+        let http = out.http(&url, token, &headers)?;
         let began = Instant::now();
         let sent = self.transport.send(http).await;
         let failed = sent.as_ref().map_or(true, |response| response.status().as_u16() >= 400);

@@ -34,14 +34,14 @@ fn url(raw: &Global, report: &mut ValidationReport) -> Option<Url> {
     plain
 }
 
-fn secret(spot: &ConfigValue<SecretValue>) -> Option<Secret> {
-    Some(spot.value.0.clone()).filter(|secret| !secret.is_empty())
+fn secret(value: &ConfigValue<SecretValue>) -> Option<Secret> {
+    Some(value.value.0.clone()).filter(|secret| !secret.is_empty())
 }
 
 /// Returns whether application credentials are used; any of their keys selects them.
 fn by_credential(raw: &Global) -> bool {
     let texts = [&raw.credential_id, &raw.credential_name];
-    texts.into_iter().any(|spot| text(spot).is_some()) || secret(&raw.credential_secret).is_some()
+    texts.into_iter().any(|value| text(value).is_some()) || secret(&raw.credential_secret).is_some()
 }
 
 fn identity(raw: &Global, report: &mut ValidationReport) -> Option<Identity> {
@@ -97,8 +97,8 @@ fn user(raw: &Global, report: &mut ValidationReport) -> Option<User> {
             None
         }
         (Some(_), None) if own.is_some() => {
-            let spot = if text(&raw.user_domain_id).is_some() { &raw.user_domain_id } else { &raw.user_domain_name };
-            report.add_error(SECTION, spot, "must not be set together with user-id, which needs no domain");
+            let value = if text(&raw.user_domain_id).is_some() { &raw.user_domain_id } else { &raw.user_domain_name };
+            report.add_error(SECTION, value, "must not be set together with user-id, which needs no domain");
             None
         }
         (Some(id), None) => Some(User::Id(id.into())),

@@ -27,7 +27,7 @@ pub(super) fn check(raw: &Raw, environment: &Environment, report: &mut Validatio
     if !matches!(keys.version.value.as_str(), "" | "v2") {
         report.add_error(SECTION, &keys.version, format!("{:?} is not supported: expected v2", keys.version.value));
     }
-    let or = |spot: &ConfigValue<String>, default: &str| text(spot).unwrap_or(default).into();
+    let or = |value: &ConfigValue<String>, default: &str| text(value).unwrap_or(default).into();
     let provider: Box<str> = or(&keys.provider, &defaults.provider);
     if !PROVIDERS.contains(&&*provider) {
         report.warn(SECTION, &keys.provider, format!("unknown provider {provider:?}, which is passed on"));
@@ -77,19 +77,19 @@ pub(super) fn check(raw: &Raw, environment: &Environment, report: &mut Validatio
 }
 
 fn check_method(raw: &Raw, provider: &str, method: &str, report: &mut ValidationReport) {
-    let spot = &raw.load_balancer.method;
+    let value = &raw.load_balancer.method;
     if !METHODS.contains(&method) {
-        report.add_error(SECTION, spot, format!("unknown method {method:?}: expected one of {}", METHODS.join(", ")));
+        report.add_error(SECTION, value, format!("unknown method {method:?}: expected one of {}", METHODS.join(", ")));
     } else if provider == "ovn" && method != "SOURCE_IP_PORT" {
-        report.warn(SECTION, spot, "provider ovn takes SOURCE_IP_PORT alone: set it here or for each Service");
+        report.warn(SECTION, value, "provider ovn takes SOURCE_IP_PORT alone: set it here or for each Service");
     }
 }
 
 /// Checks a duration: Octavia counts whole seconds.
-fn seconds(spot: &ConfigValue<Option<Duration>>, default: Duration, report: &mut ValidationReport) -> Duration {
-    let whole = Duration::from_secs(spot.value.unwrap_or(default).as_secs());
+fn seconds(value: &ConfigValue<Option<Duration>>, default: Duration, report: &mut ValidationReport) -> Duration {
+    let whole = Duration::from_secs(value.value.unwrap_or(default).as_secs());
     if whole.is_zero() {
-        report.add_error(SECTION, spot, "must be at least a second");
+        report.add_error(SECTION, value, "must be at least a second");
     }
     whole
 }

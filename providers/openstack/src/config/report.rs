@@ -14,26 +14,26 @@ pub(super) struct ValidationReport {
 }
 
 impl ValidationReport {
-    pub(super) fn add_error<T>(&mut self, section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
-        self.errors.push(issue_at(section, spot, message));
+    pub(super) fn add_error<T>(&mut self, section: &str, value: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.errors.push(issue_at(section, value, message));
     }
 
-    pub(super) fn warn<T>(&mut self, section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) {
-        self.warnings.push(issue_at(section, spot, message));
+    pub(super) fn warn<T>(&mut self, section: &str, value: &ConfigValue<T>, message: impl Into<Box<str>>) {
+        self.warnings.push(issue_at(section, value, message));
     }
 }
 
-fn issue_at<T>(section: &str, spot: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIssue {
-    ConfigIssue::at(spot.line.unwrap_or_default(), format!("[{section}] {}", spot.key), message)
+fn issue_at<T>(section: &str, value: &ConfigValue<T>, message: impl Into<Box<str>>) -> ConfigIssue {
+    ConfigIssue::at(value.line.unwrap_or_default(), format!("[{section}] {}", value.key), message)
 }
 
 /// Returns a text, unless it is empty.
-pub(super) fn text(spot: &ConfigValue<String>) -> Option<&str> {
-    Some(spot.value.as_str()).filter(|text| !text.is_empty())
+pub(super) fn text(value: &ConfigValue<String>) -> Option<&str> {
+    Some(value.value.as_str()).filter(|text| !text.is_empty())
 }
 
-pub(super) fn owned(spot: &ConfigValue<String>) -> Option<Box<str>> {
-    text(spot).map(Into::into)
+pub(super) fn owned(value: &ConfigValue<String>) -> Option<Box<str>> {
+    text(value).map(Into::into)
 }
 
 /// Checks a number that may be unset.

@@ -78,26 +78,26 @@ fn cloud(raw: &Raw, report: &mut ValidationReport) -> (Interface, Tls) {
 }
 
 /// Checks that there are one or two of the two names.
-fn search_order(spot: &ConfigValue<String>, report: &mut ValidationReport) {
-    if spot.line.is_none() {
+fn search_order(value: &ConfigValue<String>, report: &mut ValidationReport) {
+    if value.line.is_none() {
         return;
     }
-    let names: Vec<&str> = spot.value.split(',').map(str::trim).collect();
-    if spot.value.trim().is_empty() {
-        report.add_error("Metadata", spot, "must not be empty");
+    let names: Vec<&str> = value.value.split(',').map(str::trim).collect();
+    if value.value.trim().is_empty() {
+        report.add_error("Metadata", value, "must not be empty");
     } else if names.len() > SOURCES.len() {
         let words = format!("has {} elements: at most {} are allowed", names.len(), SOURCES.len());
-        report.add_error("Metadata", spot, words);
+        report.add_error("Metadata", value, words);
     } else if let Some(other) = names.iter().find(|name| !SOURCES.contains(name)) {
         let words = format!("unknown element {other:?}: supported are {} and {}", SOURCES[0], SOURCES[1]);
-        report.add_error("Metadata", spot, words);
+        report.add_error("Metadata", value, words);
     }
 }
 
 fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
     let keys = &raw.networking;
-    let names = |spot: &ConfigValue<Vec<String>>| -> Vec<Box<str>> {
-        spot.value.iter().filter(|name| !name.is_empty()).map(|name| name.as_str().into()).collect()
+    let names = |value: &ConfigValue<Vec<String>>| -> Vec<Box<str>> {
+        value.value.iter().filter(|name| !name.is_empty()).map(|name| name.as_str().into()).collect()
     };
     let mut sort_order = Vec::new();
     for cidr in keys.sort_order.value.split([',', ' ', '\t']).filter(|cidr| !cidr.is_empty()) {
@@ -118,7 +118,7 @@ fn networking(raw: &Raw, report: &mut ValidationReport) -> Networking {
 fn limits(raw: &Raw, report: &mut ValidationReport) -> Limits {
     let keys = &raw.requests;
     let defaults = Limits::default();
-    let mut count = |spot: &ConfigValue<Option<i64>>, default| number("Requests", spot, default, 1..=100_000, report);
+    let mut count = |value: &ConfigValue<Option<i64>>, default| number("Requests", value, default, 1..=100_000, report);
     let read = count(&keys.read_burst, defaults.read.burst);
     let write = count(&keys.write_burst, defaults.write.burst);
     let in_flight = count(&keys.in_flight, defaults.in_flight);

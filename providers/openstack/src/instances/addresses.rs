@@ -28,12 +28,12 @@ pub struct AddressRules {
 /// addresses on networks that are neither are left out.
 pub fn of(
     machine: &NovaServer,
-    nics: &[ServerPort],
+    ports: &[ServerPort],
     sub_ports: &[NetworkAddress],
     rules: &AddressRules,
 ) -> Vec<NodeAddress> {
     let mut list = AddressList { rules, found: Vec::new() };
-    for address in nics.iter().filter(|nic| nic.active).flat_map(|nic| &nic.fixed) {
+    for address in ports.iter().filter(|nic| nic.active).flat_map(|nic| &nic.fixed) {
         list.add(AddressType::InternalIp, address);
     }
     for address in [&machine.access_v4, &machine.access_v6].into_iter().flatten() {

@@ -85,9 +85,9 @@ struct Cached<T> {
 impl<T> Cached<T> {
     /// Returns whether it answers a query that arrived at `came`: it is not older than `max_age`, or its request began
     /// after the query arrived.
-    fn satisfies(&self, came: RequestMoment, max_age: Duration) -> bool {
-        let age = came.at.saturating_duration_since(self.fetched_at.at);
-        self.fetched_at.round > came.round || (!max_age.is_zero() && age <= max_age)
+    fn satisfies(&self, asked_at: RequestMoment, max_age: Duration) -> bool {
+        let age = asked_at.at.saturating_duration_since(self.fetched_at.at);
+        self.fetched_at.round > asked_at.round || (!max_age.is_zero() && age <= max_age)
     }
 
     fn is_expired(&self, now: RequestMoment) -> bool {
@@ -115,15 +115,15 @@ impl ServerCache {
         op: &Op,
         questions: &BTreeMap<ServerTarget, Duration>,
     ) -> Result<HashMap<ServerTarget, ServerLookup>, CloudError> {
-        let came = self.moment();
+        let asked_at = self.moment();
         let mut answers = HashMap::with_capacity(questions.len());
         let mut open: BTreeSet<ServerTarget> = questions.keys().cloned().collect();
-        self.take_cached(questions, came, &mut open, &mut answers);
+        self.take_cached(questions, asked_at, &mut open, &mut answers);
         if open.is_empty() {
             return Ok(answers);
         }
         let _turn = op.run(async { Ok(self.request_lock.lock().await) }).await?;
-        self.take_cached(questions, came, &mut open, &mut answers);
+        self.take_cached(questions, asked_at, &mut open, &mut answers);
         if open.is_empty() {
             return Ok(answers);
         }
@@ -146,12 +146,12 @@ impl ServerCache {
         op: &Op,
         servers: &BTreeMap<Arc<str>, Duration>,
     ) -> Result<HashMap<Arc<str>, Arc<ServerPorts>>, OpenStackError> {
-        let came = self.moment();
+        let asked_at = self.moment();
         // First, answer from the cache, both before and after waiting for the lock.
         let known = |found: &mut HashMap<Arc<str>, Arc<ServerPorts>>| {
             let state = self.state.lock();
             let fresh = servers.iter().filter_map(|(id, age)| {
-                let seen = state.nics.get(id).filter(|seen| seen.satisfies(came, *age))?;
+                let seen = state.nics.get(id).filter(|seen| seen.satisfies(asked_at, *age))?;
                 Some((id.clone(), seen.answer.clone()))
             });
             found.extend(fresh);
@@ -169,10 +169,10 @@ impl ServerCache {
         // Then request what is missing.
         let began = self.begin();
         let fetch = self.fetch(op);
-        let mut nics = fetch.nics(&open).await?;
+        let mut ports = fetch.nics(&open).await?;
         let wanted: BTreeSet<&str> = open
             .iter()
-            .filter_map(|id| nics.get(&**id))
+            .filter_map(|id| ports.get(&**id))
             .flatten()
             .flat_map(|nic| &nic.sub_ports)
             .map(|id| &**id)
@@ -182,7 +182,7 @@ impl ServerCache {
         let mut state = self.state.lock();
         state.nics.retain(|_, seen| !seen.is_expired(began));
         for id in open {
-            let nics = nics.remove(&*id).unwrap_or_default();
+            let nics = ports.remove(&*id).unwrap_or_default();
             let sub_ports =
                 nics.iter().flat_map(|nic| &nic.sub_ports).filter_map(|id| sub_ports.get(&**id)).flatten().cloned();
             let answer = Arc::new(ServerPorts { sub_ports: sub_ports.collect(), nics });
@@ -224,7 +224,7 @@ impl ServerCache {
     fn take_cached(
         &self,
         questions: &BTreeMap<ServerTarget, Duration>,
-        came: RequestMoment,
+        asked_at: RequestMoment,
         open: &mut BTreeSet<ServerTarget>,
         answers: &mut HashMap<ServerTarget, ServerLookup>,
     ) {
@@ -233,7 +233,7 @@ impl ServerCache {
             let age = questions.get(target).copied().unwrap_or_default();
             let fresh = state.servers.get(target).filter(|seen| {
                 let age = if seen.answer.is_some() { age } else { age.min(MAX_ABSENCE_AGE) };
-                seen.satisfies(came, age)
+                seen.satisfies(asked_at, age)
             });
             fresh.map(|seen| answers.insert(target.clone(), Ok(seen.answer.clone()))).is_none()
         });

@@ -86,9 +86,9 @@ impl NovaInstances {
         op: &Op,
         need: MetadataScope,
         machine: &NovaServer,
-        nics: &ServerPorts,
+        ports: &ServerPorts,
     ) -> Result<InstanceMetadata, CloudError> {
-        let addresses = addresses::of(machine, &nics.nics, &nics.sub_ports, &self.settings.addresses);
+        let addresses = addresses::of(machine, &ports.nics, &ports.sub_ports, &self.settings.addresses);
         let region = &self.settings.region;
         let id = ProviderId {
             region: (self.settings.regional_ids && !region.is_empty()).then(|| region.clone()),
@@ -134,8 +134,8 @@ impl NovaInstances {
         if query.scope == MetadataScope::PowerState {
             return Ok(InstanceStatus::Found { power_state: power, meta: InstanceMetadata::default() });
         }
-        let nics = interfaces.as_ref().map_err(Clone::clone)?.get(&machine.id).ok_or_else(lost)?;
-        let meta = self.metadata(op, query.scope, &machine, nics).await?;
+        let ports = interfaces.as_ref().map_err(Clone::clone)?.get(&machine.id).ok_or_else(lost)?;
+        let meta = self.metadata(op, query.scope, &machine, ports).await?;
         Ok(InstanceStatus::Found { power_state: power, meta })
     }
 }

@@ -60,12 +60,12 @@ impl Api<'_> {
         self.list(Call::LoadBalancerList, &["loadbalancers"], query).await
     }
 
-    pub(super) async fn listeners(&self, balancer: &str) -> Result<Vec<Listener>, OpenStackError> {
-        self.list(Call::ListenerList, &["listeners"], &[("loadbalancer_id", balancer)]).await
+    pub(super) async fn listeners(&self, load_balancer: &str) -> Result<Vec<Listener>, OpenStackError> {
+        self.list(Call::ListenerList, &["listeners"], &[("loadbalancer_id", load_balancer)]).await
     }
 
-    pub(super) async fn pools(&self, balancer: &str) -> Result<Vec<Pool>, OpenStackError> {
-        self.list(Call::PoolList, &["pools"], &[("loadbalancer_id", balancer)]).await
+    pub(super) async fn pools(&self, load_balancer: &str) -> Result<Vec<Pool>, OpenStackError> {
+        self.list(Call::PoolList, &["pools"], &[("loadbalancer_id", load_balancer)]).await
     }
 
     pub(super) async fn members(&self, pool: &str) -> Result<Vec<Member>, OpenStackError> {

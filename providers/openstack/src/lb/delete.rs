@@ -32,10 +32,10 @@ pub(super) struct DeleteInput<'a> {
 
 impl LoadBalancerReconciler {
     /// Deletes everything of a Service. If nothing exists, that is success.
-    pub(super) async fn delete(&self, op: &Op, doomed: &DeleteInput<'_>) -> Result<Progress, CloudError> {
-        let uid = &doomed.owner.uid;
-        let mut known = self.sync_states.take(uid);
-        let result = match self.delete_all(op, doomed, &mut known).await {
+    pub(super) async fn delete(&self, op: &Op, input: &DeleteInput<'_>) -> Result<Progress, CloudError> {
+        let uid = &input.owner.uid;
+        let mut state = self.sync_states.take(uid);
+        let result = match self.delete_all(op, input, &mut state).await {
             Ok(()) => Ok(Progress::Done),
             Err(ReconcileStop::Pending(progress)) => Ok(progress),
             Err(ReconcileStop::Failed(error)) => Err(error),
@@ -43,12 +43,12 @@ impl LoadBalancerReconciler {
         match &result {
             Ok(Progress::Done) => self.sync_states.forget(uid),
             Ok(Progress::Pending { .. }) => {
-                known.listings_stale_until = Some(self.sync_states.rounds.now());
-                self.sync_states.put(uid, known);
+                state.listings_stale_until = Some(self.sync_states.rounds.now());
+                self.sync_states.put(uid, state);
             }
             Err(_) => {
-                let failed_over = known.failed_over;
-                let deleting = known.deleting_id.take();
+                let failed_over = state.failed_over;
+                let deleting = state.deleting_id.take();
                 let mut left =
                     LoadBalancerSyncState { failed_over, deleting_id: deleting, ..LoadBalancerSyncState::default() };
                 left.mark_changed(self.sync_states.rounds.now());
@@ -61,21 +61,21 @@ impl LoadBalancerReconciler {
     async fn delete_all(
         &self,
         op: &Op,
-        doomed: &DeleteInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &DeleteInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
-        let owner = doomed.owner;
+        let owner = input.owner;
         let mut ours = false;
-        if let Some(id) = known.deleting_id.clone() {
+        if let Some(id) = state.deleting_id.clone() {
             ours = true;
-            self.wait_until_deleted(op, doomed, known, &id).await?;
+            self.wait_until_deleted(op, input, state, &id).await?;
         } else {
-            match self.find(op, doomed).await? {
-                Some(balancer) => ours = self.delete_from_load_balancer(op, doomed, known, balancer).await?,
+            match self.find(op, input).await? {
+                Some(load_balancer) => ours = self.delete_from_load_balancer(op, input, state, load_balancer).await?,
                 // Only if this Service had a load balancer: an address that an earlier Service of this name kept has
                 // the same description.
-                None if !doomed.keep_floating_ip && had_load_balancer(doomed.service) => {
+                None if !input.keep_floating_ip && had_load_balancer(input.service) => {
                     let description = names::floating_ip_description(&self.cluster, &owner.namespace, &owner.name);
                     floating_ip::release_leftover(api, &description).await?;
                 }
@@ -93,59 +93,59 @@ impl LoadBalancerReconciler {
         }
     }
 
-    async fn find(&self, op: &Op, doomed: &DeleteInput<'_>) -> Result<Option<LoadBalancer>, ReconcileStop> {
-        let question = LoadBalancerQuery::of(&self.cluster, doomed.owner, doomed.service);
+    async fn find(&self, op: &Op, input: &DeleteInput<'_>) -> Result<Option<LoadBalancer>, ReconcileStop> {
+        let query = LoadBalancerQuery::of(&self.cluster, input.owner, input.service);
         // With `served`, an ID that is out of date is no error.
-        Ok(observe::find_load_balancer(self.api(op), &LoadBalancerQuery { served: true, ..question }).await?)
+        Ok(observe::find_load_balancer(self.api(op), &LoadBalancerQuery { served: true, ..query }).await?)
     }
 
     /// Deletes this Service's part of a load balancer, which may be all of it. Returns whether it had one.
     async fn delete_from_load_balancer(
         &self,
         op: &Op,
-        doomed: &DeleteInput<'_>,
-        known: &mut LoadBalancerSyncState,
-        balancer: LoadBalancer,
+        input: &DeleteInput<'_>,
+        state: &mut LoadBalancerSyncState,
+        load_balancer: LoadBalancer,
     ) -> Result<bool, ReconcileStop> {
-        let id = balancer.id.clone();
+        let id = load_balancer.id.clone();
         // First, leave load balancers of other clusters alone. A Service that was copied with its annotations names the
         // load balancer of the other cluster. So does a Service whose cluster was renamed, but its load balancer was
         // synced under the new name since.
-        let standing = service_ownership(&self.cluster, doomed.owner, false, &balancer);
-        let listed = balancer.tags.iter().any(|tag| standing.is_own_tag(tag));
-        let other = names::cluster_of(&balancer.name);
-        if !standing.owner && !listed && !other.is_empty() && other != &*self.cluster {
+        let ownership = service_ownership(&self.cluster, input.owner, false, &load_balancer);
+        let listed = load_balancer.tags.iter().any(|tag| ownership.is_own_tag(tag));
+        let other = names::cluster_of(&load_balancer.name);
+        if !ownership.owner && !listed && !other.is_empty() && other != &*self.cluster {
             let note = format!("load balancer {id} bears the name of cluster {other} and stays");
             op.event(EventType::Warning, "LoadBalancerOfOtherCluster", &note);
             return Ok(false);
         }
         // Then wait until it can be changed.
-        match &balancer.provisioning_status {
-            ProvisioningStatus::Active => known.waiting_since = None,
+        match &load_balancer.provisioning_status {
+            ProvisioningStatus::Active => state.waiting_since = None,
             // It can be deleted as a whole.
             ProvisioningStatus::Error => {}
             ProvisioningStatus::PendingDelete => {
-                known.deleting_id = Some(id.clone().into());
-                return Err(self.pending(op, known, &format!("load balancer {id} is being deleted")));
+                state.deleting_id = Some(id.clone().into());
+                return Err(self.pending(op, state, &format!("load balancer {id} is being deleted")));
             }
             other => {
                 let why = format!("load balancer {id} is {other}");
-                return Err(self.pending(op, known, &why));
+                return Err(self.pending(op, state, &why));
             }
         }
         // Finally, delete all of it if nobody else uses it, or only this Service's part.
-        let made_for_services = is_made_for_services(&balancer, doomed.owner);
-        let shared = standing.other_service_tags(&balancer).next().is_some();
-        let mut seen = ObservedLoadBalancer::new(balancer);
-        if made_for_services && !shared && self.is_sole_user(op, &standing, &mut seen).await? {
-            self.delete_load_balancer(op, doomed, known, seen).await?;
+        let made_for_services = is_made_for_services(&load_balancer, input.owner);
+        let shared = ownership.other_service_tags(&load_balancer).next().is_some();
+        let mut observed = ObservedLoadBalancer::new(load_balancer);
+        if made_for_services && !shared && self.is_sole_user(op, &ownership, &mut observed).await? {
+            self.delete_load_balancer(op, input, state, observed).await?;
             return Ok(true);
         }
-        if seen.listeners.is_empty() {
-            observe::read_children(self.api(op), &mut seen, &standing).await?;
+        if observed.listeners.is_empty() {
+            observe::read_children(self.api(op), &mut observed, &ownership).await?;
         }
-        known.observed = Some(seen);
-        self.remove_from_shared(op, known, &standing).await?;
+        state.observed = Some(observed);
+        self.remove_from_shared(op, state, &ownership).await?;
         Ok(true)
     }
 
@@ -154,94 +154,94 @@ impl LoadBalancerReconciler {
     async fn is_sole_user(
         &self,
         op: &Op,
-        standing: &ServiceOwnership,
-        seen: &mut ObservedLoadBalancer,
+        ownership: &ServiceOwnership,
+        observed: &mut ObservedLoadBalancer,
     ) -> Result<bool, ReconcileStop> {
-        if standing.owner {
-            return Ok(!self.has_other_services(op, standing, &seen.load_balancer.id).await?);
+        if ownership.owner {
+            return Ok(!self.has_other_services(op, ownership, &observed.load_balancer.id).await?);
         }
         if !self.features.tags {
             return Ok(false);
         }
-        observe::read_children(self.api(op), seen, standing).await?;
-        Ok(seen.listeners.iter().all(|listener| standing.owns_listener(listener)))
+        observe::read_children(self.api(op), observed, ownership).await?;
+        Ok(observed.listeners.iter().all(|listener| ownership.owns_listener(listener)))
     }
 
     /// Returns whether other Services have listeners on a load balancer.
     pub(super) async fn has_other_services(
         &self,
         op: &Op,
-        standing: &ServiceOwnership,
+        ownership: &ServiceOwnership,
         id: &str,
     ) -> Result<bool, OpenStackError> {
         let tags = self.features.tags;
-        Ok(tags && self.api(op).listeners(id).await?.iter().any(|listener| standing.is_other_services(listener)))
+        Ok(tags && self.api(op).listeners(id).await?.iter().any(|listener| ownership.is_other_services(listener)))
     }
 
     /// Deletes a whole load balancer: its floating IP first, while its port says which one that is.
     async fn delete_load_balancer(
         &self,
         op: &Op,
-        doomed: &DeleteInput<'_>,
-        known: &mut LoadBalancerSyncState,
-        mut seen: ObservedLoadBalancer,
+        input: &DeleteInput<'_>,
+        state: &mut LoadBalancerSyncState,
+        mut observed: ObservedLoadBalancer,
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
         let why = "its Service is gone";
-        if let (Some(port), false) = (seen.load_balancer.vip_port_id.as_deref(), doomed.keep_floating_ip) {
+        if let (Some(port), false) = (observed.load_balancer.vip_port_id.as_deref(), input.keep_floating_ip) {
             floating_ip::release(api, port).await?;
         }
-        let id = seen.load_balancer.id.clone();
+        let id = observed.load_balancer.id.clone();
         // Nothing can be removed from a load balancer in ERROR.
         let cascade =
-            self.settings.cascade_delete || seen.load_balancer.provisioning_status == ProvisioningStatus::Error;
+            self.settings.cascade_delete || observed.load_balancer.provisioning_status == ProvisioningStatus::Error;
         if !cascade {
-            if seen.listeners.is_empty() && seen.pools.is_empty() {
-                seen.listeners = api.listeners(&id).await?;
-                seen.pools = api.pools(&id).await?;
+            if observed.listeners.is_empty() && observed.pools.is_empty() {
+                observed.listeners = api.listeners(&id).await?;
+                observed.pools = api.pools(&id).await?;
             }
-            if let Some(step) = plan::plan_clear(&seen).into_iter().next() {
-                known.observed = Some(seen);
-                self.apply_action(op, known, &step).await?;
-                return Err(self.pending(op, known, &format!("load balancer {id} is taken apart")));
+            if let Some(step) = plan::plan_clear(&observed).into_iter().next() {
+                state.observed = Some(observed);
+                self.apply_action(op, state, &step).await?;
+                return Err(self.pending(op, state, &format!("load balancer {id} is taken apart")));
             }
         }
         match api.delete_load_balancer(&id, cascade, why).await {
             Ok(()) => {}
             Err(error) if error.is_immutable() => {
-                return Err(self.pending(op, known, &format!("load balancer {id} is busy")));
+                return Err(self.pending(op, state, &format!("load balancer {id} is busy")));
             }
             Err(error) => return Err(error.into()),
         }
-        known.deleting_id = Some(id.clone().into());
-        known.mark_changed(self.sync_states.rounds.now());
-        self.wait_until_deleted(op, doomed, known, &id).await
+        state.deleting_id = Some(id.clone().into());
+        state.mark_changed(self.sync_states.rounds.now());
+        self.wait_until_deleted(op, input, state, &id).await
     }
 
     async fn wait_until_deleted(
         &self,
         op: &Op,
-        doomed: &DeleteInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &DeleteInput<'_>,
+        state: &mut LoadBalancerSyncState,
         id: &str,
     ) -> Result<(), ReconcileStop> {
-        let name = names::load_balancer(&self.cluster, &doomed.owner.namespace, &doomed.owner.name);
-        match self.refresh_status(op, known, id, &name).await? {
+        let name = names::load_balancer(&self.cluster, &input.owner.namespace, &input.owner.name);
+        match self.refresh_status(op, state, id, &name).await? {
             None => {}
             Some(found) if found.provisioning_status == ProvisioningStatus::Deleted => {}
             Some(found) if found.provisioning_status == ProvisioningStatus::PendingDelete => {
-                return Err(self.pending(op, known, &format!("load balancer {id} is being deleted")));
+                return Err(self.pending(op, state, &format!("load balancer {id} is being deleted")));
             }
             Some(found) => {
                 // The deletion failed or never began: the next call starts again.
-                known.deleting_id = None;
+                state.deleting_id = None;
                 let status = &found.provisioning_status;
                 op.event(EventType::Warning, "LoadBalancerDeleteFailed", &format!("load balancer {id} is {status}"));
-                return Err(self.pending(op, known, &format!("load balancer {id} is not deleted, but {status}")));
+                return Err(self.pending(op, state, &format!("load balancer {id} is not deleted, but {status}")));
             }
         }
-        known.deleting_id = None;
-        known.waiting_since = None;
+        state.deleting_id = None;
+        state.waiting_since = None;
         Ok(())
     }
 
@@ -249,34 +249,34 @@ impl LoadBalancerReconciler {
     async fn remove_from_shared(
         &self,
         op: &Op,
-        known: &mut LoadBalancerSyncState,
-        standing: &ServiceOwnership,
+        state: &mut LoadBalancerSyncState,
+        ownership: &ServiceOwnership,
     ) -> Result<(), ReconcileStop> {
         loop {
-            let Some(seen) = &known.observed else { return Ok(()) };
+            let Some(seen) = &state.observed else { return Ok(()) };
             let id = seen.load_balancer.id.clone();
             if seen.load_balancer.provisioning_status.is_pending() {
                 match self.api(op).load_balancer(&id).await? {
                     None => return Ok(()),
                     Some(found) if found.provisioning_status.is_pending() => {
-                        return Err(self.pending(op, known, &format!("load balancer {id} is busy")));
+                        return Err(self.pending(op, state, &format!("load balancer {id} is busy")));
                     }
                     Some(found) => {
-                        if let Some(seen) = &mut known.observed {
-                            seen.load_balancer = found;
+                        if let Some(observed) = &mut state.observed {
+                            observed.load_balancer = found;
                         }
                     }
                 }
                 continue;
             }
-            let Some(step) = plan::plan_removal_from_shared(seen, standing, self.features.tags).into_iter().next()
+            let Some(step) = plan::plan_removal_from_shared(seen, ownership, self.features.tags).into_iter().next()
             else {
                 return Ok(());
             };
             if seen.load_balancer.provisioning_status == ProvisioningStatus::Error {
-                return Err(self.fail_over(op, known, &id).await);
+                return Err(self.fail_over(op, state, &id).await);
             }
-            self.apply_action(op, known, &step).await?;
+            self.apply_action(op, state, &step).await?;
         }
     }
 }

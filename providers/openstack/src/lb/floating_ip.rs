@@ -43,18 +43,18 @@ impl FloatingIpSync<'_> {
     /// Syncs the floating IP and returns the address of the Service.
     pub(super) async fn sync(
         &self,
-        known: &mut LoadBalancerSyncState,
-        seen: &ObservedLoadBalancer,
+        state: &mut LoadBalancerSyncState,
+        observed: &ObservedLoadBalancer,
     ) -> Result<IpAddr, CloudError> {
-        let port = port_of(seen)?;
+        let port = port_of(observed)?;
         let mut found: Option<Option<FloatingIp>> = None;
-        let mut looked = !known.from_listing;
+        let mut looked = !state.from_listing;
         for _ in 0..MAX_ATTEMPTS {
-            let decision = self.decide(known, seen, found.as_ref()).await?;
+            let decision = self.decide(state, observed, found.as_ref()).await?;
             // A floating IP from a shared listing is read again before anything is changed.
             if !looked && !matches!(decision, FloatingIpAction::None(_)) {
                 looked = true;
-                known.floating_ip = AttachedFloatingIp::Unknown;
+                state.floating_ip = AttachedFloatingIp::Unknown;
                 continue;
             }
             let why = "the Service";
@@ -63,31 +63,31 @@ impl FloatingIpSync<'_> {
                 FloatingIpAction::None(address) => return Ok(address),
                 FloatingIpAction::LookUp(address) => found = Some(self.find_by_address(address).await?),
                 FloatingIpAction::Delete(id) => {
-                    known.floating_ip = AttachedFloatingIp::Unknown;
+                    state.floating_ip = AttachedFloatingIp::Unknown;
                     self.api.delete_floating_ip(&id, &format!("{why} is internal")).await?;
-                    known.floating_ip = AttachedFloatingIp::None;
+                    state.floating_ip = AttachedFloatingIp::None;
                 }
                 FloatingIpAction::Detach(id) => {
-                    known.floating_ip = AttachedFloatingIp::Unknown;
+                    state.floating_ip = AttachedFloatingIp::Unknown;
                     let body = FloatingIpUpdate::detach();
                     self.api.update_floating_ip(&id, &body, &format!("{why} is internal")).await?;
-                    known.floating_ip = AttachedFloatingIp::None;
+                    state.floating_ip = AttachedFloatingIp::None;
                 }
                 FloatingIpAction::Attach(id) => {
-                    known.floating_ip = AttachedFloatingIp::Unknown;
+                    state.floating_ip = AttachedFloatingIp::Unknown;
                     let body = FloatingIpUpdate::attach(port);
                     let why = format!("{why} asks for its address");
-                    known.floating_ip = Some(self.api.update_floating_ip(&id, &body, &why).await?).into();
+                    state.floating_ip = Some(self.api.update_floating_ip(&id, &body, &why).await?).into();
                 }
                 FloatingIpAction::Create(address) => match self.network().await? {
                     Some(network) => {
-                        known.floating_ip = AttachedFloatingIp::Unknown;
-                        known.floating_ip = Some(self.create(&network, port, address).await?).into();
+                        state.floating_ip = AttachedFloatingIp::Unknown;
+                        state.floating_ip = Some(self.create(&network, port, address).await?).into();
                     }
                     None => {
                         let note = "no floating network is configured or found: the load balancer is internal";
                         self.api.op.event(EventType::Warning, "LoadBalancerForcedInternal", note);
-                        return vip_address(seen);
+                        return vip_address(observed);
                     }
                 },
             }
@@ -98,8 +98,8 @@ impl FloatingIpSync<'_> {
     /// Returns what [`sync`](Self::sync) would change, and the address if nothing would.
     pub(super) async fn diff(
         &self,
-        known: &mut LoadBalancerSyncState,
-        seen: &ObservedLoadBalancer,
+        state: &mut LoadBalancerSyncState,
+        observed: &ObservedLoadBalancer,
     ) -> Result<(Option<IpAddr>, Vec<PlannedChange>), CloudError> {
         let planned = |operation: &str, object: &str, reason: &str| PlannedChange {
             operation: operation.into(),
@@ -107,7 +107,7 @@ impl FloatingIpSync<'_> {
             reason: reason.into(),
         };
         let internal = "the Service is internal";
-        Ok(match self.decide(known, seen, None).await? {
+        Ok(match self.decide(state, observed, None).await? {
             FloatingIpAction::None(address) => (Some(address), Vec::new()),
             FloatingIpAction::Delete(id) => (None, vec![planned("floating_ip_delete", &id, internal)]),
             FloatingIpAction::Detach(id) => (None, vec![planned("floating_ip_update", &id, internal)]),
@@ -117,23 +117,25 @@ impl FloatingIpSync<'_> {
             FloatingIpAction::LookUp(address) => {
                 (None, vec![planned("floating_ip_create", &address.to_string(), "the Service asks for it")])
             }
-            FloatingIpAction::Create(_) if self.network().await?.is_none() => (Some(vip_address(seen)?), Vec::new()),
+            FloatingIpAction::Create(_) if self.network().await?.is_none() => {
+                (Some(vip_address(observed)?), Vec::new())
+            }
             FloatingIpAction::Create(_) => {
-                (None, vec![planned("floating_ip_create", &seen.load_balancer.name, "the Service has none")])
+                (None, vec![planned("floating_ip_create", &observed.load_balancer.name, "the Service has none")])
             }
         })
     }
 
     async fn decide(
         &self,
-        known: &mut LoadBalancerSyncState,
-        seen: &ObservedLoadBalancer,
+        state: &mut LoadBalancerSyncState,
+        observed: &ObservedLoadBalancer,
         found: Option<&Option<FloatingIp>>,
     ) -> Result<FloatingIpAction, CloudError> {
-        let vip = vip_address(seen)?;
-        if matches!(known.floating_ip, AttachedFloatingIp::Unknown) && vip.is_ipv4() {
-            let listed = self.api.floating_ips(&[("port_id", port_of(seen)?)]).await?;
-            known.floating_ip = listed.into_iter().next().into();
+        let vip = vip_address(observed)?;
+        if matches!(state.floating_ip, AttachedFloatingIp::Unknown) && vip.is_ipv4() {
+            let listed = self.api.floating_ips(&[("port_id", port_of(observed)?)]).await?;
+            state.floating_ip = listed.into_iter().next().into();
         }
         plan(&FloatingIpInput {
             internal: self.desired.internal,
@@ -141,7 +143,7 @@ impl FloatingIpSync<'_> {
             keep: self.desired.floating_ip.keep,
             vip,
             requested: self.desired.floating_ip.address,
-            current: known.floating_ip.get(),
+            current: state.floating_ip.get(),
             found: found.map(Option::as_ref),
         })
     }
@@ -263,13 +265,13 @@ pub(super) async fn release_leftover(api: Api<'_>, description: &str) -> Result<
     Ok(())
 }
 
-fn port_of(seen: &ObservedLoadBalancer) -> Result<&str, CloudError> {
-    let port = seen.load_balancer.vip_port_id.as_deref();
-    port.ok_or_else(|| CloudError::transient(format!("load balancer {} has no port yet", seen.load_balancer.id)))
+fn port_of(observed: &ObservedLoadBalancer) -> Result<&str, CloudError> {
+    let port = observed.load_balancer.vip_port_id.as_deref();
+    port.ok_or_else(|| CloudError::transient(format!("load balancer {} has no port yet", observed.load_balancer.id)))
 }
 
 /// Returns the address of the VIP.
-pub(super) fn vip_address(seen: &ObservedLoadBalancer) -> Result<IpAddr, CloudError> {
-    let vip = seen.load_balancer.vip_address.as_deref().and_then(|text| text.parse().ok());
-    vip.ok_or_else(|| CloudError::transient(format!("load balancer {} has no address yet", seen.load_balancer.id)))
+pub(super) fn vip_address(observed: &ObservedLoadBalancer) -> Result<IpAddr, CloudError> {
+    let vip = observed.load_balancer.vip_address.as_deref().and_then(|text| text.parse().ok());
+    vip.ok_or_else(|| CloudError::transient(format!("load balancer {} has no address yet", observed.load_balancer.id)))
 }

@@ -27,11 +27,11 @@ impl Inventory for LoadBalancers {
     /// to no single one.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
         let api = self.reconciler.api(op);
-        let balancers = api.load_balancers(&[]).await?;
-        let listed = balancers.iter().filter_map(|balancer| {
-            let created = balancer.created_at.as_deref().and_then(|at| format!("{at}Z").parse().ok());
-            let owner = self.load_balancer_owner(balancer)?;
-            Some(OwnedObject { kind: Arc::from(LOAD_BALANCER), id: balancer.id.as_str().into(), owner, created })
+        let load_balancers = api.load_balancers(&[]).await?;
+        let listed = load_balancers.iter().filter_map(|load_balancer| {
+            let created = load_balancer.created_at.as_deref().and_then(|at| format!("{at}Z").parse().ok());
+            let owner = self.load_balancer_owner(load_balancer)?;
+            Some(OwnedObject { kind: Arc::from(LOAD_BALANCER), id: load_balancer.id.as_str().into(), owner, created })
         });
         let groups = api.groups(&[]).await?;
         let groups = groups.iter().filter_map(|group| {
@@ -81,13 +81,13 @@ impl Inventory for LoadBalancers {
 
 impl LoadBalancers {
     /// Returns the owner of a load balancer: the one Service that its tags name, else that of its name.
-    fn load_balancer_owner(&self, balancer: &LoadBalancer) -> Option<Owner> {
-        if !balancer.name.starts_with(names::PREFIX) {
+    fn load_balancer_owner(&self, load_balancer: &LoadBalancer) -> Option<Owner> {
+        if !load_balancer.name.starts_with(names::PREFIX) {
             return None;
         }
-        let mut tags = balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX));
+        let mut tags = load_balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX));
         let name = match (tags.next(), tags.next()) {
-            (None, _) => &balancer.name,
+            (None, _) => &load_balancer.name,
             (Some(tag), None) => tag,
             (Some(_), Some(_)) => return None,
         };
@@ -97,12 +97,17 @@ impl LoadBalancers {
     }
 
     /// Checks that no other Service has a listener on a load balancer: its tags may be incomplete.
-    async fn check_listeners(&self, op: &Op, object: &OwnedObject, balancer: &LoadBalancer) -> Result<(), CloudError> {
+    async fn check_listeners(
+        &self,
+        op: &Op,
+        object: &OwnedObject,
+        load_balancer: &LoadBalancer,
+    ) -> Result<(), CloudError> {
         let Owner::Service { namespace, name, .. } = &object.owner else { return Ok(()) };
         let who = ServiceKey { namespace: (&**namespace).into(), name: (&**name).into(), uid: "".into() };
-        let standing = service_ownership(&self.reconciler.cluster, &who, false, balancer);
-        if self.reconciler.has_other_services(op, &standing, &balancer.id).await? {
-            let message = format!("load balancer {} has listeners of other Services", balancer.id);
+        let ownership = service_ownership(&self.reconciler.cluster, &who, false, load_balancer);
+        if self.reconciler.has_other_services(op, &ownership, &load_balancer.id).await? {
+            let message = format!("load balancer {} has listeners of other Services", load_balancer.id);
             return Err(CloudError::new(ErrorKind::Conflict, message));
         }
         Ok(())

@@ -110,14 +110,14 @@ impl ListingCache {
         &self,
         api: Api<'_>,
         rounds: &ListingRounds,
-        question: &LoadBalancerQuery<'_>,
+        query: &LoadBalancerQuery<'_>,
         touched: Option<ListingRound>,
     ) -> Result<Option<ListedService>, OpenStackError> {
         let mut last = api.op.wait_shared(self.listing.lock()).await;
         last.take_if(|sweep| sweep.started.elapsed() >= MAX_AGE);
         let counts = |sweep: &Listing| touched.is_none_or(|touched| sweep.round > touched);
         if !last.as_ref().is_some_and(|sweep| counts(sweep) && sweep.part == ListingStage::Done) {
-            let most = max_listing_pages(self.record_lookup(&question.service_key.uid), self.groups);
+            let most = max_listing_pages(self.record_lookup(&query.service_key.uid), self.groups);
             if !last.as_ref().is_some_and(counts) {
                 if most == 0 {
                     return Ok(None);
@@ -126,7 +126,7 @@ impl ListingCache {
             }
             // Continue the listing within the page limit.
             let Some(sweep) = &mut *last else { return Ok(None) };
-            match sweep.read(api, question.cluster, most).await {
+            match sweep.read(api, query.cluster, most).await {
                 Ok(true) => self.lookups.lock().clear(),
                 Ok(false) => return Ok(None),
                 Err(error) if error.rate_limit_delay().is_some() => return Err(error),
@@ -138,7 +138,7 @@ impl ListingCache {
                 }
             }
         }
-        Ok(last.as_mut().and_then(|sweep| sweep.service_objects(question)))
+        Ok(last.as_mut().and_then(|sweep| sweep.service_objects(query)))
     }
 
     /// Records that a Service was looked up and returns how many were.
@@ -206,10 +206,10 @@ impl Listing {
             }
             ListingStage::Monitors => {
                 let pools = self.pools.values().flatten();
-                let wanted: HashSet<String> = pools.filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
-                if !wanted.is_empty() {
+                let desired: HashSet<String> = pools.filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
+                if !desired.is_empty() {
                     for row in self.page::<HealthMonitor>(api, Call::MonitorList, "healthmonitors").await? {
-                        if wanted.contains(&row.id) {
+                        if desired.contains(&row.id) {
                             self.monitors.insert(row.id.as_str().into(), row);
                         }
                     }
@@ -217,7 +217,7 @@ impl Listing {
                 ListingStage::FloatingIps
             }
             ListingStage::FloatingIps => {
-                let ports = self.load_balancers.values().filter_map(|balancer| balancer.vip_port_id.clone());
+                let ports = self.load_balancers.values().filter_map(|load_balancer| load_balancer.vip_port_id.clone());
                 let ports: HashSet<String> = ports.collect();
                 for row in self.page::<FloatingIp>(api, Call::FloatingIpList, "floatingips").await? {
                     if let Some(port) = row.port_id.clone().filter(|port| ports.contains(port)) {
@@ -273,13 +273,12 @@ impl Listing {
 
     /// Returns a Service's load balancer, if the listing shows all of it and it is ACTIVE. Removes it from the listing
     /// unless it is shared.
-    fn service_objects(&mut self, question: &LoadBalancerQuery<'_>) -> Option<ListedService> {
+    fn service_objects(&mut self, query: &LoadBalancerQuery<'_>) -> Option<ListedService> {
         // First, find the load balancer by ID, or else by a name that occurs once.
-        let id: Box<str> = match question.id {
+        let id: Box<str> = match query.id {
             Some(id) => id.into(),
             None => {
-                let name =
-                    names::load_balancer(question.cluster, &question.service_key.namespace, &question.service_key.name);
+                let name = names::load_balancer(query.cluster, &query.service_key.namespace, &query.service_key.name);
                 let mut named = self.load_balancers.iter().filter(|(_, balancer)| *balancer.name == *name);
                 let (id, _) = named.next()?;
                 if named.next().is_some() {
@@ -288,8 +287,8 @@ impl Listing {
                 id.clone()
             }
         };
-        let balancer = self.load_balancers.get(&id)?;
-        if balancer.provisioning_status != ProvisioningStatus::Active {
+        let load_balancer = self.load_balancers.get(&id)?;
+        if load_balancer.provisioning_status != ProvisioningStatus::Active {
             return None;
         }
         let listeners = self.listeners.get(&id);
@@ -297,23 +296,20 @@ impl Listing {
         let listeners = listeners.map_or(&[][..], Vec::as_slice);
         let pools = pools.map_or(&[][..], Vec::as_slice);
         // Something was created or deleted between the lists.
-        if !all_found(&balancer.listeners, listeners.iter().map(|listener| &*listener.id))
-            || !all_found(&balancer.pools, pools.iter().map(|pool| &*pool.id))
+        if !all_found(&load_balancer.listeners, listeners.iter().map(|listener| &*listener.id))
+            || !all_found(&load_balancer.pools, pools.iter().map(|pool| &*pool.id))
         {
             return None;
         }
         // Then add its monitors, floating IP and security group.
-        let mut seen = ObservedLoadBalancer::new(balancer.clone());
+        let mut observed = ObservedLoadBalancer::new(load_balancer.clone());
         for id in pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.as_deref()) {
-            seen.monitors.insert(id.to_owned(), self.monitors.get(id)?.clone());
+            observed.monitors.insert(id.to_owned(), self.monitors.get(id)?.clone());
         }
-        let floating = self.floating_ips.get(balancer.vip_port_id.as_deref()?).cloned().into();
+        let floating = self.floating_ips.get(load_balancer.vip_port_id.as_deref()?).cloned().into();
         let listed = self.groups.as_mut().map(|groups| {
-            let name = names::security_group(
-                &question.service_key.uid,
-                &question.service_key.namespace,
-                &question.service_key.name,
-            );
+            let name =
+                names::security_group(&query.service_key.uid, &query.service_key.namespace, &query.service_key.name);
             ListedSecurityGroup {
                 started: self.started,
                 groups: groups.by_name.remove(&name).unwrap_or_default(),
@@ -321,15 +317,15 @@ impl Listing {
             }
         });
         // Other Services of a shared load balancer need it as well.
-        if balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX)).count() > 1 {
-            seen.listeners = listeners.to_vec();
-            seen.pools = pools.to_vec();
+        if load_balancer.tags.iter().filter(|tag| tag.starts_with(names::PREFIX)).count() > 1 {
+            observed.listeners = listeners.to_vec();
+            observed.pools = pools.to_vec();
         } else {
             self.load_balancers.remove(&id);
-            seen.listeners = self.listeners.remove(&id).unwrap_or_default();
-            seen.pools = self.pools.remove(&id).unwrap_or_default();
+            observed.listeners = self.listeners.remove(&id).unwrap_or_default();
+            observed.pools = self.pools.remove(&id).unwrap_or_default();
         }
-        Some(ListedService { observed: seen, floating_ips: floating, listed, read_at: self.started })
+        Some(ListedService { observed, floating_ips: floating, listed, read_at: self.started })
     }
 }
 

@@ -153,16 +153,16 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
 
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         match self.read(service).desired {
-            Ok(wanted) => {
-                let backends = BackendKind::Nodes(wanted.node_labels.clone());
-                ServiceInterpretation::Valid { backends, digest: Digest::of(&wanted) }
+            Ok(desired) => {
+                let backends = BackendKind::Nodes(desired.node_labels.clone());
+                ServiceInterpretation::Valid { backends, digest: Digest::of(&desired) }
             }
             Err(mistakes) => ServiceInterpretation::Invalid(mistakes),
         }
     }
 
     fn backends_of_invalid(&self, service: &ServiceView) -> Option<BackendKind> {
-        self.read(service).tolerant.map(|wanted| BackendKind::Nodes(wanted.node_labels))
+        self.read(service).tolerant.map(|desired| BackendKind::Nodes(desired.node_labels))
     }
 
     fn notices(&self, service: &ServiceView) -> Vec<ServiceNotice> {
@@ -171,10 +171,12 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
 
     /// Sends no request for a Service that is known to be in sync. The next call resumes what was interrupted. While
     /// Octavia is busy with a change, the result is pending.
-    async fn ensure(&self, op: &Op, want: &LbSpec, depth: ReadMode) -> LbOutcome {
+    async fn ensure(&self, op: &Op, want: &LbSpec, read_mode: ReadMode) -> LbOutcome {
         match self.desired(want) {
-            Ok(wanted) => {
-                self.reconciler.ensure(op, &ReconcileInput::new(&wanted, &want.service, &want.backends), depth).await
+            Ok(desired) => {
+                self.reconciler
+                    .ensure(op, &ReconcileInput::new(&desired, &want.service, &want.backends), read_mode)
+                    .await
             }
             Err(error) => error.into(),
         }
@@ -186,8 +188,8 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
         let invalid = desired.is_err();
         match desired.or_else(|mistakes| tolerant.ok_or(mistakes)) {
             Ok(wanted) => {
-                let order = ReconcileInput { invalid, ..ReconcileInput::new(&wanted, &want.service, &want.backends) };
-                self.reconciler.update_backends(op, &order).await
+                let input = ReconcileInput { invalid, ..ReconcileInput::new(&wanted, &want.service, &want.backends) };
+                self.reconciler.update_backends(op, &input).await
             }
             Err(mistakes) => CloudError::from(mistakes).into(),
         }
@@ -205,8 +207,8 @@ impl ccm_core::provider::LoadBalancers for LoadBalancers {
     }
 
     async fn plan(&self, op: &Op, want: &LbSpec) -> Result<Vec<PlannedChange>, CloudError> {
-        let wanted = self.desired(want)?;
-        self.reconciler.plan(op, &ReconcileInput::new(&wanted, &want.service, &want.backends)).await
+        let desired = self.desired(want)?;
+        self.reconciler.plan(op, &ReconcileInput::new(&desired, &want.service, &want.backends)).await
     }
 }
 

@@ -48,27 +48,27 @@ pub(super) fn shows_address(service: &ServiceView) -> bool {
 /// Finds the load balancer: by ID, else by its names. One that is being deleted counts only by ID.
 pub(super) async fn find_load_balancer(
     api: Api<'_>,
-    question: &LoadBalancerQuery<'_>,
+    query: &LoadBalancerQuery<'_>,
 ) -> Result<Option<LoadBalancer>, CloudError> {
-    if let Some(id) = question.id {
+    if let Some(id) = query.id {
         match api.load_balancer(id).await? {
             Some(found) if found.provisioning_status != ProvisioningStatus::Deleted => return Ok(Some(found)),
             // For a Service that was served, the ID is out of date. For others, a load balancer to be shared has to
             // exist.
-            _ if question.served => {}
+            _ if query.served => {}
             _ => {
                 let message = format!("load balancer {id}, which the Service names, is not there");
                 return Err(CloudError::invalid_input(message));
             }
         }
     }
-    let name = names::load_balancer(question.cluster, &question.service_key.namespace, &question.service_key.name);
+    let name = names::load_balancer(query.cluster, &query.service_key.namespace, &query.service_key.name);
     let mut found = find_by_name(api, &name).await?;
-    if found.is_empty() && question.served && !question.service_key.uid.is_empty() {
-        found = find_by_name(api, &names::legacy_load_balancer(&question.service_key.uid)).await?;
+    if found.is_empty() && query.served && !query.service_key.uid.is_empty() {
+        found = find_by_name(api, &names::legacy_load_balancer(&query.service_key.uid)).await?;
     }
     if found.len() > 1 {
-        let ids: Vec<_> = found.iter().map(|balancer| &*balancer.id).collect();
+        let ids: Vec<_> = found.iter().map(|load_balancer| &*load_balancer.id).collect();
         let message = format!("there are several load balancers {name}: {}", ids.join(", "));
         return Err(CloudError::new(ErrorKind::Conflict, message));
     }
@@ -80,7 +80,7 @@ async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, Ope
     let leaves =
         |status: &ProvisioningStatus| matches!(status, ProvisioningStatus::Deleted | ProvisioningStatus::PendingDelete);
     // A service that does not support the filter would list everything.
-    found.retain(|balancer| balancer.name == name && !leaves(&balancer.provisioning_status));
+    found.retain(|load_balancer| load_balancer.name == name && !leaves(&load_balancer.provisioning_status));
     Ok(found)
 }
 
@@ -90,14 +90,14 @@ async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, Ope
 /// Those of the requests; `seen` is unchanged then.
 pub(super) async fn read_children(
     api: Api<'_>,
-    seen: &mut ObservedLoadBalancer,
-    standing: &ServiceOwnership,
+    observed: &mut ObservedLoadBalancer,
+    ownership: &ServiceOwnership,
 ) -> Result<(), OpenStackError> {
-    let mut found = ObservedLoadBalancer::new(seen.load_balancer.clone());
-    found.listeners = api.listeners(&seen.load_balancer.id).await?;
-    found.pools = api.pools(&seen.load_balancer.id).await?;
-    read_members(api, &mut found, standing).await?;
-    *seen = found;
+    let mut found = ObservedLoadBalancer::new(observed.load_balancer.clone());
+    found.listeners = api.listeners(&observed.load_balancer.id).await?;
+    found.pools = api.pools(&observed.load_balancer.id).await?;
+    read_members(api, &mut found, ownership).await?;
+    *observed = found;
     Ok(())
 }
 
@@ -107,37 +107,37 @@ pub(super) async fn read_children(
 /// Those of the requests; what was read stays.
 pub(super) async fn read_members(
     api: Api<'_>,
-    seen: &mut ObservedLoadBalancer,
-    standing: &ServiceOwnership,
+    observed: &mut ObservedLoadBalancer,
+    ownership: &ServiceOwnership,
 ) -> Result<(), OpenStackError> {
-    let mine = seen.listeners.iter().filter(|listener| standing.owns_listener(listener));
-    let pools = mine.filter_map(|listener| seen.pool_of(listener));
-    let pools: Vec<_> = pools.filter(|pool| !seen.members.contains_key(&pool.id)).cloned().collect();
+    let mine = observed.listeners.iter().filter(|listener| ownership.owns_listener(listener));
+    let pools = mine.filter_map(|listener| observed.pool_of(listener));
+    let pools: Vec<_> = pools.filter(|pool| !observed.members.contains_key(&pool.id)).cloned().collect();
     for pool in pools {
         // The pool's own list of members says whether there are any to request.
         let members = if pool.members.is_empty() { Vec::new() } else { api.members(&pool.id).await? };
         if let Some(id) = &pool.monitor.healthmonitor_id
-            && !seen.monitors.contains_key(id)
+            && !observed.monitors.contains_key(id)
             && let Some(monitor) = api.monitor(id).await?
         {
-            seen.monitors.insert(id.clone(), monitor);
+            observed.monitors.insert(id.clone(), monitor);
         }
-        seen.members.insert(pool.id, members.into_iter().map(ObservedMember::from).collect());
+        observed.members.insert(pool.id, members.into_iter().map(ObservedMember::from).collect());
     }
-    if standing.renames_all() {
-        read_all_monitors(api, seen).await?;
+    if ownership.renames_all() {
+        read_all_monitors(api, observed).await?;
     }
     Ok(())
 }
 
 /// Reads the monitors of all pools, because those of others are renamed too.
-async fn read_all_monitors(api: Api<'_>, seen: &mut ObservedLoadBalancer) -> Result<(), OpenStackError> {
-    let ids: Vec<String> = seen.pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
+async fn read_all_monitors(api: Api<'_>, observed: &mut ObservedLoadBalancer) -> Result<(), OpenStackError> {
+    let ids: Vec<String> = observed.pools.iter().filter_map(|pool| pool.monitor.healthmonitor_id.clone()).collect();
     for id in ids {
-        if !seen.monitors.contains_key(&id)
+        if !observed.monitors.contains_key(&id)
             && let Some(monitor) = api.monitor(&id).await?
         {
-            seen.monitors.insert(id, monitor);
+            observed.monitors.insert(id, monitor);
         }
     }
     Ok(())
@@ -145,16 +145,16 @@ async fn read_all_monitors(api: Api<'_>, seen: &mut ObservedLoadBalancer) -> Res
 
 /// Reads a load balancer again whose children are known. They are unchanged if its `updated_at` is, because every
 /// change of a child is one of the load balancer. Returns `None` when the load balancer does not exist any more.
-pub(super) async fn refresh(api: Api<'_>, known: &mut LoadBalancerSyncState) -> Result<Option<()>, OpenStackError> {
-    let Some(seen) = &mut known.observed else { return Ok(None) };
+pub(super) async fn refresh(api: Api<'_>, state: &mut LoadBalancerSyncState) -> Result<Option<()>, OpenStackError> {
+    let Some(seen) = &mut state.observed else { return Ok(None) };
     let Some(balancer) = api.load_balancer(&seen.load_balancer.id).await? else { return Ok(None) };
-    let busy = |balancer: &LoadBalancer| balancer.provisioning_status.is_pending();
+    let busy = |load_balancer: &LoadBalancer| load_balancer.provisioning_status.is_pending();
     // While it is busy with our own change, `updated_at` is expected to change.
-    let expected = known.unfinished || busy(&seen.load_balancer);
+    let expected = state.unfinished || busy(&seen.load_balancer);
     if !expected && (balancer.updated_at != seen.load_balancer.updated_at || busy(&balancer)) {
-        known.children_known = false;
+        state.children_known = false;
     }
     seen.load_balancer = balancer;
-    known.read_at = Some(Instant::now());
+    state.read_at = Some(Instant::now());
     Ok(Some(()))
 }

@@ -27,27 +27,32 @@ pub struct FormerNames {
 /// Returns how a Service relates to a load balancer. `shown`: the Service's status shows an address; then a load
 /// balancer that has its name but for the cluster's is its own, and not another cluster's. A copy of a Service has its
 /// annotations, but its status shows no address.
-pub fn service_ownership(cluster: &str, who: &ServiceKey, shown: bool, balancer: &LoadBalancer) -> ServiceOwnership {
+pub fn service_ownership(
+    cluster: &str,
+    who: &ServiceKey,
+    published_address: bool,
+    load_balancer: &LoadBalancer,
+) -> ServiceOwnership {
     let name = names::load_balancer(cluster, &who.namespace, &who.name);
-    let legacy = !who.uid.is_empty() && *balancer.name == *names::legacy_load_balancer(&who.uid);
-    let owner = *balancer.name == *name || legacy;
-    let former = former(cluster, who, balancer).filter(|_| shown && !owner);
+    let legacy = !who.uid.is_empty() && *load_balancer.name == *names::legacy_load_balancer(&who.uid);
+    let owner = *load_balancer.name == *name || legacy;
+    let former = former(cluster, who, load_balancer).filter(|_| published_address && !owner);
     ServiceOwnership {
-        owner: owner || former.as_ref().is_some_and(|former| *former.name == *balancer.name),
+        owner: owner || former.as_ref().is_some_and(|former| *former.name == *load_balancer.name),
         name,
         former_names: former,
     }
 }
 
 /// Finds the Service's name under a former name of the cluster: it is the load balancer's name or one of its tags.
-fn former(cluster: &str, who: &ServiceKey, balancer: &LoadBalancer) -> Option<FormerNames> {
-    let before = names::cluster_of(&balancer.name);
-    if before.is_empty() || before == cluster || !balancer.name.starts_with(names::PREFIX) {
+fn former(cluster: &str, who: &ServiceKey, load_balancer: &LoadBalancer) -> Option<FormerNames> {
+    let before = names::cluster_of(&load_balancer.name);
+    if before.is_empty() || before == cluster || !load_balancer.name.starts_with(names::PREFIX) {
         return None;
     }
     let name = names::load_balancer(before, &who.namespace, &who.name);
-    let known = *balancer.name == *name || balancer.tags.iter().any(|tag| **tag == *name);
-    known.then(|| FormerNames { cluster: before.into(), name })
+    let state = *load_balancer.name == *name || load_balancer.tags.iter().any(|tag| **tag == *name);
+    state.then(|| FormerNames { cluster: before.into(), name })
 }
 
 impl ServiceOwnership {
@@ -63,10 +68,10 @@ impl ServiceOwnership {
     }
 
     /// Returns whether a load balancer was created for a Service that is deleted, and this one shares it.
-    pub fn is_orphaned_by_owner(&self, balancer: &LoadBalancer) -> bool {
-        let has = |name: &str| balancer.tags.iter().any(|tag| tag == name);
-        let listed = balancer.tags.iter().any(|tag| self.is_own_tag(tag));
-        listed && balancer.name.starts_with(names::PREFIX) && !has(&balancer.name)
+    pub fn is_orphaned_by_owner(&self, load_balancer: &LoadBalancer) -> bool {
+        let has = |name: &str| load_balancer.tags.iter().any(|tag| tag == name);
+        let listed = load_balancer.tags.iter().any(|tag| self.is_own_tag(tag));
+        listed && load_balancer.name.starts_with(names::PREFIX) && !has(&load_balancer.name)
     }
 
     /// Returns whether a listener has the tag of another Service.
@@ -75,8 +80,8 @@ impl ServiceOwnership {
     }
 
     /// Returns the tags of other Services.
-    pub fn other_service_tags<'a>(&'a self, balancer: &'a LoadBalancer) -> impl Iterator<Item = &'a str> {
-        let tags = balancer.tags.iter().map(|tag| &**tag);
+    pub fn other_service_tags<'a>(&'a self, load_balancer: &'a LoadBalancer) -> impl Iterator<Item = &'a str> {
+        let tags = load_balancer.tags.iter().map(|tag| &**tag);
         tags.filter(|tag| tag.starts_with(names::PREFIX) && !self.is_own_tag(tag))
     }
 
@@ -112,7 +117,7 @@ impl ServiceOwnership {
 }
 
 /// Returns whether a load balancer was created for Services and not by a user.
-pub fn is_made_for_services(balancer: &LoadBalancer, who: &ServiceKey) -> bool {
-    let legacy = !who.uid.is_empty() && *balancer.name == *names::legacy_load_balancer(&who.uid);
-    balancer.name.starts_with(names::PREFIX) || legacy
+pub fn is_made_for_services(load_balancer: &LoadBalancer, who: &ServiceKey) -> bool {
+    let legacy = !who.uid.is_empty() && *load_balancer.name == *names::legacy_load_balancer(&who.uid);
+    load_balancer.name.starts_with(names::PREFIX) || legacy
 }

@@ -22,19 +22,19 @@ impl LoadBalancerReconciler {
     pub(super) async fn wait_until_active(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        self.poll_status(op, order, known).await?;
-        let Some(seen) = &known.observed else { return Err(object_gone().into()) };
-        let balancer = seen.load_balancer.clone();
-        match &balancer.provisioning_status {
+        self.poll_status(op, input, state).await?;
+        let Some(seen) = &state.observed else { return Err(object_gone().into()) };
+        let load_balancer = seen.load_balancer.clone();
+        match &load_balancer.provisioning_status {
             ProvisioningStatus::Active => {
-                known.waiting_since = None;
+                state.waiting_since = None;
                 Ok(())
             }
-            ProvisioningStatus::Error => Err(self.recover_from_error(op, order, &balancer, known).await),
-            pending => Err(self.pending(op, known, &format!("load balancer {} is {pending}", balancer.id))),
+            ProvisioningStatus::Error => Err(self.recover_from_error(op, input, &load_balancer, state).await),
+            pending => Err(self.pending(op, state, &format!("load balancer {} is {pending}", load_balancer.id))),
         }
     }
 
@@ -42,15 +42,15 @@ impl LoadBalancerReconciler {
     async fn poll_status(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let busy = known.observed.as_ref().filter(|seen| seen.load_balancer.provisioning_status.is_pending());
+        let busy = state.observed.as_ref().filter(|observed| observed.load_balancer.provisioning_status.is_pending());
         let Some(id) = busy.map(|seen| seen.load_balancer.id.clone()) else { return Ok(()) };
-        match (self.refresh_status(op, known, &id, &order.desired.name).await?, &mut known.observed) {
+        match (self.refresh_status(op, state, &id, &input.desired.name).await?, &mut state.observed) {
             (Some(balancer), Some(seen)) => seen.load_balancer = balancer,
             _ => {
-                known.invalidate();
+                state.invalidate();
                 return Err(object_gone().into());
             }
         }
@@ -62,28 +62,28 @@ impl LoadBalancerReconciler {
     pub(super) async fn refresh_status(
         &self,
         op: &Op,
-        known: &mut LoadBalancerSyncState,
+        state: &mut LoadBalancerSyncState,
         id: &str,
         name: &str,
     ) -> Result<Option<LoadBalancer>, ReconcileStop> {
         let tag = self.features.tags.then_some(name);
         self.status_poller.register(id, tag.unwrap_or_default());
-        if known.waiting_since.is_none() && self.status_poller.should_list_together() {
-            return Err(self.pending(op, known, &format!("load balancer {id} is busy, like others")));
+        if state.waiting_since.is_none() && self.status_poller.should_list_together() {
+            return Err(self.pending(op, state, &format!("load balancer {id} is busy, like others")));
         }
-        let poll = StatusQuery { id, tag, after: known.as_of, age: known.max_observation_age() };
+        let poll = StatusQuery { id, tag, after: state.as_of, age: state.max_observation_age() };
         let (found, round) = self.status_poller.get_status(self.api(op), &self.sync_states.rounds, poll).await?;
-        known.as_of = round;
+        state.as_of = round;
         Ok(found)
     }
 
-    pub(super) fn pending(&self, op: &Op, known: &mut LoadBalancerSyncState, why: &str) -> ReconcileStop {
-        let after = known.poll_interval();
-        if known.crossed_warning_threshold(self.settings.active_wait_warning) {
+    pub(super) fn pending(&self, op: &Op, state: &mut LoadBalancerSyncState, why: &str) -> ReconcileStop {
+        let after = state.poll_interval();
+        if state.crossed_warning_threshold(self.settings.active_wait_warning) {
             let note = format!("{why} for more than {} s", self.settings.active_wait_warning.as_secs());
             op.event(EventType::Warning, "LoadBalancerPendingLong", &note);
         }
-        known.unfinished = true;
+        state.unfinished = true;
         ReconcileStop::Pending(Progress::Pending { after, why: why.into() })
     }
 
@@ -92,59 +92,67 @@ impl LoadBalancerReconciler {
     async fn recover_from_error(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        balancer: &LoadBalancer,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        load_balancer: &LoadBalancer,
+        state: &mut LoadBalancerSyncState,
     ) -> ReconcileStop {
-        let served = observe::was_served(order.service);
-        let standing =
-            service_ownership(&self.cluster, &order.desired.owner, observe::shows_address(order.service), balancer);
-        if !standing.owner && !standing.is_orphaned_by_owner(balancer) {
-            return error_status(&balancer.id, ", and another Service's");
+        let served = observe::was_served(input.service);
+        let ownership = service_ownership(
+            &self.cluster,
+            &input.desired.owner,
+            observe::shows_address(input.service),
+            load_balancer,
+        );
+        if !ownership.owner && !ownership.is_orphaned_by_owner(load_balancer) {
+            return error_status(&load_balancer.id, ", and another Service's");
         }
         let api = self.api(op);
-        if standing.owner && !served && standing.other_service_tags(balancer).next().is_none() {
-            match self.has_other_services(op, &standing, &balancer.id).await {
+        if ownership.owner && !served && ownership.other_service_tags(load_balancer).next().is_none() {
+            match self.has_other_services(op, &ownership, &load_balancer.id).await {
                 Ok(false) => {}
-                Ok(true) => return self.fail_over(op, known, &balancer.id).await,
+                Ok(true) => return self.fail_over(op, state, &load_balancer.id).await,
                 Err(error) => return error.into(),
             }
             let why = "it could not be made";
-            op.event(EventType::Warning, "LoadBalancerCreateFailed", &format!("load balancer {} {why}", balancer.id));
-            known.invalidate();
-            if let (Some(port), false) = (balancer.vip_port_id.as_deref(), order.desired.floating_ip.keep)
+            op.event(
+                EventType::Warning,
+                "LoadBalancerCreateFailed",
+                &format!("load balancer {} {why}", load_balancer.id),
+            );
+            state.invalidate();
+            if let (Some(port), false) = (load_balancer.vip_port_id.as_deref(), input.desired.floating_ip.keep)
                 && let Err(error) = floating_ip::release(api, port).await
             {
                 return error.into();
             }
-            return match api.delete_load_balancer(&balancer.id, true, why).await {
+            return match api.delete_load_balancer(&load_balancer.id, true, why).await {
                 Ok(()) => {
-                    known.replaced_failed = true;
-                    error_status(&balancer.id, ": it is deleted and made anew")
+                    state.replaced_failed = true;
+                    error_status(&load_balancer.id, ": it is deleted and made anew")
                 }
                 Err(error) => error.into(),
             };
         }
-        self.fail_over(op, known, &balancer.id).await
+        self.fail_over(op, state, &load_balancer.id).await
     }
 
     /// Fails over a load balancer in ERROR: besides deletion, this is the only change that Octavia takes then.
-    pub(super) async fn fail_over(&self, op: &Op, known: &mut LoadBalancerSyncState, id: &str) -> ReconcileStop {
-        let lately = known.failed_over.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
+    pub(super) async fn fail_over(&self, op: &Op, state: &mut LoadBalancerSyncState, id: &str) -> ReconcileStop {
+        let lately = state.failed_over.is_some_and(|at| at.elapsed() < MIN_FAILOVER_INTERVAL);
         if !self.features.failover || lately {
             return error_status(id, "");
         }
         match self.api(op).failover(id, "it is in error").await {
             Ok(()) => {
                 // Recorded only here: a failover that was never sent, or was rejected, is tried again.
-                known.failed_over = Some(Instant::now());
+                state.failed_over = Some(Instant::now());
                 op.event(EventType::Warning, "LoadBalancerFailover", &format!("load balancer {id} was in error"));
-                if let Some(seen) = &mut known.observed {
-                    seen.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
+                if let Some(observed) = &mut state.observed {
+                    observed.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
                 }
-                known.waiting_since = None;
-                known.mark_changed(self.sync_states.rounds.now());
-                self.pending(op, known, &format!("load balancer {id} is failed over"))
+                state.waiting_since = None;
+                state.mark_changed(self.sync_states.rounds.now());
+                self.pending(op, state, &format!("load balancer {id} is failed over"))
             }
             Err(error) => error.into(),
         }

@@ -103,48 +103,49 @@ impl LoadBalancerReconciler {
     }
 
     /// Reconciles everything as far as possible in one call: Octavia takes one change at a time.
-    pub(super) async fn ensure(&self, op: &Op, order: &ReconcileInput<'_>, depth: ReadMode) -> LbOutcome {
-        let uid = &order.desired.owner.uid;
-        let mut known = self.sync_states.take(uid);
-        known.deleting_id = None;
-        known.replaced_failed = false;
-        let mut shown = None;
-        let result = match self.reconcile(op, order, depth, &mut known, &mut shown).await {
+    pub(super) async fn ensure(&self, op: &Op, input: &ReconcileInput<'_>, read_mode: ReadMode) -> LbOutcome {
+        let uid = &input.desired.owner.uid;
+        let mut state = self.sync_states.take(uid);
+        state.deleting_id = None;
+        state.replaced_failed = false;
+        let mut published_address = None;
+        let result = match self.reconcile(op, input, read_mode, &mut state, &mut published_address).await {
             Ok(()) => Ok(Progress::Done),
             Err(ReconcileStop::Pending(progress)) => Ok(progress),
             Err(ReconcileStop::Failed(error)) => Err(as_transient(error)),
         };
-        let outcome = build_outcome(order, &known, shown, result);
-        self.update_sync_state(&mut known, &outcome.result);
-        self.sync_states.put(uid, known);
+        let outcome = build_outcome(input, &state, published_address, result);
+        self.update_sync_state(&mut state, &outcome.result);
+        self.sync_states.put(uid, state);
         outcome
     }
 
     async fn reconcile(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        depth: ReadMode,
-        known: &mut LoadBalancerSyncState,
-        shown: &mut Option<IpAddr>,
+        input: &ReconcileInput<'_>,
+        read_mode: ReadMode,
+        state: &mut LoadBalancerSyncState,
+        published_address: &mut Option<IpAddr>,
     ) -> Result<(), ReconcileStop> {
-        let in_line = |(wanted, backends): &(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)| {
-            **wanted == *order.desired && *backends == order.backends
+        let applied_digest = |(wanted, backends): &(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)| {
+            **wanted == *input.desired && *backends == input.backends
         };
-        if depth == ReadMode::Cached && !known.unfinished && known.last_applied.as_ref().is_some_and(in_line) {
-            *shown = known_address(order, known);
+        if read_mode == ReadMode::Cached && !state.unfinished && state.last_applied.as_ref().is_some_and(applied_digest)
+        {
+            *published_address = known_address(input, state);
             return Ok(());
         }
-        let first = known.last_applied.take().is_none();
-        self.observe(op, order, depth, known).await?;
-        if known.observed.is_none() {
-            self.create_load_balancer(op, order, known).await?;
+        let first = state.last_applied.take().is_none();
+        self.observe(op, input, read_mode, state).await?;
+        if state.observed.is_none() {
+            self.create_load_balancer(op, input, state).await?;
         }
-        self.wait_until_active(op, order, known).await?;
-        self.apply_plan(op, order, known, Self::plan_all).await?;
-        *shown = Some(self.sync_floating_ip(op, order, known, first).await?);
-        self.sync_security_group(op, order, known).await?;
-        known.last_applied = Some((Arc::new(order.desired.clone()), order.backends.clone()));
+        self.wait_until_active(op, input, state).await?;
+        self.apply_plan(op, input, state, Self::plan_all).await?;
+        *published_address = Some(self.sync_floating_ip(op, input, state, first).await?);
+        self.sync_security_group(op, input, state).await?;
+        state.last_applied = Some((Arc::new(input.desired.clone()), input.backends.clone()));
         Ok(())
     }
 
@@ -152,42 +153,42 @@ impl LoadBalancerReconciler {
     pub(super) async fn observe(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        depth: ReadMode,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        read_mode: ReadMode,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let fresh = known.read_at.is_some_and(|at| at.elapsed() < RESUME_WINDOW);
-        if known.observed.is_some() && (depth == ReadMode::Cached || known.unfinished && fresh) {
+        let fresh = state.read_at.is_some_and(|at| at.elapsed() < RESUME_WINDOW);
+        if state.observed.is_some() && (read_mode == ReadMode::Cached || state.unfinished && fresh) {
             return Ok(());
         }
         // The last observation was interrupted by the rate limit: the children are still to be read.
-        let lately = known.read_at.is_some_and(|at| at.elapsed() < RESUMED_OBSERVATION_AGE);
-        if known.observed.is_some() && !known.children_known && lately {
+        let lately = state.read_at.is_some_and(|at| at.elapsed() < RESUMED_OBSERVATION_AGE);
+        if state.observed.is_some() && !state.children_known && lately {
             return Ok(());
         }
         let api = self.api(op);
-        known.applied_security_group = None;
-        known.floating_ip = AttachedFloatingIp::Unknown;
-        if known.observed.is_some() && known.children_known && observe::refresh(api, known).await?.is_some() {
+        state.applied_security_group = None;
+        state.floating_ip = AttachedFloatingIp::Unknown;
+        if state.observed.is_some() && state.children_known && observe::refresh(api, state).await?.is_some() {
             return Ok(());
         }
-        known.invalidate();
-        let question = LoadBalancerQuery::of(&self.cluster, &order.desired.owner, order.service);
+        state.invalidate();
+        let query = LoadBalancerQuery::of(&self.cluster, &input.desired.owner, input.service);
         // A Service that was never served is in no listing.
-        if question.served
+        if query.served
             && let Some(swept) =
-                self.listings.find(api, &self.sync_states.rounds, &question, known.listings_stale_until).await?
+                self.listings.find(api, &self.sync_states.rounds, &query, state.listings_stale_until).await?
         {
-            known.observed = Some(swept.observed);
-            known.floating_ip = swept.floating_ips;
-            known.read_at = Some(swept.read_at);
-            known.from_listing = true;
-            known.listed_security_group = swept.listed;
+            state.observed = Some(swept.observed);
+            state.floating_ip = swept.floating_ips;
+            state.read_at = Some(swept.read_at);
+            state.from_listing = true;
+            state.listed_security_group = swept.listed;
             return Ok(());
         }
-        known.observed = observe::find_load_balancer(api, &question).await?.map(ObservedLoadBalancer::new);
-        known.read_at = Some(Instant::now());
-        known.as_of = self.sync_states.rounds.now();
+        state.observed = observe::find_load_balancer(api, &query).await?.map(ObservedLoadBalancer::new);
+        state.read_at = Some(Instant::now());
+        state.as_of = self.sync_states.rounds.now();
         Ok(())
     }
 
@@ -195,17 +196,17 @@ impl LoadBalancerReconciler {
     pub(super) async fn read_children(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let Some(seen) = known.observed.as_mut().filter(|_| !known.children_known) else { return Ok(()) };
-        let standing = self.service_ownership(order, seen);
-        if known.from_listing {
-            observe::read_members(self.api(op), seen, &standing).await?;
+        let Some(seen) = state.observed.as_mut().filter(|_| !state.children_known) else { return Ok(()) };
+        let ownership = self.service_ownership(input, seen);
+        if state.from_listing {
+            observe::read_members(self.api(op), seen, &ownership).await?;
         } else {
-            observe::read_children(self.api(op), seen, &standing).await?;
+            observe::read_children(self.api(op), seen, &ownership).await?;
         }
-        known.children_known = true;
+        state.children_known = true;
         Ok(())
     }
 
@@ -214,22 +215,22 @@ impl LoadBalancerReconciler {
     async fn refresh_before_change(
         &self,
         op: &Op,
-        known: &mut LoadBalancerSyncState,
+        state: &mut LoadBalancerSyncState,
         step: &PlannedAction,
     ) -> Result<bool, ReconcileStop> {
-        let Some(seen) = &mut known.observed else { return Err(object_gone().into()) };
-        if !known.from_listing || matches!(step.kind, ActionKind::SetMembers(..)) {
+        let Some(seen) = &mut state.observed else { return Err(object_gone().into()) };
+        if !state.from_listing || matches!(step.kind, ActionKind::SetMembers(..)) {
             return Ok(false);
         }
         let Some(balancer) = self.api(op).load_balancer(&seen.load_balancer.id).await? else {
             return Err(object_gone().into());
         };
         seen.load_balancer = balancer;
-        known.from_listing = false;
-        known.children_known = false;
-        known.floating_ip = AttachedFloatingIp::Unknown;
-        known.read_at = Some(Instant::now());
-        known.as_of = self.sync_states.rounds.now();
+        state.from_listing = false;
+        state.children_known = false;
+        state.floating_ip = AttachedFloatingIp::Unknown;
+        state.read_at = Some(Instant::now());
+        state.as_of = self.sync_states.rounds.now();
         Ok(true)
     }
 
@@ -238,42 +239,42 @@ impl LoadBalancerReconciler {
     async fn create_load_balancer(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
-        let wanted = order.desired;
-        if order.backends.is_empty() && wanted.create_settings.port.is_none() && !has_requested_location(wanted) {
+        let desired = input.desired;
+        if input.backends.is_empty() && desired.create_settings.port.is_none() && !has_requested_location(desired) {
             let message = "no node has an address, and neither subnet nor network of the load balancer is configured";
             return Err(CloudError::invalid_input(message).into());
         }
-        self.check_certificates(api, wanted).await?;
-        let subnet = if has_requested_location(wanted) { None } else { Some(self.subnet_of_nodes(api, order).await?) };
+        self.check_certificates(api, desired).await?;
+        let subnet = if has_requested_location(desired) { None } else { Some(self.subnet_of_nodes(api, input).await?) };
         let body = body::load_balancer(
-            wanted,
-            &order.members(),
+            desired,
+            &input.members(),
             subnet.as_deref(),
             self.features,
             self.settings.serial_api_calls,
         );
-        known.unfinished = true;
+        state.unfinished = true;
         let tree = api.create_load_balancer(&body, "there is none").await?;
         let populated = !body.listeners.is_empty() && tree.listeners.len() == body.listeners.len();
-        known.observed = Some(ObservedLoadBalancer::from_tree(tree));
+        state.observed = Some(ObservedLoadBalancer::from_tree(tree));
         // If the driver has not created all children yet, they are read later.
-        known.children_known = populated || body.listeners.is_empty();
-        known.waiting_since = None;
-        known.mark_changed(self.sync_states.rounds.now());
+        state.children_known = populated || body.listeners.is_empty();
+        state.waiting_since = None;
+        state.mark_changed(self.sync_states.rounds.now());
         // A port that Octavia creates with the load balancer has no floating IP.
-        if wanted.create_settings.port.is_none() {
-            known.floating_ip = AttachedFloatingIp::None;
+        if desired.create_settings.port.is_none() {
+            state.floating_ip = AttachedFloatingIp::None;
         }
         Ok(())
     }
 
     /// Checks that the certificate exists before a listener refers to it.
-    async fn check_certificates(&self, api: Api<'_>, wanted: &DesiredLoadBalancer) -> Result<(), ReconcileStop> {
-        let Some(reference) = wanted.listeners.iter().find_map(|listener| listener.tls_container.as_deref()) else {
+    async fn check_certificates(&self, api: Api<'_>, desired: &DesiredLoadBalancer) -> Result<(), ReconcileStop> {
+        let Some(reference) = desired.listeners.iter().find_map(|listener| listener.tls_container.as_deref()) else {
             return Ok(());
         };
         if !self.settings.barbican || api.has_certificate(reference).await? {
@@ -283,8 +284,8 @@ impl LoadBalancerReconciler {
     }
 
     /// Finds the subnet of the first node: of the server port with the address that the load balancer sends to.
-    async fn subnet_of_nodes(&self, api: Api<'_>, order: &ReconcileInput<'_>) -> Result<String, ReconcileStop> {
-        let first = order.backends.iter().find_map(|backend| Some((backend.server.as_deref()?, backend.address)));
+    async fn subnet_of_nodes(&self, api: Api<'_>, input: &ReconcileInput<'_>) -> Result<String, ReconcileStop> {
+        let first = input.backends.iter().find_map(|backend| Some((backend.server.as_deref()?, backend.address)));
         let Some((server, address)) = first else {
             let message = "no node says which server it is, and neither subnet nor network is configured";
             return Err(CloudError::transient(message).into());
@@ -300,71 +301,71 @@ impl LoadBalancerReconciler {
     /// Returns how the Service relates to the observed load balancer.
     pub(super) fn service_ownership(
         &self,
-        order: &ReconcileInput<'_>,
-        seen: &ObservedLoadBalancer,
+        input: &ReconcileInput<'_>,
+        observed: &ObservedLoadBalancer,
     ) -> ServiceOwnership {
         service_ownership(
             &self.cluster,
-            &order.desired.owner,
-            observe::shows_address(order.service),
-            &seen.load_balancer,
+            &input.desired.owner,
+            observe::shows_address(input.service),
+            &observed.load_balancer,
         )
     }
 
     pub(super) fn plan_input<'a>(
         &'a self,
-        order: &'a ReconcileInput<'_>,
-        seen: &'a ObservedLoadBalancer,
-        standing: &'a ServiceOwnership,
+        input: &'a ReconcileInput<'_>,
+        observed: &'a ObservedLoadBalancer,
+        ownership: &'a ServiceOwnership,
     ) -> PlanInput<'a> {
-        let wanted = order.desired;
-        let exact = wanted.member_subnet.as_deref();
-        let named = exact.or(wanted.vip_subnet.as_deref());
+        let desired = input.desired;
+        let exact = desired.member_subnet.as_deref();
+        let named = exact.or(desired.vip_subnet.as_deref());
         PlanInput {
-            observed: seen,
-            ownership: standing,
+            observed,
+            ownership,
             features: self.features,
             serial_api_calls: self.settings.serial_api_calls,
-            name: &wanted.name,
-            subnet: named.or(seen.load_balancer.vip_subnet_id.as_deref()),
+            name: &desired.name,
+            subnet: named.or(observed.load_balancer.vip_subnet_id.as_deref()),
             exact_subnet: exact,
         }
     }
 
     pub(super) fn plan_all(
         &self,
-        order: &ReconcileInput<'_>,
+        input: &ReconcileInput<'_>,
         side: &PlanInput<'_>,
     ) -> Result<Vec<PlannedAction>, CloudError> {
-        plan::plan(side, order.desired, &order.members(), self.settings.max_shared)
+        plan::plan(side, input.desired, &input.members(), self.settings.max_shared)
     }
 
     /// Applies a plan action by action, and plans again after each.
     async fn apply_plan(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
         plan: impl Fn(&Self, &ReconcileInput<'_>, &PlanInput<'_>) -> Result<Vec<PlannedAction>, CloudError> + Send + Sync,
     ) -> Result<(), ReconcileStop> {
         for _ in 0..MAX_ACTIONS {
-            self.read_children(op, order, known).await?;
-            let Some(seen) = &known.observed else { return Err(object_gone().into()) };
-            let standing = self.service_ownership(order, seen);
-            let mut steps = plan(self, order, &self.plan_input(order, seen, &standing))?;
-            steps.retain(|step| !is_rejected_method(known, step));
+            self.read_children(op, input, state).await?;
+            let Some(seen) = &state.observed else { return Err(object_gone().into()) };
+            let ownership = self.service_ownership(input, seen);
+            let mut steps = plan(self, input, &self.plan_input(input, seen, &ownership))?;
+            steps.retain(|step| !is_rejected_method(state, step));
             let Some(step) = steps.first() else { return Ok(()) };
-            if self.refresh_before_change(op, known, step).await? {
-                self.wait_until_active(op, order, known).await?;
+            if self.refresh_before_change(op, state, step).await? {
+                self.wait_until_active(op, input, state).await?;
                 continue;
             }
             if matches!(step.kind.call(), Call::ListenerCreate | Call::ListenerUpdate) {
-                self.check_certificates(self.api(op), order.desired).await?;
+                self.check_certificates(self.api(op), input.desired).await?;
             }
-            self.apply_action(op, known, step).await?;
-            self.wait_until_active(op, order, known).await?;
+            self.apply_action(op, state, step).await?;
+            self.wait_until_active(op, input, state).await?;
         }
-        Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", order.desired.name))
+        Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", input.desired.name))
             .into())
     }
 
@@ -372,29 +373,29 @@ impl LoadBalancerReconciler {
     pub(super) async fn apply_action(
         &self,
         op: &Op,
-        known: &mut LoadBalancerSyncState,
+        state: &mut LoadBalancerSyncState,
         step: &PlannedAction,
     ) -> Result<(), ReconcileStop> {
-        let Some(mut seen) = known.observed.take() else { return Err(object_gone().into()) };
-        known.unfinished = true;
+        let Some(mut seen) = state.observed.take() else { return Err(object_gone().into()) };
+        state.unfinished = true;
         match apply::apply(self.api(op), &mut seen, step).await {
             Ok(ApplyResult::Done) => {
-                known.observed = Some(seen);
-                known.waiting_since = None;
-                known.mark_changed(self.sync_states.rounds.now());
+                state.observed = Some(seen);
+                state.waiting_since = None;
+                state.mark_changed(self.sync_states.rounds.now());
                 Ok(())
             }
             Ok(ApplyResult::Replan) => Err(object_gone().into()),
             Err(error) if error.is_immutable() => {
                 seen.load_balancer.provisioning_status = ProvisioningStatus::PendingUpdate;
                 // Somebody else is changing it: what they change is not known.
-                known.children_known = false;
+                state.children_known = false;
                 let why = format!("load balancer {} is busy", seen.load_balancer.id);
-                known.observed = Some(seen);
-                Err(self.pending(op, known, &why))
+                state.observed = Some(seen);
+                Err(self.pending(op, state, &why))
             }
             Err(error) if error.rate_limit_delay().is_some() => {
-                known.observed = Some(seen);
+                state.observed = Some(seen);
                 Err(error.into())
             }
             Err(error) => {
@@ -402,8 +403,8 @@ impl LoadBalancerReconciler {
                 if let (Some((pool, method)), true) = (apply::is_method_change(step), refused) {
                     let note = format!("pool {pool} keeps its algorithm: {error}");
                     op.event(EventType::Warning, "LoadBalancerLbMethodUnknown", &note);
-                    known.rejected_method = Some((pool.into(), method.into()));
-                    known.observed = Some(seen);
+                    state.rejected_method = Some((pool.into(), method.into()));
+                    state.observed = Some(seen);
                     return Ok(());
                 }
                 Err(error.into())
@@ -415,16 +416,16 @@ impl LoadBalancerReconciler {
     async fn sync_floating_ip(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
         first: bool,
     ) -> Result<IpAddr, ReconcileStop> {
-        let Some(seen) = known.observed.take() else { return Err(object_gone().into()) };
-        let standing = self.service_ownership(order, &seen);
-        let address = self.floating_ip_sync(op, order, &standing).sync(known, &seen).await;
+        let Some(seen) = state.observed.take() else { return Err(object_gone().into()) };
+        let ownership = self.service_ownership(input, &seen);
+        let address = self.floating_ip_sync(op, input, &ownership).sync(state, &seen).await;
         let vip = floating_ip::vip_address(&seen);
-        known.observed = Some(seen);
-        if first && !order.desired.internal && vip.is_ok_and(|vip| vip.is_ipv6()) {
+        state.observed = Some(seen);
+        if first && !input.desired.internal && vip.is_ok_and(|vip| vip.is_ipv6()) {
             let note = "the load balancer has an IPv6 address: there is no floating IP for it";
             op.event(EventType::Warning, "LoadBalancerFloatingIPSkipped", note);
         }
@@ -434,47 +435,47 @@ impl LoadBalancerReconciler {
     pub(super) fn floating_ip_sync<'a>(
         &'a self,
         op: &'a Op,
-        order: &'a ReconcileInput<'_>,
-        standing: &'a ServiceOwnership,
+        input: &'a ReconcileInput<'_>,
+        ownership: &'a ServiceOwnership,
     ) -> FloatingIpSync<'a> {
         FloatingIpSync {
             api: self.api(op),
             cluster: &self.cluster,
             networks: &self.networks,
-            desired: order.desired,
-            ownership: standing,
+            desired: input.desired,
+            ownership,
         }
     }
 
     pub(super) fn security_group_spec<'a>(
         group: &'a SecurityGroupSpec,
-        order: &'a ReconcileInput<'_>,
-        seen: &'a ObservedLoadBalancer,
+        input: &'a ReconcileInput<'_>,
+        observed: &'a ObservedLoadBalancer,
     ) -> Result<SecurityGroupTask<'a>, CloudError> {
-        let named = order.desired.member_subnet.as_deref().or(order.desired.vip_subnet.as_deref());
-        let subnet = named.or(seen.load_balancer.vip_subnet_id.as_deref());
+        let named = input.desired.member_subnet.as_deref().or(input.desired.vip_subnet.as_deref());
+        let subnet = named.or(observed.load_balancer.vip_subnet_id.as_deref());
         let missing = || CloudError::invalid_input("the subnet of members is not known: name it by member-subnet-id");
-        Ok(SecurityGroupTask { group, subnet: subnet.ok_or_else(missing)?, backends: &order.backends })
+        Ok(SecurityGroupTask { group, subnet: subnet.ok_or_else(missing)?, backends: &input.backends })
     }
 
     /// Syncs the security group, or removes one that is left over when none is desired any more.
     async fn sync_security_group(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
         let api = self.api(op);
-        let owner = &order.desired.owner;
-        let Some(seen) = &known.observed else { return Err(object_gone().into()) };
-        match &order.desired.security_group {
+        let owner = &input.desired.owner;
+        let Some(seen) = &state.observed else { return Err(object_gone().into()) };
+        match &input.desired.security_group {
             Some(group) => {
-                let task = Self::security_group_spec(group, order, seen)?;
+                let task = Self::security_group_spec(group, input, seen)?;
                 let surplus = self
-                    .ensure_rules(op, task, &mut known.applied_security_group, &mut known.listed_security_group)
+                    .ensure_rules(op, task, &mut state.applied_security_group, &mut state.listed_security_group)
                     .await?;
                 SecurityGroupManager::revoke(api, &surplus).await?;
-                known.applied_security_group = Some(task.digest());
+                state.applied_security_group = Some(task.digest());
                 Ok(())
             }
             None => {
@@ -492,16 +493,16 @@ impl LoadBalancerReconciler {
     async fn admit_existing_ports(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        let Some(seen) = &known.observed else { return Err(object_gone().into()) };
-        let standing = self.service_ownership(order, seen);
-        let Some(group) = self.plan_input(order, seen, &standing).current_security_group(order.desired) else {
+        let Some(seen) = &state.observed else { return Err(object_gone().into()) };
+        let ownership = self.service_ownership(input, seen);
+        let Some(group) = self.plan_input(input, seen, &ownership).current_security_group(input.desired) else {
             return Ok(());
         };
-        let task = Self::security_group_spec(&group, order, seen)?;
-        self.ensure_rules(op, task, &mut known.applied_security_group, &mut known.listed_security_group).await?;
+        let task = Self::security_group_spec(&group, input, seen)?;
+        self.ensure_rules(op, task, &mut state.applied_security_group, &mut state.listed_security_group).await?;
         Ok(())
     }
 
@@ -511,20 +512,20 @@ impl LoadBalancerReconciler {
         &self,
         op: &Op,
         task: SecurityGroupTask<'_>,
-        in_line: &mut Option<Digest>,
+        applied_digest: &mut Option<Digest>,
         listed: &mut Option<ListedSecurityGroup>,
     ) -> Result<Vec<String>, CloudError> {
         let digest = task.digest();
-        if *in_line == Some(digest) {
+        if *applied_digest == Some(digest) {
             return Ok(Vec::new());
         }
-        *in_line = None;
+        *applied_digest = None;
         let surplus = if self.listing_shows_in_sync(op, task, listed).await? {
             Vec::new()
         } else {
             self.security_groups.ensure_rules(self.api(op), task).await?
         };
-        *in_line = surplus.is_empty().then_some(digest);
+        *applied_digest = surplus.is_empty().then_some(digest);
         Ok(surplus)
     }
 
@@ -542,37 +543,37 @@ impl LoadBalancerReconciler {
     }
 
     /// Syncs only the members, without reading the cloud where the sync state knows it.
-    pub(super) async fn update_backends(&self, op: &Op, order: &ReconcileInput<'_>) -> LbOutcome {
-        let uid = &order.desired.owner.uid;
-        let mut known = self.sync_states.take(uid);
-        let before = known.last_applied.take();
-        let result = match self.sync_backends(op, order, &mut known).await {
+    pub(super) async fn update_backends(&self, op: &Op, input: &ReconcileInput<'_>) -> LbOutcome {
+        let uid = &input.desired.owner.uid;
+        let mut state = self.sync_states.take(uid);
+        let before = state.last_applied.take();
+        let result = match self.sync_backends(op, input, &mut state).await {
             Ok(()) => {
-                let same = |(wanted, _): &(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)| **wanted == *order.desired;
-                known.last_applied = before.filter(same).map(|(wanted, _)| (wanted, order.backends.clone()));
+                let same = |(wanted, _): &(Arc<DesiredLoadBalancer>, Vec<NodeBackend>)| **wanted == *input.desired;
+                state.last_applied = before.filter(same).map(|(wanted, _)| (wanted, input.backends.clone()));
                 Ok(Progress::Done)
             }
             Err(ReconcileStop::Pending(progress)) => {
-                known.last_applied = before;
+                state.last_applied = before;
                 Ok(progress)
             }
             Err(ReconcileStop::Failed(error)) => Err(error),
         };
-        self.update_sync_state(&mut known, &result);
-        self.sync_states.put(uid, known);
+        self.update_sync_state(&mut state, &result);
+        self.sync_states.put(uid, state);
         LbOutcome { status: None, annotations: BTreeMap::new(), result }
     }
 
     /// Updates the sync state after a call: after an error the observed state is not known any more.
-    fn update_sync_state(&self, known: &mut LoadBalancerSyncState, result: &Result<Progress, CloudError>) {
+    fn update_sync_state(&self, state: &mut LoadBalancerSyncState, result: &Result<Progress, CloudError>) {
         match result {
-            Ok(Progress::Done) => (known.unfinished, known.waiting_since) = (false, None),
+            Ok(Progress::Done) => (state.unfinished, state.waiting_since) = (false, None),
             Ok(Progress::Pending { .. }) => {}
             // A request that was rejected before it was sent has changed nothing.
             Err(error) if error.kind() == ErrorKind::NotLeader => {}
             Err(_) => {
-                known.invalidate();
-                known.mark_changed(self.sync_states.rounds.now());
+                state.invalidate();
+                state.mark_changed(self.sync_states.rounds.now());
             }
         }
     }
@@ -580,42 +581,42 @@ impl LoadBalancerReconciler {
     async fn sync_backends(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<(), ReconcileStop> {
-        if known.observed.is_none() {
-            self.observe(op, order, ReadMode::Fresh, known).await?;
+        if state.observed.is_none() {
+            self.observe(op, input, ReadMode::Fresh, state).await?;
         }
-        if known.observed.is_none() {
-            let message = format!("load balancer {} is not there", order.desired.name);
+        if state.observed.is_none() {
+            let message = format!("load balancer {} is not there", input.desired.name);
             return Err(CloudError::new(ErrorKind::NotFound, message).into());
         }
-        self.wait_until_active(op, order, known).await?;
+        self.wait_until_active(op, input, state).await?;
         let members = |_: &Self, order: &ReconcileInput<'_>, side: &PlanInput<'_>| {
             let plan = if order.invalid { plan::following } else { plan::plan_members_only };
             Ok(plan(side, order.desired, &order.members()))
         };
-        self.apply_plan(op, order, known, members).await?;
-        self.admit_existing_ports(op, order, known).await
+        self.apply_plan(op, input, state, members).await?;
+        self.admit_existing_ports(op, input, state).await
     }
 }
 
 /// Returns whether an action only sets an algorithm that the cloud has rejected.
-pub(super) fn is_rejected_method(known: &LoadBalancerSyncState, step: &PlannedAction) -> bool {
-    let refused = known.rejected_method.as_ref().map(|(pool, method)| (&**pool, &**method));
+pub(super) fn is_rejected_method(state: &LoadBalancerSyncState, step: &PlannedAction) -> bool {
+    let refused = state.rejected_method.as_ref().map(|(pool, method)| (&**pool, &**method));
     refused.is_some() && apply::is_method_change(step) == refused
 }
 
-fn known_address(order: &ReconcileInput<'_>, known: &LoadBalancerSyncState) -> Option<IpAddr> {
-    let floating = known.floating_ip.get().filter(|_| !order.desired.internal);
+fn known_address(input: &ReconcileInput<'_>, state: &LoadBalancerSyncState) -> Option<IpAddr> {
+    let floating = state.floating_ip.get().filter(|_| !input.desired.internal);
     let floating = floating.and_then(|floating| floating.floating_ip_address);
-    floating.or_else(|| floating_ip::vip_address(known.observed.as_ref()?).ok())
+    floating.or_else(|| floating_ip::vip_address(state.observed.as_ref()?).ok())
 }
 
 /// Returns whether the port, subnet or network of the VIP is set.
-fn has_requested_location(wanted: &DesiredLoadBalancer) -> bool {
-    let front = &wanted.create_settings;
-    front.port.is_some() || front.subnet.is_some() || front.network.is_some()
+fn has_requested_location(desired: &DesiredLoadBalancer) -> bool {
+    let create_settings = &desired.create_settings;
+    create_settings.port.is_some() || create_settings.subnet.is_some() || create_settings.network.is_some()
 }
 
 /// The object to be changed does not exist any more: retried after one second.
@@ -634,30 +635,31 @@ pub(super) fn as_transient(error: CloudError) -> CloudError {
 /// Builds the outcome, with the ID and the address as soon as the load balancer serves. Until then it is found by its
 /// name: an ID would be taken for one that a user wrote, and then the load balancer has to exist.
 fn build_outcome(
-    order: &ReconcileInput<'_>,
-    known: &LoadBalancerSyncState,
-    shown: Option<IpAddr>,
+    input: &ReconcileInput<'_>,
+    state: &LoadBalancerSyncState,
+    published_address: Option<IpAddr>,
     result: Result<Progress, CloudError>,
 ) -> LbOutcome {
     let mut outcome = LbOutcome { status: None, annotations: BTreeMap::new(), result };
     let mut annotate = |row: &annotations::Annotation, value: String| {
         let key = row.key();
-        if order.service.annotations.get(&*key).is_none_or(|text| **text != *value) {
+        if input.service.annotations.get(&*key).is_none_or(|text| **text != *value) {
             outcome.annotations.insert(key, Some(value.into()));
         }
     };
-    let serves = shown.is_some() || observe::was_served(order.service);
-    let made =
-        |seen: &&ObservedLoadBalancer| seen.load_balancer.provisioning_status != ProvisioningStatus::PendingCreate;
-    if let Some(seen) = known.observed.as_ref().filter(|seen| serves && made(seen)) {
+    let serves = published_address.is_some() || observe::was_served(input.service);
+    let made = |observed: &&ObservedLoadBalancer| {
+        observed.load_balancer.provisioning_status != ProvisioningStatus::PendingCreate
+    };
+    if let Some(seen) = state.observed.as_ref().filter(|seen| serves && made(seen)) {
         annotate(&annotations::LOAD_BALANCER_ID, seen.load_balancer.id.clone());
     }
-    if let Some(address) = shown {
+    if let Some(address) = published_address {
         annotate(&annotations::LOAD_BALANCER_ADDRESS, address.to_string());
-        outcome.status = Some(status::of(address, &order.desired.status_format));
+        outcome.status = Some(status::of(address, &input.desired.status_format));
     }
     let id = annotations::LOAD_BALANCER_ID.key();
-    if known.replaced_failed && order.service.annotations.contains_key(&*id) {
+    if state.replaced_failed && input.service.annotations.contains_key(&*id) {
         outcome.annotations.insert(id, None);
     }
     outcome

@@ -10,10 +10,10 @@ use super::model::StatusFormat;
 ///
 /// A host name made of the address keeps clients inside the cluster from bypassing the load balancer, which adds a
 /// header to what it forwards; `ipMode: Proxy` says the same to clusters that support it.
-pub(super) fn of(address: IpAddr, shown: &StatusFormat) -> LbStatus {
+pub(super) fn of(address: IpAddr, published_address: &StatusFormat) -> LbStatus {
     let hostname = |hostname: Box<str>| LbIngress { hostname: Some(hostname), ..LbIngress::default() };
     let ip = |mode: &str| LbIngress { ip: Some(address), ip_mode: Some(mode.into()), ..LbIngress::default() };
-    let ingress = match (&shown.hostname, shown.proxy, &shown.suffix) {
+    let ingress = match (&published_address.hostname, published_address.proxy, &published_address.suffix) {
         (Some(name), ..) => hostname(name.clone()),
         (None, true, Some(suffix)) => hostname(format!("{address}.{suffix}").into()),
         (None, true, None) => ip("Proxy"),

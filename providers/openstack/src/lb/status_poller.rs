@@ -73,19 +73,19 @@ impl StatusPoller {
         &self,
         api: Api<'_>,
         rounds: &ListingRounds,
-        poll: StatusQuery<'_>,
+        query: StatusQuery<'_>,
     ) -> Result<StatusResult, OpenStackError> {
-        self.register(poll.id, poll.tag.unwrap_or_default());
-        let shared = if self.should_list_together() { self.shared(api, rounds, poll).await? } else { None };
-        let (balancer, round) = match shared {
+        self.register(query.id, query.tag.unwrap_or_default());
+        let shared = if self.should_list_together() { self.shared(api, rounds, query).await? } else { None };
+        let (load_balancer, round) = match shared {
             Some(shown @ (Some(_), _)) => shown,
             // What a listing does not show is queried alone: it was deleted, or was not among those listed.
-            None | Some((None, _)) => (api.load_balancer(poll.id).await?, rounds.now()),
+            None | Some((None, _)) => (api.load_balancer(query.id).await?, rounds.now()),
         };
-        if !balancer.as_ref().is_some_and(|balancer| balancer.provisioning_status.is_pending()) {
-            self.state.lock().waiting.remove(poll.id);
+        if !load_balancer.as_ref().is_some_and(|balancer| balancer.provisioning_status.is_pending()) {
+            self.state.lock().waiting.remove(query.id);
         }
-        Ok((balancer, round))
+        Ok((load_balancer, round))
     }
 
     /// Registers a load balancer as pending.
@@ -105,18 +105,18 @@ impl StatusPoller {
         &self,
         api: Api<'_>,
         rounds: &ListingRounds,
-        poll: StatusQuery<'_>,
+        query: StatusQuery<'_>,
     ) -> Result<Option<StatusResult>, OpenStackError> {
         let came = rounds.now();
-        if let Some(answer) = self.answer_of_last_listing(poll, came) {
+        if let Some(answer) = self.answer_of_last_listing(query, came) {
             return Ok(Some(answer));
         }
         let _turn = api.op.wait_shared(self.request_lock.lock()).await;
-        if let Some(answer) = self.answer_of_last_listing(poll, came) {
+        if let Some(answer) = self.answer_of_last_listing(query, came) {
             return Ok(Some(answer));
         }
-        match self.read(api, rounds, poll.tag.is_some()).await {
-            Ok(true) => Ok(self.answer_of_last_listing(poll, came)),
+        match self.read(api, rounds, query.tag.is_some()).await {
+            Ok(true) => Ok(self.answer_of_last_listing(query, came)),
             Ok(false) => Ok(None),
             Err(error) if error.rate_limit_delay().is_some() => Err(error),
             Err(error) => {
@@ -127,16 +127,16 @@ impl StatusPoller {
     }
 
     /// Answers from the last listing, if that is new enough or began after the query arrived.
-    fn answer_of_last_listing(&self, poll: StatusQuery<'_>, came: ListingRound) -> Option<StatusResult> {
+    fn answer_of_last_listing(&self, query: StatusQuery<'_>, came: ListingRound) -> Option<StatusResult> {
         let state = self.state.lock();
         let last = state.last.as_ref()?;
-        let counts = last.round > poll.after && (last.round > came || last.started.elapsed() <= poll.age);
-        counts.then(|| (last.rows.get(poll.id).cloned(), last.round))
+        let counts = last.round > query.after && (last.round > came || last.started.elapsed() <= query.age);
+        counts.then(|| (last.rows.get(query.id).cloned(), last.round))
     }
 
     /// Lists all pending load balancers. Returns whether it did.
     async fn read(&self, api: Api<'_>, rounds: &ListingRounds, tags: bool) -> Result<bool, OpenStackError> {
-        let (way, queries) = {
+        let (strategy, queries) = {
             let state = self.state.lock();
             let tags: Vec<&str> = state.waiting.values().map(|waiting| &*waiting.tag).filter(|_| tags).collect();
             let queries: Vec<String> = tags.chunks(MAX_TAGS).map(|chunk| chunk.join(",")).collect();
@@ -144,7 +144,7 @@ impl StatusPoller {
         };
         let round = rounds.begin();
         let begun = Instant::now();
-        let rows = match way {
+        let rows = match strategy {
             StatusQueryStrategy::PerLoadBalancer => return Ok(false),
             StatusQueryStrategy::ByTags => {
                 let mut rows = Vec::new();

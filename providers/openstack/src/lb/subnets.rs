@@ -127,7 +127,7 @@ impl<'a> TagPattern<'a> {
 
     /// Returns whether an object with these tags matches.
     pub fn matches<T: AsRef<str>>(&self, tags: &[T]) -> bool {
-        let has = |wanted: &&str| tags.iter().any(|tag| tag.as_ref() == *wanted);
+        let has = |desired: &&str| tags.iter().any(|tag| tag.as_ref() == *desired);
         let matched = if self.all { self.tags.iter().all(has) } else { self.tags.iter().any(has) };
         self.tags.is_empty() || matched != self.negated
     }

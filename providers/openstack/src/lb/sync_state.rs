@@ -171,8 +171,8 @@ impl SyncStateStore {
         self.states.lock().insert(uid.into(), doubt).unwrap_or_default()
     }
 
-    pub(super) fn put(&self, uid: &str, known: LoadBalancerSyncState) {
-        self.states.lock().insert(uid.into(), known);
+    pub(super) fn put(&self, uid: &str, state: LoadBalancerSyncState) {
+        self.states.lock().insert(uid.into(), state);
     }
 
     pub(super) fn forget(&self, uid: &str) {

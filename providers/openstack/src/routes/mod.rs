@@ -164,8 +164,8 @@ impl Routes for NeutronRoutes {
             memory.former_node_addresses.extend(owners.keys());
         }
         let router = self.router(op).await.map_err(|error| self.with_router_hint(error))?;
-        let strays = self.classify_unowned(op, plan::unowned_addresses(&router.routes, &owners)).await?;
-        Ok(plan::listed(&router.routes, &owners, &strays))
+        let unowned = self.classify_unowned(op, plan::unowned_addresses(&router.routes, &owners)).await?;
+        Ok(plan::listed(&router.routes, &owners, &unowned))
     }
 
     async fn apply(&self, op: &Op, changes: &[RouteChange]) -> Vec<Result<(), CloudError>> {

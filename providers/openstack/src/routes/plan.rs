@@ -90,7 +90,7 @@ pub fn unowned_addresses(routes: &[neutron::Route], owners: &BTreeMap<IpAddr, Op
 pub fn listed(
     routes: &[neutron::Route],
     owners: &BTreeMap<IpAddr, Option<Arc<str>>>,
-    strays: &BTreeMap<IpAddr, UnownedAddress>,
+    unowned: &BTreeMap<IpAddr, UnownedAddress>,
 ) -> Vec<Route> {
     let route = |hop: &ExtraRoute, node: Option<Arc<str>>| Route {
         name: hop.handle().into(),
@@ -102,7 +102,7 @@ pub fn listed(
     let of_cluster = |hop: &ExtraRoute| match owners.get(&hop.next) {
         Some(Some(node)) => Some(route(hop, Some(node.clone()))),
         Some(None) => None,
-        None => (strays.get(&hop.next) == Some(&UnownedAddress::Leftover)).then(|| route(hop, None)),
+        None => (unowned.get(&hop.next) == Some(&UnownedAddress::Leftover)).then(|| route(hop, None)),
     };
     routes.iter().filter_map(ExtraRoute::of).filter_map(|hop| of_cluster(&hop)).collect()
 }

@@ -162,12 +162,12 @@ impl RoutePlan {
 }
 
 /// Plans all changes.
-pub(crate) fn plan(world: &PlanInput<'_>) -> RoutePlan {
-    let foreign = ForeignNodes::new(world.foreign, world.routes);
-    let listed = managed_routes(world, &foreign);
-    let CidrClaims { claims, rejected: mut refused } = collect_claims(world, &foreign);
+pub(crate) fn plan(input: &PlanInput<'_>) -> RoutePlan {
+    let foreign = ForeignNodes::new(input.foreign, input.routes);
+    let listed = managed_routes(input, &foreign);
+    let CidrClaims { claims, rejected: mut refused } = collect_claims(input, &foreign);
     let mut plan = RoutePlan { managed_routes: listed.values().map(Vec::len).sum(), ..RoutePlan::default() };
-    let mut wants: HashMap<(&str, IpNet), PodCidrState> = HashMap::new();
+    let mut cidr_states: HashMap<(&str, IpNet), PodCidrState> = HashMap::new();
     let destinations: BTreeSet<IpNet> = claims.keys().chain(listed.keys()).copied().collect();
     for destination in destinations {
         let routes = listed.get(&destination).map_or(&[][..], Vec::as_slice);
@@ -177,15 +177,15 @@ pub(crate) fn plan(world: &PlanInput<'_>) -> RoutePlan {
             for loser in claims.iter().filter(|claim| claim.node.name != owner.name) {
                 refused.push(loser.rejected(RejectReason::OwnedByNode(owner.name.clone())));
             }
-            let want = plan_claimed(world, &mut plan, destination, owner, routes);
-            wants.insert((&owner.name, destination), want);
+            let want = plan_claimed(input, &mut plan, destination, owner, routes);
+            cidr_states.insert((&owner.name, destination), want);
         } else {
-            plan_unclaimed(world, &mut plan, destination, routes);
+            plan_unclaimed(input, &mut plan, destination, routes);
         }
     }
     refused.sort_by(|a, b| (&a.node.name, &a.cidr).cmp(&(&b.node.name, &b.cidr)));
     plan.rejected_cidrs = refused;
-    plan.nodes = node_plans(world, &listed, &wants);
+    plan.nodes = node_plans(input, &listed, &cidr_states);
     plan
 }
 
@@ -217,24 +217,24 @@ fn is_within(cluster: &[IpNet], destination: &IpNet) -> bool {
 }
 
 /// Collects which of our nodes claim which destinations, oldest node first, and the pod CIDRs that are rejected.
-fn collect_claims<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> CidrClaims<'a> {
+fn collect_claims<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> CidrClaims<'a> {
     let mut claims: BTreeMap<IpNet, Vec<CidrClaim<'a>>> = BTreeMap::new();
     let mut refused = Vec::new();
     // A route to our node stays even if a foreign node has a route with the same destination.
     let has_route = |node: &NodeView, net: &IpNet| {
-        world.routes.iter().any(|route| route.destination.trunc() == *net && targets_node(route, node))
+        input.routes.iter().any(|route| route.destination.trunc() == *net && targets_node(route, node))
     };
     let is_taken = |node: &NodeView, net: &IpNet| foreign.has_route(net) && !has_route(node, net);
-    for node in world.ours {
+    for node in input.ours {
         for cidr in &node.pod_cidrs {
             let claim = CidrClaim { node, cidr };
             let why = match network(cidr) {
                 None => RejectReason::NotANetwork,
-                Some(net) if !is_within(world.cluster, &net) => RejectReason::OutsideCluster,
+                Some(net) if !is_within(input.cluster, &net) => RejectReason::OutsideCluster,
                 Some(net) if foreign.overlaps(&net) || is_taken(node, &net) => RejectReason::Foreign,
                 Some(net) => {
                     let same = claims.entry(net).or_default();
-                    if !same.iter().any(|known| known.node.name == node.name) {
+                    if !same.iter().any(|node_names| node_names.node.name == node.name) {
                         same.push(claim);
                     }
                     continue;
@@ -250,11 +250,11 @@ fn collect_claims<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> Cidr
 }
 
 /// Returns the routes that this controller manages, by destination.
-fn managed_routes<'a>(world: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> BTreeMap<IpNet, Vec<&'a Route>> {
+fn managed_routes<'a>(input: &PlanInput<'a>, foreign: &ForeignNodes<'_>) -> BTreeMap<IpNet, Vec<&'a Route>> {
     let mut listed: BTreeMap<IpNet, Vec<&Route>> = BTreeMap::new();
-    for route in world.routes {
+    for route in input.routes {
         let destination = route.destination.trunc();
-        if is_within(world.cluster, &destination) && !foreign.owns_route(route, &destination) {
+        if is_within(input.cluster, &destination) && !foreign.owns_route(route, &destination) {
             listed.entry(destination).or_default().push(route);
         }
     }
@@ -285,7 +285,7 @@ fn matches_node_addresses(route: &Route, node: &NodeView) -> bool {
 
 /// Plans a destination that a node claims.
 fn plan_claimed(
-    world: &PlanInput<'_>,
+    input: &PlanInput<'_>,
     plan: &mut RoutePlan,
     destination: IpNet,
     owner: &Arc<NodeView>,
@@ -294,14 +294,14 @@ fn plan_claimed(
     let is_good = |route: &&&Route| targets_node(route, owner) && matches_node_addresses(route, owner);
     let is_there = routes.iter().any(|route| is_good(&route));
     let create = ChangeKey::create(owner, destination);
-    let create_held = !is_there && world.failures.is_backed_off(&create, world.now);
+    let create_deferred = !is_there && input.failures.is_backed_off(&create, input.now);
     // A route to this node with outdated addresses is not deleted as long as its replacement is deferred.
-    let spared = |route: &Route| create_held && targets_node(route, owner);
+    let spared = |route: &Route| create_deferred && targets_node(route, owner);
     let obsolete = routes.iter().filter(|route| !is_good(route) && !spared(route));
     let (held, delete): (Vec<_>, Vec<_>) =
-        obsolete.partition(|route| world.failures.is_backed_off(&ChangeKey::delete(route), world.now));
+        obsolete.partition(|route| input.failures.is_backed_off(&ChangeKey::delete(route), input.now));
     // The creation waits until every other route with this destination is deleted (W17a).
-    let blocked = create_held || !held.is_empty();
+    let blocked = create_deferred || !held.is_empty();
     plan.backed_off.extend(held.into_iter().copied().map(ChangeKey::delete));
     let want = match (is_there, blocked) {
         (true, _) => PodCidrState::Routed,
@@ -320,9 +320,9 @@ fn plan_claimed(
 }
 
 /// Plans a destination that no node claims.
-fn plan_unclaimed(world: &PlanInput<'_>, plan: &mut RoutePlan, destination: IpNet, routes: &[&Route]) {
+fn plan_unclaimed(input: &PlanInput<'_>, plan: &mut RoutePlan, destination: IpNet, routes: &[&Route]) {
     let (held, delete): (Vec<_>, Vec<_>) =
-        routes.iter().partition(|route| world.failures.is_backed_off(&ChangeKey::delete(route), world.now));
+        routes.iter().partition(|route| input.failures.is_backed_off(&ChangeKey::delete(route), input.now));
     plan.backed_off.extend(held.into_iter().copied().map(ChangeKey::delete));
     if !delete.is_empty() {
         let delete = delete.into_iter().map(|route| (*route).clone()).collect();
@@ -331,20 +331,20 @@ fn plan_unclaimed(world: &PlanInput<'_>, plan: &mut RoutePlan, destination: IpNe
 }
 
 fn node_plans(
-    world: &PlanInput<'_>,
+    input: &PlanInput<'_>,
     listed: &BTreeMap<IpNet, Vec<&Route>>,
-    wants: &HashMap<(&str, IpNet), PodCidrState>,
+    cidr_states: &HashMap<(&str, IpNet), PodCidrState>,
 ) -> Vec<NodePlan> {
     let targets: HashSet<&str> = listed.values().flatten().filter_map(|route| route.node.as_deref()).collect();
-    let concerned = world.ours.iter().filter(|node| !node.pod_cidrs.is_empty() || targets.contains(&*node.name));
+    let concerned = input.ours.iter().filter(|node| !node.pod_cidrs.is_empty() || targets.contains(&*node.name));
     let mut plans: Vec<NodePlan> = concerned
         .map(|node| {
             let want = |cidr: &Arc<str>| {
                 let network = network(cidr);
-                match network.and_then(|network| wants.get(&(&*node.name, network)).copied()) {
+                match network.and_then(|network| cidr_states.get(&(&*node.name, network)).copied()) {
                     Some(want) => Some(want),
                     // A CIDR that is not in the map was rejected. One of another address family does not count.
-                    None => (!network.is_some_and(|network| is_other_family(world.cluster, &network)))
+                    None => (!network.is_some_and(|network| is_other_family(input.cluster, &network)))
                         .then_some(PodCidrState::Rejected),
                 }
             };

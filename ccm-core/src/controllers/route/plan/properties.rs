@@ -55,7 +55,7 @@ impl Cluster {
                 if fails() {
                     gone = false;
                 } else {
-                    self.routes.retain(|known| known != obsolete);
+                    self.routes.retain(|node_names| node_names != obsolete);
                 }
             }
             if let Some(node) = step.create.as_ref().filter(|_| gone && !fails()) {

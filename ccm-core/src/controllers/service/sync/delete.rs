@@ -25,43 +25,43 @@ impl ServiceController {
     // length: a sequence of steps, each with its own early return
     pub(super) async fn delete_load_balancer(
         &self,
-        look: &mut ServiceSync,
+        sync: &mut ServiceSync,
         then: AfterDelete,
         announce: bool,
     ) -> Result<SyncResult, ServiceSyncError> {
-        let subject = Attempt::plan_delete(look.service.as_deref(), &look.state, then);
-        look.operation = ServiceOperationKind::Delete;
-        look.attempt = Some(subject);
+        let subject = Attempt::plan_delete(sync.service.as_deref(), &sync.state, then);
+        sync.operation = ServiceOperationKind::Delete;
+        sync.attempt = Some(subject);
         // First, confirm with the API server that the load balancer is not needed any more.
         match then {
-            AfterDelete::Forget => self.confirm_deleted(look).await?,
-            AfterDelete::RemoveFinalizer => self.confirm_not_needed(look).await?,
+            AfterDelete::Forget => self.confirm_deleted(sync).await?,
+            AfterDelete::RemoveFinalizer => self.confirm_not_needed(sync).await?,
             AfterDelete::Requeue => {}
         }
-        let lb = self.lb_ref(look, then);
+        let lb = self.lb_ref(sync, then);
         // Then announce the deletion, and delete in the cloud. A pending deletion is requeued.
         if announce {
-            self.emit_event(look, EventType::Normal, "DeletingLoadBalancer", "Deleting load balancer");
-            look.state.announced_attempt = Some(subject);
-            look.state.pending_since = None;
+            self.emit_event(sync, EventType::Normal, "DeletingLoadBalancer", "Deleting load balancer");
+            sync.state.announced_attempt = Some(subject);
+            sync.state.pending_since = None;
         }
-        look.state.may_exist_in_cloud = true;
-        look.state.applied = None;
-        look.state.has_attempted = true;
+        sync.state.may_exist_in_cloud = true;
+        sync.state.applied = None;
+        sync.state.has_attempted = true;
         let doing = ServiceOperation::Delete { service_deleted: then != AfterDelete::RemoveFinalizer };
-        match self.cloud.delete(self.op_for_service(look), &lb).await? {
+        match self.cloud.delete(self.op_for_service(sync), &lb).await? {
             Ok(Progress::Done) => {}
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ImplementedElsewhere) => {}
             Err(error) => return Err(ServiceSyncError::cloud(doing, error)),
             Ok(Progress::Pending { after, why }) => {
-                tracing::debug!(service = %look.key, ?after, %why, "load balancer is being deleted");
-                return Ok(self.requeue_pending(look, after));
+                tracing::debug!(service = %sync.key, ?after, %why, "load balancer is being deleted");
+                return Ok(self.requeue_pending(sync, after));
             }
         }
         // Then remove finalizer, status and our annotations from the Service.
-        look.state.deleted = true;
+        sync.state.deleted = true;
         let mut written = None;
-        if let (AfterDelete::RemoveFinalizer, Some(service)) = (then, look.service.clone()) {
+        if let (AfterDelete::RemoveFinalizer, Some(service)) = (then, sync.service.clone()) {
             let balancers = self
                 .cloud
                 .load_balancers()
@@ -79,15 +79,15 @@ impl ServiceController {
             };
         }
         // Finally, report the deletion and drop the sync state.
-        tracing::info!(service = %look.key, "load balancer deleted");
-        self.emit_event(look, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
+        tracing::info!(service = %sync.key, "load balancer deleted");
+        self.emit_event(sync, EventType::Normal, "DeletedLoadBalancer", "Deleted load balancer");
         self.metrics.count(ServiceOperationKind::Delete, ServiceOutcome::Done);
         match then {
             AfterDelete::Forget => return Ok(SyncResult::Forget),
-            AfterDelete::Requeue => look.state = ServiceSyncState::default(),
+            AfterDelete::Requeue => sync.state = ServiceSyncState::default(),
             AfterDelete::RemoveFinalizer => {
-                look.state =
-                    ServiceSyncState { uid: look.state.uid.clone(), last_write: written, ..ServiceSyncState::default() }
+                sync.state =
+                    ServiceSyncState { uid: sync.state.uid.clone(), last_write: written, ..ServiceSyncState::default() }
             }
         }
         // A new Service of the same name is synced now. Any other change comes through the watch.
@@ -99,19 +99,19 @@ impl ServiceController {
     /// The finalizer keeps a Service until its load balancer is deleted, so it is rare that the Service disappears
     /// first. Either its finalizer was removed by hand or added after the deletion had begun, or the cache or etcd went
     /// back in time. The last case must not cost all load balancers.
-    async fn confirm_deleted(&self, look: &ServiceSync) -> Result<(), ServiceSyncError> {
+    async fn confirm_deleted(&self, sync: &ServiceSync) -> Result<(), ServiceSyncError> {
         let (all, gone) = {
-            let known = self.states.lock();
-            let served = known.iter().filter(|(_, known)| known.may_exist_in_cloud && !known.deleted);
+            let state = self.states.lock();
+            let served = state.iter().filter(|(_, known)| known.may_exist_in_cloud && !known.deleted);
             let gone = served.clone().filter(|(key, _)| self.services.get(key).is_none());
             (served.count(), gone.count())
         };
-        if !look.state.deleted && gone >= MIN_MASS_DELETION && gone * 2 > all {
+        if !sync.state.deleted && gone >= MIN_MASS_DELETION && gone * 2 > all {
             return Err(ServiceSyncError::StaleCache(StaleCacheError::MostServicesGone { missing: gone, all }));
         }
-        let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
+        let (namespace, name) = sync.key.split_once('/').unwrap_or(("", &sync.key));
         match self.read_service(namespace, name, ServiceOperation::Delete { service_deleted: true }).await? {
-            Some(fresh) if fresh.uid == look.state.uid && fresh.is_load_balancer => {
+            Some(fresh) if fresh.uid == sync.state.uid && fresh.is_load_balancer => {
                 Err(ServiceSyncError::StaleCache(StaleCacheError::ServiceExists))
             }
             _ => Ok(()),
@@ -120,8 +120,8 @@ impl ServiceController {
 
     /// Confirms that a Service whose type or class changed is not to be served again: an attempt may have been deferred
     /// for minutes, and the cache may lag. A deletion of the Service cannot be undone, so that needs no confirmation.
-    async fn confirm_not_needed(&self, look: &ServiceSync) -> Result<(), ServiceSyncError> {
-        let Some(service) = look.service.as_ref().filter(|service| !service.deleting) else { return Ok(()) };
+    async fn confirm_not_needed(&self, sync: &ServiceSync) -> Result<(), ServiceSyncError> {
+        let Some(service) = sync.service.as_ref().filter(|service| !service.deleting) else { return Ok(()) };
         match self
             .read_service(&service.namespace, &service.name, ServiceOperation::Delete { service_deleted: false })
             .await?
@@ -150,18 +150,18 @@ impl ServiceController {
 
     /// Identifies the load balancer to delete, by the Service as it is, or as it was when it last had the right type
     /// and class.
-    pub(super) fn lb_ref(&self, look: &ServiceSync, then: AfterDelete) -> LbRef {
-        let current = look.service.as_ref().filter(|_| then == AfterDelete::RemoveFinalizer);
-        let last = look.state.last_observed.as_ref().filter(|last| *last.uid == *look.state.uid);
+    pub(super) fn lb_ref(&self, sync: &ServiceSync, then: AfterDelete) -> LbRef {
+        let current = sync.service.as_ref().filter(|_| then == AfterDelete::RemoveFinalizer);
+        let last = sync.state.last_observed.as_ref().filter(|last| *last.uid == *sync.state.uid);
         let seen = match current {
             Some(service) if service.is_load_balancer && self.fields.claims_class(service.class.as_deref()) => {
                 Some(service)
             }
             _ => last.or(current),
         };
-        let (namespace, name) = look.key.split_once('/').unwrap_or(("", &look.key));
+        let (namespace, name) = sync.key.split_once('/').unwrap_or(("", &sync.key));
         LbRef {
-            uid: look.state.uid.clone(),
+            uid: sync.state.uid.clone(),
             namespace: namespace.into(),
             name: name.into(),
             class: seen.and_then(|service| service.class.clone()),

@@ -59,7 +59,7 @@ impl DryRun for ServiceDryRun {
         let compare = |(key, about, observed): (_, _, Result<PlannedSync, ServiceSyncError>)| async move {
             let outcome = match observed {
                 Ok(observed) => controller.differences(observed).await,
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             };
             (key, about, outcome)
         };
@@ -98,9 +98,9 @@ struct PlannedSync {
 impl ServiceController {
     /// Plans a Service without sync state. Makes no cloud call.
     async fn plan_service(&self, key: &Arc<str>, service: &Arc<ServiceView>) -> Result<PlannedSync, ServiceSyncError> {
-        let known = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
-        let mut look = ServiceSync::new(key, Some(service.clone()), known);
-        let (wish, wanted) = match self.service_to_sync(&look) {
+        let state = ServiceSyncState { uid: service.uid.clone(), ..ServiceSyncState::default() };
+        let mut look = ServiceSync::new(key, Some(service.clone()), state);
+        let (desired_state, desired_service) = match self.service_to_sync(&look) {
             Some(service) => self.interpret_spec(&mut look, service).await?,
             None => (None, None),
         };
@@ -108,11 +108,11 @@ impl ServiceController {
             service: look.service.as_deref(),
             state: &look.state,
             fields: &self.fields,
-            desired: wish.as_ref(),
+            desired: desired_state.as_ref(),
             node_sync_scheduled: false,
             now: self.now(),
         });
-        Ok(PlannedSync { sync: look, desired: wanted, step })
+        Ok(PlannedSync { sync: look, desired: desired_service, step })
     }
 
     /// Returns what applying the action would change.
@@ -151,7 +151,7 @@ impl ServiceController {
     /// Returns the deletion of the load balancer, and what follows from it on the Service.
     fn finalizer_differences(
         &self,
-        look: &ServiceSync,
+        sync: &ServiceSync,
         service: &ServiceView,
         then: AfterDelete,
     ) -> Result<Vec<Difference>, ServiceSyncError> {
@@ -167,7 +167,7 @@ impl ServiceController {
                 .cloud
                 .load_balancers()
                 .map_err(|error| ServiceSyncError::cloud(ServiceOperation::RemoveFinalizer, error))?;
-            let stale = balancers.stale_annotations(&self.lb_ref(look, then));
+            let stale = balancers.stale_annotations(&self.lb_ref(sync, then));
             found.extend(stale.iter().filter_map(|key| {
                 let is = Some(service.annotations.get(&**key)?.to_string());
                 Some(Difference { current: is, ..difference(service, format!("metadata.annotations[{key}]"), why) })
@@ -183,11 +183,11 @@ impl ServiceController {
 
 /// Differences of an invalid Service. One that is not served has none, because every leader rejects it. For one that is
 /// served, the load balancer would be left as it is.
-fn invalid_differences(service: &ServiceView, mistakes: &[FieldError]) -> Vec<Difference> {
+fn invalid_differences(service: &ServiceView, errors: &[FieldError]) -> Vec<Difference> {
     if !service.has_finalizer() && service.status.ingress.is_empty() {
         return Vec::new();
     }
-    let list: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let difference = difference(service, "load balancer".to_owned(), &list.join("; "));
     let is = Some("served".to_owned());
     let would_be = "refused, and left as it is".to_owned();

@@ -22,41 +22,41 @@ impl ServiceController {
     /// Restores what somebody else changed on the Service.
     pub(super) async fn restore_status(
         &self,
-        look: &mut ServiceSync,
-        wanted: &DesiredService,
+        sync: &mut ServiceSync,
+        desired_service: &DesiredService,
     ) -> Result<SyncResult, ServiceSyncError> {
-        look.operation = ServiceOperationKind::PublishStatus;
-        look.state.restored_at = Some(self.now());
-        if !self.add_finalizer(look, &wanted.service).await? {
+        sync.operation = ServiceOperationKind::PublishStatus;
+        sync.state.restored_at = Some(self.now());
+        if !self.add_finalizer(sync, &desired_service.service).await? {
             return Ok(IDLE);
         }
-        let status = look.state.desired_status.clone();
-        let annotations = look.state.desired_annotations.clone();
-        self.publish_status(look, &wanted.service, status.as_ref(), &annotations).await?;
-        look.state.deferred = None;
-        look.state.last_failure_event = None;
+        let status = sync.state.desired_status.clone();
+        let annotations = sync.state.desired_annotations.clone();
+        self.publish_status(sync, &desired_service.service, status.as_ref(), &annotations).await?;
+        sync.state.deferred = None;
+        sync.state.last_failure_event = None;
         self.metrics.count(ServiceOperationKind::PublishStatus, ServiceOutcome::Done);
-        if look.state.completion_event_due {
-            self.complete_announced(look, &wanted.service);
+        if sync.state.completion_event_due {
+            self.complete_announced(sync, &desired_service.service);
         }
-        Ok(SyncResult::RequeueAt { until: look.state.applied.map(|applied| applied.verify_at), resets_failures: true })
+        Ok(SyncResult::RequeueAt { until: sync.state.applied.map(|applied| applied.verify_at), resets_failures: true })
     }
 
     /// Adds the finalizer if it is missing. Returns false if the Service no longer exists or needs no load balancer any
     /// more.
     pub(super) async fn add_finalizer(
         &self,
-        look: &mut ServiceSync,
+        sync: &mut ServiceSync,
         service: &ServiceView,
     ) -> Result<bool, ServiceSyncError> {
-        if has_finalizer(service, &look.state, self.now()) {
+        if has_finalizer(service, &sync.state, self.now()) {
             self.cx.controller_metrics.count_skipped_write(SkippedWrite::ServiceFinalizer);
             return Ok(true);
         }
         match patches::add_finalizer(&self.cx.api, service).await {
             Ok(version) => {
-                look.state.last_write = self.last_write(&version);
-                look.state.unconfirmed = UnconfirmedWrites::default();
+                sync.state.last_write = self.last_write(&version);
+                sync.state.unconfirmed = UnconfirmedWrites::default();
                 Ok(true)
             }
             Err(error) if self.service_gone_or_unwanted(&error, service).await => Ok(false),
@@ -78,12 +78,12 @@ impl ServiceController {
 
     pub(super) async fn publish_status(
         &self,
-        look: &mut ServiceSync,
+        sync: &mut ServiceSync,
         service: &ServiceView,
         status: Option<&LbStatus>,
         annotations: &BTreeMap<Box<str>, Option<Box<str>>>,
     ) -> Result<(), ServiceSyncError> {
-        let since = with_unconfirmed_write(service, &look.state, self.now());
+        let since = with_unconfirmed_write(service, &sync.state, self.now());
         let patch = patches::status_patch(since.as_ref().unwrap_or(service), status, annotations);
         let Some(patch) = patch else {
             self.cx.controller_metrics.count_skipped_write(SkippedWrite::ServiceStatus);
@@ -91,12 +91,12 @@ impl ServiceController {
         };
         match self.cx.api.patch_service_status(&service.namespace, &service.name, &patch).await {
             Ok(patched) => {
-                look.state.last_write = self.last_write(&patched.resource_version);
+                sync.state.last_write = self.last_write(&patched.resource_version);
                 if since.is_none() {
-                    look.state.unconfirmed = UnconfirmedWrites::default();
+                    sync.state.unconfirmed = UnconfirmedWrites::default();
                 }
-                look.state.unconfirmed.status = status.cloned().or(look.state.unconfirmed.status.take());
-                look.state.unconfirmed.annotations.extend(annotations.clone());
+                sync.state.unconfirmed.status = status.cloned().or(sync.state.unconfirmed.status.take());
+                sync.state.unconfirmed.annotations.extend(annotations.clone());
                 Ok(())
             }
             Err(error) if self.service_gone_or_unwanted(&error, service).await => Ok(()),

@@ -170,12 +170,12 @@ impl DelegatedAuth {
         clock: WallClock,
     ) -> Result<Self, AuthError> {
         let metrics = AuthMetrics::register(registry)?;
-        let asker =
+        let review_client =
             |client: Option<kube::Client>| client.map(|c| ReviewClient::new(c, &clients.user_agent)).transpose();
         // A client of its own for the CAs: a flood of tokens must not delay the removal of a withdrawn CA.
-        let look_up = asker(clients.authentication.clone())?;
-        let ask_who = asker(clients.authentication)?;
-        let ask_what = asker(clients.authorization)?;
+        let look_up = review_client(clients.authentication.clone())?;
+        let ask_who = review_client(clients.authentication)?;
+        let ask_what = review_client(clients.authorization)?;
         warn_missing_clients(ask_who.as_ref(), ask_what.as_ref(), authentication);
         // Then check the configured paths and read the CAs, and collect all errors.
         let mut problems = Vec::new();

@@ -99,22 +99,22 @@ pub(super) struct TokenReviews {
 }
 
 impl TokenReviews {
-    pub(super) fn new(asker: ReviewClient, metrics: ReviewMetrics, ttl: Duration) -> Result<Self, AuthError> {
-        Ok(Self { asker, metrics, ttl, hash: hash_key()?, answers: ReviewCache::new(CAPACITY, PENDING) })
+    pub(super) fn new(review_client: ReviewClient, metrics: ReviewMetrics, ttl: Duration) -> Result<Self, AuthError> {
+        Ok(Self { asker: review_client, metrics, ttl, hash: hash_key()?, answers: ReviewCache::new(CAPACITY, PENDING) })
     }
 
     /// Returns the user of the token, if the API server knows it.
     ///
     /// The review requests no audience, as upstream: the token must be one for the API server itself.
     pub(super) async fn user_for_token(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
-        let question = || {
-            let asker = self.asker.clone();
+        let review = || {
+            let review_client = self.asker.clone();
             let metrics = self.metrics.clone();
             let ttl = self.ttl;
             let token = token.to_owned();
-            async move { Ok((review_token(&asker, &metrics, &token).await?, ttl)) }
+            async move { Ok((review_token(&review_client, &metrics, &token).await?, ttl)) }
         };
-        self.answers.get(key(&self.hash, token.as_bytes()), question).await
+        self.answers.get(key(&self.hash, token.as_bytes()), review).await
     }
 }
 
@@ -132,7 +132,7 @@ struct TokenStatus {
 }
 
 async fn review_token(
-    asker: &ReviewClient,
+    review_client: &ReviewClient,
     metrics: &ReviewMetrics,
     token: &str,
 ) -> Result<Option<UserInfo>, ReviewError> {
@@ -140,7 +140,7 @@ async fn review_token(
     // The API server's message must not expose the token.
     let failed = |error: ApiError| ReviewError::failed(chain(&error).replace(token, "<token>"));
     let request = ApiRequest::create("/apis/authentication.k8s.io/v1/tokenreviews", &review).map_err(failed)?;
-    let answer = asker.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
+    let answer = review_client.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
     // The body contains the token, so the parser's message is dropped.
     let review: TokenReview =
         answer.json().map_err(|_| ReviewError::failed("the answer to a TokenReview cannot be read"))?;
@@ -186,14 +186,14 @@ struct AccessStatus {
 
 impl AccessReviews {
     pub(super) fn new(
-        asker: ReviewClient,
+        review_client: ReviewClient,
         metrics: ReviewMetrics,
         authorized_ttl: Duration,
         unauthorized_ttl: Duration,
     ) -> Result<Self, AuthError> {
         let hash = hash_key()?;
         let answers = ReviewCache::new(CAPACITY, PENDING);
-        Ok(Self { asker, metrics, authorized_ttl, unauthorized_ttl, hash, answers })
+        Ok(Self { asker: review_client, metrics, authorized_ttl, unauthorized_ttl, hash, answers })
     }
 
     /// Returns whether the user may make this request.
@@ -204,30 +204,30 @@ impl AccessReviews {
         });
         // The JSON text is unambiguous for each review: its keys are sorted and its strings are quoted.
         let key = key(&self.hash, spec.to_string().as_bytes());
-        let question = || {
-            let asker = self.asker.clone();
+        let review = || {
+            let review_client = self.asker.clone();
             let metrics = self.metrics.clone();
             let yes = self.authorized_ttl;
             let no = self.unauthorized_ttl;
             async move {
-                let decision = review_access(&asker, &metrics, &spec).await?;
+                let decision = review_access(&review_client, &metrics, &spec).await?;
                 let ttl = if decision == Decision::Allowed { yes } else { no };
                 Ok((decision, ttl))
             }
         };
-        self.answers.get(key, question).await
+        self.answers.get(key, review).await
     }
 }
 
 async fn review_access(
-    asker: &ReviewClient,
+    review_client: &ReviewClient,
     metrics: &ReviewMetrics,
     spec: &serde_json::Value,
 ) -> Result<Decision, ReviewError> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
     let failed = |error: ApiError| ReviewError::failed(chain(&error));
     let request = ApiRequest::create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).map_err(failed)?;
-    let answer = asker.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
+    let answer = review_client.send_with_retries(&request, Some(metrics)).await.map_err(failed)?;
     let AccessStatus { allowed, denied, reason } = answer.json::<AccessReview>().map_err(failed)?.status;
     Ok(match (allowed, denied) {
         (_, true) => Decision::Denied(reason),

@@ -57,7 +57,7 @@ impl HealthState {
 }
 
 pub(super) fn routes(health: Health, slis: HealthSlis) -> Router {
-    let asked = HealthState { health, slis };
+    let state = HealthState { health, slis };
     [HealthEndpoint::Healthz, HealthEndpoint::Livez, HealthEndpoint::Readyz]
         .into_iter()
         .fold(Router::new(), |router, page| {
@@ -70,7 +70,7 @@ pub(super) fn routes(health: Health, slis: HealthSlis) -> Router {
             let path = format!("/{}", page.name());
             router.route(&path, get(all)).route(&format!("{path}/{{check}}"), get(one))
         })
-        .with_state(asked)
+        .with_state(state)
 }
 
 /// Result of one check.
@@ -87,36 +87,36 @@ enum CheckOutcome {
     Failed,
 }
 
-fn respond(page: HealthEndpoint, asked: &HealthState, query: &[(String, String)]) -> Response {
+fn respond(page: HealthEndpoint, state: &HealthState, query: &[(String, String)]) -> Response {
     let verbose = query.iter().any(|(key, _)| key == "verbose");
     let excluded: BTreeSet<&str> =
         query.iter().filter(|(key, _)| key == "exclude").map(|(_, value)| value.as_str()).collect();
-    let mut said = Vec::new();
-    for check in asked.checks(page) {
+    let mut results = Vec::new();
+    for check in state.checks(page) {
         let outcome =
-            if excluded.contains(check.name()) { CheckOutcome::Excluded } else { run_check(page, asked, &check) };
-        said.push(CheckResult { name: check.name().to_owned(), outcome });
+            if excluded.contains(check.name()) { CheckOutcome::Excluded } else { run_check(page, state, &check) };
+        results.push(CheckResult { name: check.name().to_owned(), outcome });
     }
-    if said.is_empty() {
+    if results.is_empty() {
         // As upstream: without checks, `ping` shows that the server answers.
-        said.push(CheckResult { name: "ping".to_owned(), outcome: CheckOutcome::Good });
+        results.push(CheckResult { name: "ping".to_owned(), outcome: CheckOutcome::Good });
     }
     let unknown: Vec<_> = excluded
         .iter()
-        .filter(|name| said.iter().all(|said| said.name != **name))
+        .filter(|name| results.iter().all(|said| said.name != **name))
         .map(|name| format!("{name:?}"))
         .collect();
-    let (status, text) = render(page, &said, &unknown, verbose);
+    let (status, text) = render(page, &results, &unknown, verbose);
     (status, text).into_response()
 }
 
 /// Runs one check, and counts it unless it is only informative.
-fn run_check(page: HealthEndpoint, asked: &HealthState, check: &Check) -> CheckOutcome {
+fn run_check(page: HealthEndpoint, state: &HealthState, check: &Check) -> CheckOutcome {
     let result = check.run();
     if check.kind() == CheckKind::Progress {
         return result.err().map_or(CheckOutcome::Good, CheckOutcome::Degraded);
     }
-    asked.slis.observe(check.name(), page.name(), result.is_ok());
+    state.slis.observe(check.name(), page.name(), result.is_ok());
     match result {
         Ok(()) => CheckOutcome::Good,
         Err(why) => {
@@ -127,9 +127,9 @@ fn run_check(page: HealthEndpoint, asked: &HealthState, check: &Check) -> CheckO
     }
 }
 
-fn render(page: HealthEndpoint, said: &[CheckResult], unknown: &[String], verbose: bool) -> (StatusCode, String) {
+fn render(page: HealthEndpoint, results: &[CheckResult], unknown: &[String], verbose: bool) -> (StatusCode, String) {
     let mut text = String::new();
-    for CheckResult { name, outcome } in said {
+    for CheckResult { name, outcome } in results {
         let _ = match outcome {
             CheckOutcome::Good => writeln!(text, "[+]{name} ok"),
             CheckOutcome::Excluded => writeln!(text, "[+]{name} excluded: ok"),
@@ -141,7 +141,7 @@ fn render(page: HealthEndpoint, said: &[CheckResult], unknown: &[String], verbos
         let names = unknown.join(",");
         let _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {names}");
     }
-    if said.iter().any(|said| said.outcome == CheckOutcome::Failed) {
+    if results.iter().any(|said| said.outcome == CheckOutcome::Failed) {
         let _ = writeln!(text, "{} check failed", page.name());
         return (StatusCode::INTERNAL_SERVER_ERROR, text);
     }
@@ -154,8 +154,8 @@ fn render(page: HealthEndpoint, said: &[CheckResult], unknown: &[String], verbos
 
 /// Runs the check with this name. The response contains the reason of a failure, so these paths are not open to
 /// everybody.
-fn respond_single(page: HealthEndpoint, asked: &HealthState, name: &str) -> Response {
-    let checks = asked.checks(page);
+fn respond_single(page: HealthEndpoint, state: &HealthState, name: &str) -> Response {
+    let checks = state.checks(page);
     let namesakes: Vec<_> = checks.iter().filter(|check| check.name() == name).collect();
     if namesakes.is_empty() && !(checks.is_empty() && name == "ping") {
         return not_found();

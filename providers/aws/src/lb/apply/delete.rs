@@ -44,17 +44,17 @@ pub(in crate::lb) struct DeleteInput<'a> {
 
 impl LoadBalancerReconciler {
     /// Deletes all objects of a Service.
-    pub(in crate::lb) async fn delete(&self, op: &Op, doomed: &DeleteInput<'_>) -> Result<Progress, CloudError> {
-        let mut known = self.sync_states.take(&doomed.owner.uid);
-        let before = known.changed_at;
-        let result = self.delete_all(op, doomed, &mut known).await;
+    pub(in crate::lb) async fn delete(&self, op: &Op, input: &DeleteInput<'_>) -> Result<Progress, CloudError> {
+        let mut state = self.sync_states.take(&input.owner.uid);
+        let before = state.changed_at;
+        let result = self.delete_all(op, input, &mut state).await;
         // A call that only read has changed nothing.
-        if known.changed_at != before {
-            known.changed_at = Some(Instant::now());
+        if state.changed_at != before {
+            state.changed_at = Some(Instant::now());
         }
         match &result {
-            Ok(Progress::Done) => self.sync_states.forget(&doomed.owner.uid),
-            _ => self.sync_states.put(&doomed.owner.uid, known),
+            Ok(Progress::Done) => self.sync_states.forget(&input.owner.uid),
+            _ => self.sync_states.put(&input.owner.uid, state),
         }
         if let Ok(Progress::Pending { after, why }) = &result {
             warn_if_slow(op, *after, why);
@@ -65,35 +65,35 @@ impl LoadBalancerReconciler {
     async fn delete_all(
         &self,
         op: &Op,
-        doomed: &DeleteInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &DeleteInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
         let mut waits = Vec::new();
-        if !known.load_balancer_deleted {
-            let found = known.responses.finish(self.find_all(op, doomed, known).await)?;
-            known.changed_at = Some(Instant::now());
+        if !state.load_balancer_deleted {
+            let found = state.responses.finish(self.find_all(op, input, state).await)?;
+            state.changed_at = Some(Instant::now());
             // A deletion invalidates the observed state. The names are kept, because they are in the descriptions of
             // rules.
-            known.invalidate();
+            state.invalidate();
             // Rules under the name of somebody else's load balancer are somebody else's.
-            known.deleted_names.extend(doomed.names.iter().filter(|name| !found.names_taken.contains(*name)).cloned());
-            known.deleting_target_groups.clone_from(&found.groups);
-            known.deleted_names.extend(found.load_balancers.iter().map(|balancer| balancer.name.clone()));
+            state.deleted_names.extend(input.names.iter().filter(|name| !found.names_taken.contains(*name)).cloned());
+            state.deleting_target_groups.clone_from(&found.groups);
+            state.deleted_names.extend(found.load_balancers.iter().map(|load_balancer| load_balancer.name.clone()));
             for balancer in &found.load_balancers {
                 if let Some(wait) = self.delete_load_balancer(op, balancer).await? {
                     // As long as it exists it needs its rules and groups.
                     return Ok(wait);
                 }
             }
-            known.to_clean_up.balancer = None;
-            let wait = self.delete_target_groups(op, &mut known.deleting_target_groups).await;
+            state.to_clean_up.balancer = None;
+            let wait = self.delete_target_groups(op, &mut state.deleting_target_groups).await;
             // Also after an error: deleted groups need no second request.
-            known.to_clean_up.groups.clone_from(&known.deleting_target_groups);
+            state.to_clean_up.groups.clone_from(&state.deleting_target_groups);
             waits.extend(wait?);
-            known.load_balancer_deleted = waits.is_empty();
+            state.load_balancer_deleted = waits.is_empty();
         }
-        for name in &known.deleted_names {
-            match self.deps.security_groups.clean_up(op, doomed.owner, name, doomed.keep_security_groups).await? {
+        for name in &state.deleted_names {
+            match self.deps.security_groups.clean_up(op, input.owner, name, input.keep_security_groups).await? {
                 Progress::Done => {}
                 wait @ Progress::Pending { .. } => waits.push(wait),
             }
@@ -106,68 +106,69 @@ impl LoadBalancerReconciler {
     async fn find_all(
         &self,
         op: &Op,
-        doomed: &DeleteInput<'_>,
-        known: &LoadBalancerSyncState,
+        input: &DeleteInput<'_>,
+        state: &LoadBalancerSyncState,
     ) -> Result<FoundObjects, CloudError> {
-        let observer = self.observer.with_response_cache(&known.responses);
+        let observer = self.observer.with_response_cache(&state.responses);
         let scope = &observer.scope;
         // First, collect candidates by name and from the sync state.
         let mut candidates: BTreeMap<LoadBalancerArn, LoadBalancer> = BTreeMap::new();
-        for name in doomed.names {
+        for name in input.names {
             let named = observer.get_by_name(op, name).await?;
-            candidates.extend(named.map(|balancer| (balancer.arn.clone(), balancer)));
+            candidates.extend(named.map(|load_balancer| (load_balancer.arn.clone(), load_balancer)));
         }
-        let seen = known.observed.iter().filter_map(|observed| observed.load_balancer.as_ref());
-        let seen = seen.map(|seen| &seen.load_balancer).chain(&known.to_clean_up.balancer);
+        let seen = state.observed.iter().filter_map(|observed| observed.load_balancer.as_ref());
+        let seen = seen.map(|seen| &seen.load_balancer).chain(&state.to_clean_up.balancer);
         let seen: BTreeMap<_, _> = seen.map(|balancer| (balancer.arn.clone(), balancer.clone())).collect();
         candidates.extend(seen.clone());
+        let known_target_groups =
+            state.observed.iter().flat_map(|observed| &observed.target_groups).map(|seen| seen.group.arn.clone());
         let made =
-            known.observed.iter().flat_map(|observed| &observed.target_groups).map(|seen| seen.group.arn.clone());
-        let made = made.chain(known.deleting_target_groups.iter().chain(&known.to_clean_up.groups).cloned());
+            known_target_groups.chain(state.deleting_target_groups.iter().chain(&state.to_clean_up.groups).cloned());
         let made: BTreeSet<TargetGroupArn> = made.collect();
         // Then read the tags of all candidates.
         let listed = listing::list_target_groups(scope, op).await?;
-        let groups = target_groups_of(doomed.owner, &listed, &candidates, None);
+        let groups = target_groups_of(input.owner, &listed, &candidates, None);
         let arns = candidates.keys().map(LoadBalancerArn::as_str).chain(groups.iter().chain(&made).map(|arn| &**arn));
         let arns: BTreeSet<Box<str>> = arns.map(Into::into).collect();
         let mut tags = listing::list_tags(scope, op, arns.into_iter().collect()).await?;
         let belongs = |tags: Option<&Tags>, found: ownership::FoundBy| {
-            tags.is_some_and(|tags| check_owner(&self.scope.cluster, doomed.owner, tags, found).is_ok())
+            tags.is_some_and(|tags| check_owner(&self.scope.cluster, input.owner, tags, found).is_ok())
         };
-        let by_name = |name: &str| ownership::FoundBy::by_name(&self.scope.cluster, doomed.owner, name);
+        let by_name = |name: &str| ownership::FoundBy::by_name(&self.scope.cluster, input.owner, name);
         // A load balancer from the sync state whose tags cannot be read is deleted, or not visible yet: it counts as
         // ours.
-        let (mut balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        let (mut load_balancers, foreign): (BTreeMap<_, _>, BTreeMap<_, _>) =
             candidates.into_iter().partition(|(arn, balancer)| {
                 let tags = tags.get(arn.as_str());
                 belongs(tags, by_name(&balancer.name)) || (tags.is_none() && seen.contains_key(arn))
             });
         // If there is none of ours, look for one in the listing.
         let mut there: Option<BTreeSet<LoadBalancerArn>> = None;
-        if balancers.is_empty() {
-            let since = known.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
-            let sweep = observer.listings.newer_than(op, since).await?;
-            let ours = |arn: &str| belongs(sweep.tags.get(arn), ownership::FoundBy::Listing);
-            let found = sweep.balancers.iter().filter(|balancer| ours(&balancer.arn));
-            balancers.extend(found.map(|balancer| (balancer.arn.clone(), balancer.clone())));
-            there = Some(sweep.balancers.iter().map(|balancer| balancer.arn.clone()).collect());
+        if load_balancers.is_empty() {
+            let since = state.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
+            let listing = observer.listings.newer_than(op, since).await?;
+            let ours = |arn: &str| belongs(listing.tags.get(arn), ownership::FoundBy::Listing);
+            let found = listing.balancers.iter().filter(|balancer| ours(&balancer.arn));
+            load_balancers.extend(found.map(|balancer| (balancer.arn.clone(), balancer.clone())));
+            there = Some(listing.balancers.iter().map(|balancer| balancer.arn.clone()).collect());
         }
         // Then choose the target groups that belong to the Service.
-        let of_these = target_groups_of(doomed.owner, &listed, &balancers, there.as_ref());
+        let of_these = target_groups_of(input.owner, &listed, &load_balancers, there.as_ref());
         let unread = of_these.iter().filter(|arn| !tags.contains_key(arn.as_str())).map(|arn| arn.as_str().into());
         tags.extend(listing::list_tags(scope, op, unread.collect()).await?);
         let attached = |arn: &TargetGroupArn| {
             let mut users = listed.iter().filter(|group| group.arn == *arn).flat_map(|group| &group.load_balancers);
-            users.any(|user| balancers.contains_key(user))
+            users.any(|user| load_balancers.contains_key(user))
         };
         let ours = |arn: &TargetGroupArn| match () {
             () if of_these.contains(arn) && attached(arn) => ownership::FoundBy::GeneratedName,
             () if made.contains(arn) => ownership::FoundBy::RequestedName,
             () => ownership::FoundBy::Listing,
         };
-        let young = |arn: &TargetGroupArn| made.contains(arn) && !tags.contains_key(arn.as_str());
+        let recent = |arn: &TargetGroupArn| made.contains(arn) && !tags.contains_key(arn.as_str());
         let groups = of_these.iter().chain(&made);
-        let groups = groups.filter(|arn| young(arn) || belongs(tags.get(arn.as_str()), ours(arn)));
+        let groups = groups.filter(|arn| recent(arn) || belongs(tags.get(arn.as_str()), ours(arn)));
         let groups = groups.cloned().collect();
         // Finally, collect the names that somebody else's load balancers have. One without readable tags does not
         // exist. Under a generated name the rules are ours, unless the load balancer belongs to another cluster.
@@ -177,17 +178,21 @@ impl LoadBalancerReconciler {
         let foreign = foreign.into_iter().map(|(arn, balancer)| (balancer.name, tags.get(arn.as_str())));
         let foreign = foreign.filter(|(name, tags)| tags.is_some_and(|tags| theirs(name, tags)));
         let foreign = foreign.map(|(name, _)| name).collect();
-        Ok(FoundObjects { load_balancers: balancers.into_values().collect(), groups, names_taken: foreign })
+        Ok(FoundObjects { load_balancers: load_balancers.into_values().collect(), groups, names_taken: foreign })
     }
 
     /// Deletes a load balancer. Deletion protection is switched off first, if the Service does not request it.
-    async fn delete_load_balancer(&self, op: &Op, balancer: &LoadBalancer) -> Result<Option<Progress>, CloudError> {
-        let delete = DeleteLoadBalancer { arn: balancer.arn.clone() };
+    async fn delete_load_balancer(
+        &self,
+        op: &Op,
+        load_balancer: &LoadBalancer,
+    ) -> Result<Option<Progress>, CloudError> {
+        let delete = DeleteLoadBalancer { arn: load_balancer.arn.clone() };
         let client = &self.scope.client;
         let mut deleted = client.write(op, delete.clone(), "").await;
         if deleted.as_ref().is_err_and(|error| error.has_code("OperationNotPermitted")) {
             let attributes = [("deletion_protection.enabled".into(), "false".into())].into();
-            let request = ModifyLoadBalancerAttributes { arn: balancer.arn.clone(), attributes };
+            let request = ModifyLoadBalancerAttributes { arn: load_balancer.arn.clone(), attributes };
             client.write(op, request, "the Service does not ask for protection").await?;
             deleted = client.write(op, delete, "").await;
         }
@@ -195,7 +200,7 @@ impl LoadBalancerReconciler {
             Ok(()) => Ok(None),
             Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
             Err(error) if error.has_code("ResourceInUse") => {
-                let why = format!("load balancer {} is in use: {error}", balancer.name);
+                let why = format!("load balancer {} is in use: {error}", load_balancer.name);
                 op.event(EventType::Warning, "LoadBalancerInUse", &why);
                 Ok(Some(Progress::Pending { after: wait(op), why: why.into() }))
             }
@@ -245,7 +250,7 @@ struct FoundObjects {
 fn target_groups_of(
     owner: &ServiceKey,
     listed: &[TargetGroup],
-    balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
+    load_balancers: &BTreeMap<LoadBalancerArn, LoadBalancer>,
     there: Option<&BTreeSet<LoadBalancerArn>>,
 ) -> BTreeSet<TargetGroupArn> {
     let prefix = names::prefix(owner);
@@ -256,7 +261,7 @@ fn target_groups_of(
         match &*users {
             [] => group.name.starts_with(&prefix),
             // A group that somebody else's load balancer uses as well is in use.
-            users => users.iter().all(|arn| balancers.contains_key(*arn)),
+            users => users.iter().all(|arn| load_balancers.contains_key(*arn)),
         }
     };
     listed.iter().filter(may_be).map(|group| group.arn.clone()).collect()

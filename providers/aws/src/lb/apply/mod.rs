@@ -139,8 +139,8 @@ impl Applier<'_> {
         // Then send the request, and update the working state from the response.
         match &step.action {
             ActionKind::CreateLoadBalancer(create) => {
-                let made = self.scope.client.write(self.op, (**create).clone(), why).await;
-                let made = made.inspect_err(|error| self.record_failure(error));
+                let known_target_groups = self.scope.client.write(self.op, (**create).clone(), why).await;
+                let made = known_target_groups.inspect_err(|error| self.record_failure(error));
                 self.working.load_balancer_created(made?, &create.tags);
             }
             ActionKind::CreateTargetGroup(key, create) => return self.create_group(*key, create, why).await,
@@ -274,11 +274,11 @@ impl Applier<'_> {
     /// Creates a target group. If its name exists already, from an interrupted sync or with other settings, that group
     /// is adopted if it belongs to the Service.
     async fn create_group(&mut self, key: ListenerKey, create: &CreateTargetGroup, why: &str) -> Result<(), ApplyStop> {
-        let made = self.scope.client.write(self.op, create.clone(), why).await;
-        if made.as_ref().is_err_and(|error| error.has_code("DuplicateTargetGroupName")) {
+        let known_target_groups = self.scope.client.write(self.op, create.clone(), why).await;
+        if known_target_groups.as_ref().is_err_and(|error| error.has_code("DuplicateTargetGroupName")) {
             return self.adopt_target_group(key, &create.name).await;
         }
-        let group = made?;
+        let group = known_target_groups?;
         if !group.load_balancers.is_empty() {
             // AWS returned an existing group with the same settings: the rest of it is unknown.
             return self.adopt_target_group(key, &create.name).await;
@@ -306,14 +306,14 @@ impl Applier<'_> {
     }
 
     async fn create_listener(&mut self, settings: &ListenerSettings, why: &str) -> Result<(), ApplyStop> {
-        let balancer = self.load_balancer_arn()?;
+        let load_balancer = self.load_balancer_arn()?;
         let spec = self.listener_spec(settings)?;
-        let request = CreateListener { load_balancer: balancer.clone(), spec, tags: settings.tags.clone() };
-        let made = self.scope.client.write(self.op, request, why).await;
-        if made.as_ref().is_err_and(|error| error.has_code("DuplicateListener")) {
-            let listeners = self.observer.listeners(self.op, &balancer).await?;
+        let request = CreateListener { load_balancer: load_balancer.clone(), spec, tags: settings.tags.clone() };
+        let known_target_groups = self.scope.client.write(self.op, request, why).await;
+        if known_target_groups.as_ref().is_err_and(|error| error.has_code("DuplicateListener")) {
+            let listeners = self.observer.listeners(self.op, &load_balancer).await?;
             let port = settings.key.0.get();
-            if !listeners.iter().any(|seen| seen.listener.port == port) {
+            if !listeners.iter().any(|observed| observed.listener.port == port) {
                 return Err(ApplyStop::RetryAfter(
                     EVENTUAL_CONSISTENCY_DELAY,
                     format!("listener {} does not show", settings.key.0).into(),
@@ -325,7 +325,7 @@ impl Applier<'_> {
             self.observer.read_missing(self.op, &self.desired.owner, &mut self.working.observed).await?;
             return Err(ApplyStop::Replan);
         }
-        self.working.listener_created(made?, &settings.tags);
+        self.working.listener_created(known_target_groups?, &settings.tags);
         Ok(())
     }
 
@@ -334,8 +334,8 @@ impl Applier<'_> {
         let registered = register(self.scope, self.op, &arn, targets, why).await;
         let RegisterOutcome { done, rejected: refused, target_group_full: no_room } = registered.inspect_err(|_| {
             // It is unknown which of them are registered now.
-            if let Some(seen) = self.working.observed.group_mut(&arn) {
-                seen.targets = None;
+            if let Some(observed) = self.working.observed.group_mut(&arn) {
+                observed.targets = None;
             }
         })?;
         self.working.targets_changed(&arn, &done, &[]);
@@ -382,7 +382,7 @@ impl Applier<'_> {
             (&seen.load_balancer.name, &seen.load_balancer.security_groups);
         let ids: Vec<_> = seen.load_balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
         let subnets = self.deps.subnets(self.op, &ids).await?;
-        let exposure = RuleRequest {
+        let rule_request = RuleRequest {
             desired: self.desired,
             lb_name: name,
             lb_groups: groups,
@@ -391,9 +391,9 @@ impl Applier<'_> {
             pods: self.pods,
         };
         if open {
-            self.deps.security_groups.add_rules(self.op, &exposure).await
+            self.deps.security_groups.add_rules(self.op, &rule_request).await
         } else {
-            self.deps.security_groups.remove_rules(self.op, &exposure).await
+            self.deps.security_groups.remove_rules(self.op, &rule_request).await
         }
     }
 

@@ -34,7 +34,7 @@ impl WorkingState {
 
     /// Returns the load balancer's ARN; `None` if it does not exist yet.
     pub(crate) fn load_balancer_arn(&self) -> Option<&LoadBalancerArn> {
-        self.observed.load_balancer.as_ref().map(|seen| &seen.load_balancer.arn)
+        self.observed.load_balancer.as_ref().map(|observed| &observed.load_balancer.arn)
     }
 
     /// Resolves a reference to a target group; `None` for one that was not created.
@@ -49,15 +49,18 @@ impl WorkingState {
     pub(crate) fn listener(&self, listener: &ListenerRef) -> Option<ListenerArn> {
         match listener {
             ListenerRef::Existing(arn) => Some(arn.clone()),
-            ListenerRef::New(key) => self.observed.listener(*key).map(|seen| seen.listener.arn.clone()),
+            ListenerRef::New(key) => self.observed.listener(*key).map(|observed| observed.listener.arn.clone()),
         }
     }
 
     /// Records a load balancer that was created.
-    pub(crate) fn load_balancer_created(&mut self, balancer: LoadBalancer, tags: &Tags) {
+    pub(crate) fn load_balancer_created(&mut self, load_balancer: LoadBalancer, tags: &Tags) {
         let attributes = Some(to_attributes(&default_attributes::load_balancer()));
-        self.observed.load_balancer =
-            Some(ObservedLoadBalancer { tags: Some(tags.clone()), attributes, ..ObservedLoadBalancer::bare(balancer) });
+        self.observed.load_balancer = Some(ObservedLoadBalancer {
+            tags: Some(tags.clone()),
+            attributes,
+            ..ObservedLoadBalancer::bare(load_balancer)
+        });
     }
 
     /// Records a target group that was created.
@@ -68,32 +71,32 @@ impl WorkingState {
             }
             _ => None,
         };
-        let seen = ObservedTargetGroup {
+        let observed = ObservedTargetGroup {
             tags: Some(tags.clone()),
             attributes,
             targets: Some(BTreeMap::new()),
             ..ObservedTargetGroup::new(group)
         };
-        self.target_group_adopted(key, seen);
+        self.target_group_adopted(key, observed);
     }
 
     /// Records a target group that existed already but had not been observed.
-    pub(crate) fn target_group_adopted(&mut self, key: ListenerKey, seen: ObservedTargetGroup) {
-        self.created_groups.insert(key, seen.group.arn.clone());
-        self.observed.target_groups.retain(|group| group.group.arn != seen.group.arn);
-        self.observed.target_groups.push(seen);
+    pub(crate) fn target_group_adopted(&mut self, key: ListenerKey, observed: ObservedTargetGroup) {
+        self.created_groups.insert(key, observed.group.arn.clone());
+        self.observed.target_groups.retain(|group| group.group.arn != observed.group.arn);
+        self.observed.target_groups.push(observed);
     }
 
     /// Records a listener that was created.
     pub(crate) fn listener_created(&mut self, listener: Listener, tags: &Tags) {
-        let seen = ObservedListener {
+        let observed = ObservedListener {
             tags: Some(tags.clone()),
             attributes: Some(to_attributes(&default_attributes::listener())),
             certificates: Some(BTreeSet::new()),
             ..ObservedListener::bare(listener)
         };
-        if let Some(balancer) = &mut self.observed.load_balancer {
-            balancer.listeners.push(seen);
+        if let Some(load_balancer) = &mut self.observed.load_balancer {
+            load_balancer.listeners.push(observed);
         }
     }
 
@@ -111,7 +114,7 @@ impl WorkingState {
         match action {
             // Settings of the load balancer.
             ActionKind::SetIpAddressType(family) => {
-                self.update_load_balancer(|seen| seen.load_balancer.ip_address_type = Some(*family));
+                self.update_load_balancer(|observed| observed.load_balancer.ip_address_type = Some(*family));
             }
             ActionKind::SetSubnets(change) => self.update_load_balancer(|seen| {
                 seen.load_balancer.ip_address_type = change.ip_address_type.or(seen.load_balancer.ip_address_type);
@@ -181,22 +184,22 @@ impl WorkingState {
     }
 
     fn update_load_balancer(&mut self, change: impl FnOnce(&mut ObservedLoadBalancer)) {
-        if let Some(seen) = &mut self.observed.load_balancer {
-            change(seen);
+        if let Some(observed) = &mut self.observed.load_balancer {
+            change(observed);
         }
     }
 
     fn update_listener(&mut self, listener: &ListenerRef, change: impl FnOnce(&mut ObservedListener)) {
         let arn = self.listener(listener);
-        if let Some(seen) = arn.and_then(|arn| self.observed.listener_mut(&arn)) {
-            change(seen);
+        if let Some(observed) = arn.and_then(|arn| self.observed.listener_mut(&arn)) {
+            change(observed);
         }
     }
 
     fn listener_changed(&mut self, arn: &ListenerArn, settings: &ListenerSettings) {
         let group = self.target_group_arn(&settings.group);
-        if let Some(seen) = self.observed.listener_mut(arn) {
-            let listener = &mut seen.listener;
+        if let Some(observed) = self.observed.listener_mut(arn) {
+            let listener = &mut observed.listener;
             listener.target_group = group;
             listener.certificate.clone_from(&settings.certificate);
             if settings.ssl_policy.is_some() {
@@ -210,11 +213,11 @@ impl WorkingState {
 
     fn tags_changed(&mut self, arns: &[Box<str>], set: &Tags, remove: &[Box<str>]) {
         let named = |arn: &str| arns.iter().any(|named| **named == *arn);
-        if let Some(seen) = &mut self.observed.load_balancer {
-            if named(&seen.load_balancer.arn) {
-                set_tags(&mut seen.tags, set, remove);
+        if let Some(observed) = &mut self.observed.load_balancer {
+            if named(&observed.load_balancer.arn) {
+                set_tags(&mut observed.tags, set, remove);
             }
-            for listener in seen.listeners.iter_mut().filter(|seen| named(&seen.listener.arn)) {
+            for listener in observed.listeners.iter_mut().filter(|seen| named(&seen.listener.arn)) {
                 set_tags(&mut listener.tags, set, remove);
             }
         }

@@ -31,7 +31,7 @@ impl NetworkLoadBalancers {
         &self,
         op: &Op,
         service: &ServiceView,
-        wanted: Option<&DesiredLoadBalancer>,
+        desired: Option<&DesiredLoadBalancer>,
     ) -> Result<Option<ExistingClassic>, CloudError> {
         let Some(hostname) = status::hostname(&service.status) else { return Ok(None) };
         if self.reconciler.sync_states.has_dns_name(&service.uid, hostname) {
@@ -39,9 +39,9 @@ impl NetworkLoadBalancers {
         }
         let owner =
             ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
-        for name in self.names(&owner, wanted, service) {
+        for name in self.names(&owner, desired, service) {
             let found = self.reconciler.observer.get_by_name(op, &name).await?;
-            if found.is_some_and(|balancer| *balancer.dns_name == *hostname) {
+            if found.is_some_and(|load_balancer| *load_balancer.dns_name == *hostname) {
                 return Ok(None);
             }
         }
@@ -57,8 +57,8 @@ impl NetworkLoadBalancers {
     }
 
     /// Synchronizes the instances; any other change of the Service has no effect.
-    pub(in crate::lb) async fn ensure_classic(&self, op: &Op, old: &ExistingClassic, want: &LbSpec) -> LbOutcome {
-        let outcome = self.update_classic(op, old, want).await;
+    pub(in crate::lb) async fn ensure_classic(&self, op: &Op, old: &ExistingClassic, lb_spec: &LbSpec) -> LbOutcome {
+        let outcome = self.update_classic(op, old, lb_spec).await;
         let note = format!(
             "service has a classic load balancer, {}: its nodes are looked after, changes of the Service have no effect; \
              delete and recreate the Service for a network load balancer",
@@ -68,10 +68,10 @@ impl NetworkLoadBalancers {
         outcome
     }
 
-    pub(in crate::lb) async fn update_classic(&self, op: &Op, old: &ExistingClassic, want: &LbSpec) -> LbOutcome {
+    pub(in crate::lb) async fn update_classic(&self, op: &Op, old: &ExistingClassic, lb_spec: &LbSpec) -> LbOutcome {
         let result = match &old.load_balancer {
-            Some(balancer) => match self.desired_instances(op, balancer, want).await {
-                Some((members, wait)) => self.classic.sync_instances(op, balancer, &members).await.map(|()| wait),
+            Some(load_balancer) => match self.desired_instances(op, load_balancer, lb_spec).await {
+                Some((members, wait)) => self.classic.sync_instances(op, load_balancer, &members).await.map(|()| wait),
                 None => Ok(Progress::Done),
             },
             None => Err(CloudError::invalid_input(format!(
@@ -86,10 +86,10 @@ impl NetworkLoadBalancers {
         &self,
         op: &Op,
         old: &ExistingClassic,
-        want: &LbSpec,
+        lb_spec: &LbSpec,
     ) -> Vec<PlannedChange> {
         let Some(balancer) = &old.load_balancer else { return Vec::new() };
-        let Some((members, wait)) = self.desired_instances(op, balancer, want).await else { return Vec::new() };
+        let Some((members, wait)) = self.desired_instances(op, balancer, lb_spec).await else { return Vec::new() };
         if wait == Progress::Done && !ClassicLoadBalancers::instances_differ(balancer, &members) {
             return Vec::new();
         }
@@ -105,13 +105,13 @@ impl NetworkLoadBalancers {
     async fn desired_instances(
         &self,
         op: &Op,
-        balancer: &ClassicLoadBalancer,
-        want: &LbSpec,
+        load_balancer: &ClassicLoadBalancer,
+        lb_spec: &LbSpec,
     ) -> Option<(Vec<InstanceId>, Progress)> {
-        let Backends::Nodes(nodes) = &want.backends else { return None };
-        let standing = self.reconciler.node_instances(op, nodes).await;
-        let may = |id: &InstanceId| !standing.stopped.contains(id) || balancer.instances.contains(id);
-        let (members, waiting): (Vec<_>, Vec<_>) = standing.instances.iter().cloned().partition(may);
+        let Backends::Nodes(nodes) = &lb_spec.backends else { return None };
+        let ownership = self.reconciler.node_instances(op, nodes).await;
+        let may = |id: &InstanceId| !ownership.stopped.contains(id) || load_balancer.instances.contains(id);
+        let (members, waiting): (Vec<_>, Vec<_>) = ownership.instances.iter().cloned().partition(may);
         let wait = match waiting.len() {
             0 => Progress::Done,
             count => Progress::Pending {

@@ -55,27 +55,28 @@ impl ClassicLoadBalancers {
     pub async fn sync_instances(
         &self,
         op: &Op,
-        balancer: &ClassicLoadBalancer,
-        wanted: &[InstanceId],
+        load_balancer: &ClassicLoadBalancer,
+        desired: &[InstanceId],
     ) -> Result<(), CloudError> {
-        let (has, wants): (BTreeSet<_>, BTreeSet<_>) = (balancer.instances.iter().collect(), wanted.iter().collect());
+        let (has, wants): (BTreeSet<_>, BTreeSet<_>) =
+            (load_balancer.instances.iter().collect(), desired.iter().collect());
         let surplus: Vec<_> = has.difference(&wants).map(|id| (*id).clone()).collect();
         let missing: Vec<_> = wants.difference(&has).map(|id| (*id).clone()).collect();
         let client = &self.scope.client;
         for instances in missing.chunks(MAX_INSTANCES) {
-            let request = RegisterClassic { name: balancer.name.clone(), instances: instances.to_vec() };
+            let request = RegisterClassic { name: load_balancer.name.clone(), instances: instances.to_vec() };
             client.write(op, request, "nodes joined").await?;
         }
         for instances in surplus.chunks(MAX_INSTANCES) {
-            let request = DeregisterClassic { name: balancer.name.clone(), instances: instances.to_vec() };
+            let request = DeregisterClassic { name: load_balancer.name.clone(), instances: instances.to_vec() };
             client.write(op, request, "nodes left").await?;
         }
         Ok(())
     }
 
     /// Tells whether [`sync_instances`](Self::sync_instances) would register or deregister instances.
-    pub fn instances_differ(balancer: &ClassicLoadBalancer, wanted: &[InstanceId]) -> bool {
-        balancer.instances.iter().collect::<BTreeSet<_>>() != wanted.iter().collect()
+    pub fn instances_differ(load_balancer: &ClassicLoadBalancer, desired: &[InstanceId]) -> bool {
+        load_balancer.instances.iter().collect::<BTreeSet<_>>() != desired.iter().collect()
     }
 
     /// Deletes the classic load balancer of a Service, the security group that upstream made for it, and the rules in

@@ -29,19 +29,19 @@ impl Inventory for NetworkLoadBalancers {
     /// Lists objects with the cluster's tag with value `owned` and the name of a Service. Other objects with the
     /// cluster's tag, such as security groups of nodes, were not created for Services.
     async fn list_owned(&self, op: &Op) -> Result<Vec<OwnedObject>, CloudError> {
-        let sweep = self.reconciler.observer.listings.fresh(op).await?;
-        let owner = |arn: &str| self.owner(sweep.tags.get(arn)?);
-        let balancers = sweep.balancers.iter().filter_map(|balancer| {
+        let listing = self.reconciler.observer.listings.fresh(op).await?;
+        let owner = |arn: &str| self.owner(listing.tags.get(arn)?);
+        let load_balancers = listing.balancers.iter().filter_map(|load_balancer| {
             let kind = Arc::from(LOAD_BALANCER);
-            let id = balancer.arn.as_str().into();
-            Some(OwnedObject { kind, id, owner: owner(&balancer.arn)?, created: balancer.created })
+            let id = load_balancer.arn.as_str().into();
+            Some(OwnedObject { kind, id, owner: owner(&load_balancer.arn)?, created: load_balancer.created })
         });
-        let groups = sweep.groups.iter().filter_map(|group| {
+        let groups = listing.groups.iter().filter_map(|group| {
             let kind = Arc::from(TARGET_GROUP);
             let id = group.arn.as_str().into();
             Some(OwnedObject { kind, id, owner: owner(&group.arn)?, created: None })
         });
-        let mut owned: Vec<_> = balancers.chain(groups).collect();
+        let mut owned: Vec<_> = load_balancers.chain(groups).collect();
         if let Some(filter) = self.reconciler.scope.cluster.filter() {
             let request = DescribeSecurityGroups { filters: vec![filter], ..DescribeSecurityGroups::default() };
             let client = &self.reconciler.scope.client;

@@ -49,8 +49,8 @@ impl ListingCache {
     /// Returns a listing that began after `then`.
     pub(in crate::lb) async fn newer_than(&self, op: &Op, then: Instant) -> Result<Arc<Listing>, AwsError> {
         let mut state = op.wait_shared(self.state.lock()).await;
-        if let Some(sweep) = state.last.as_ref().filter(|sweep| sweep.begun > then) {
-            return Ok(sweep.clone());
+        if let Some(listing) = state.last.as_ref().filter(|sweep| sweep.begun > then) {
+            return Ok(listing.clone());
         }
         self.list_all(op, &mut state, then).await
     }
@@ -71,10 +71,10 @@ impl ListingCache {
         if read.as_ref().is_err_and(throttled) {
             state.started = Some((begun, answers));
         }
-        let (balancers, groups, tags) = read?;
-        let sweep = Arc::new(Listing { begun, balancers, groups, tags });
-        state.last = Some(sweep.clone());
-        Ok(sweep)
+        let (load_balancers, groups, tags) = read?;
+        let listing = Arc::new(Listing { begun, balancers: load_balancers, groups, tags });
+        state.last = Some(listing.clone());
+        Ok(listing)
     }
 }
 
@@ -83,13 +83,13 @@ async fn read(
     op: &Op,
 ) -> Result<(Vec<LoadBalancer>, Vec<TargetGroup>, HashMap<Box<str>, Tags>), AwsError> {
     let vpc = Some(&scope.vpc);
-    let mut balancers = list_load_balancers(scope, op).await?;
-    balancers.retain(|balancer| &*balancer.kind == "network" && balancer.vpc.as_ref() == vpc);
+    let mut load_balancers = list_load_balancers(scope, op).await?;
+    load_balancers.retain(|load_balancer| &*load_balancer.kind == "network" && load_balancer.vpc.as_ref() == vpc);
     let mut groups = list_target_groups(scope, op).await?;
     groups.retain(|group| group.vpc.as_ref() == vpc);
-    let arns = balancers.iter().map(|b| b.arn.as_str()).chain(groups.iter().map(|g| g.arn.as_str()));
+    let arns = load_balancers.iter().map(|b| b.arn.as_str()).chain(groups.iter().map(|g| g.arn.as_str()));
     let tags = list_tags(scope, op, arns.map(Into::into).collect()).await?;
-    Ok((balancers, groups, tags))
+    Ok((load_balancers, groups, tags))
 }
 
 /// Reads all load balancers.

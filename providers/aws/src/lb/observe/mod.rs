@@ -86,34 +86,32 @@ impl Observer {
     pub(in crate::lb) async fn observe_from_listing(
         &self,
         op: &Op,
-        question: &LoadBalancerQuery<'_>,
+        query: &LoadBalancerQuery<'_>,
     ) -> Result<ObservedState, CloudError> {
-        let oldest = question.changed_at.map_or(ago(MAX_LISTING_AGE), |changed| changed.max(ago(MAX_LISTING_AGE)));
-        let sweep = self.listings.newer_than(op, oldest).await?;
-        let ours = |balancer: &&LoadBalancer| {
-            let found = if question.names.contains(&balancer.name) {
-                FoundBy::by_name(&self.scope.cluster, question.owner, &balancer.name)
+        let oldest = query.changed_at.map_or(ago(MAX_LISTING_AGE), |changed| changed.max(ago(MAX_LISTING_AGE)));
+        let listing = self.listings.newer_than(op, oldest).await?;
+        let ours = |load_balancer: &&LoadBalancer| {
+            let found = if query.names.contains(&load_balancer.name) {
+                FoundBy::by_name(&self.scope.cluster, query.owner, &load_balancer.name)
             } else {
                 FoundBy::Listing
             };
-            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_owned(question, tags, found))
+            listing.tags.get(load_balancer.arn.as_str()).is_some_and(|tags| self.is_owned(query, tags, found))
         };
-        let mut balancers = sweep.balancers.iter().filter(ours);
-        let Some(balancer) = balancers.next() else { return self.observe(op, question, true).await };
-        let tags = sweep.tags.get(balancer.arn.as_str()).cloned();
+        let mut load_balancers = listing.balancers.iter().filter(ours);
+        let Some(balancer) = load_balancers.next() else { return self.observe(op, query, true).await };
+        let tags = listing.tags.get(balancer.arn.as_str()).cloned();
         let mine = |group: &&TargetGroup| match &*group.load_balancers {
-            [] => {
-                sweep.tags.get(group.arn.as_str()).is_some_and(|tags| self.is_owned(question, tags, FoundBy::Listing))
-            }
+            [] => listing.tags.get(group.arn.as_str()).is_some_and(|tags| self.is_owned(query, tags, FoundBy::Listing)),
             users => users.contains(&balancer.arn),
         };
-        let groups = sweep
+        let groups = listing
             .groups
             .iter()
             .filter(mine)
-            .map(|group| (group.clone(), sweep.tags.get(group.arn.as_str()).cloned()))
+            .map(|group| (group.clone(), listing.tags.get(group.arn.as_str()).cloned()))
             .collect();
-        let groups = self.owned_target_groups(op, Some(&balancer.arn), groups, question).await?;
+        let groups = self.owned_target_groups(op, Some(&balancer.arn), groups, query).await?;
         let listeners = self.listeners(op, &balancer.arn).await?;
         let balancer = ObservedLoadBalancer { tags, listeners, ..ObservedLoadBalancer::bare(balancer.clone()) };
         Ok(ObservedState { load_balancer: Some(balancer), target_groups: groups, ..ObservedState::default() })
@@ -123,19 +121,19 @@ impl Observer {
     pub(in crate::lb) async fn observe(
         &self,
         op: &Op,
-        question: &LoadBalancerQuery<'_>,
+        query: &LoadBalancerQuery<'_>,
         all: bool,
     ) -> Result<ObservedState, CloudError> {
         // First, read the objects: load balancer, target groups, listeners.
-        let found = self.find(op, question).await?;
-        let arn = found.as_ref().map(|balancer| balancer.arn.clone());
+        let found = self.find(op, query).await?;
+        let arn = found.as_ref().map(|load_balancer| load_balancer.arn.clone());
         // A Service for which nothing was ever created has no target groups.
-        let listed = if found.is_some() || question.may_exist {
+        let listed = if found.is_some() || query.may_exist {
             listing::list_target_groups(&self.scope, op).await?
         } else {
             Vec::new()
         };
-        let prefix = names::prefix(question.owner);
+        let prefix = names::prefix(query.owner);
         let attached = |group: &TargetGroup| arn.as_ref().is_some_and(|arn| group.load_balancers.contains(arn));
         let listed: Vec<_> =
             listed.into_iter().filter(|group| attached(group) || group.name.starts_with(&prefix)).collect();
@@ -151,12 +149,12 @@ impl Observer {
             let tags = tags.remove(group.arn.as_str());
             (group, tags)
         });
-        let groups = self.owned_target_groups(op, arn.as_ref(), groups.collect(), question).await?;
+        let groups = self.owned_target_groups(op, arn.as_ref(), groups.collect(), query).await?;
         let balancer = match found {
             None => None,
             Some(balancer) => {
                 let of_balancer = tags.remove(balancer.arn.as_str()).unwrap_or_default();
-                self.check(question.owner, &balancer, &of_balancer)?;
+                self.check(query.owner, &balancer, &of_balancer)?;
                 Some(ObservedLoadBalancer {
                     tags: Some(of_balancer),
                     listeners,
@@ -170,35 +168,35 @@ impl Observer {
             seen.tags = tags.remove(seen.listener.arn.as_str());
         }
         if all {
-            self.read_missing(op, question.owner, &mut observed).await?;
+            self.read_missing(op, query.owner, &mut observed).await?;
         }
         Ok(observed)
     }
 
     /// Finds the load balancer: by name or, if one may exist, among all load balancers by its tags.
-    async fn find(&self, op: &Op, question: &LoadBalancerQuery<'_>) -> Result<Option<LoadBalancer>, CloudError> {
-        for name in question.names {
-            if let Some(balancer) = self.get_by_name(op, name).await? {
-                return Ok(Some(balancer));
+    async fn find(&self, op: &Op, query: &LoadBalancerQuery<'_>) -> Result<Option<LoadBalancer>, CloudError> {
+        for name in query.names {
+            if let Some(load_balancer) = self.get_by_name(op, name).await? {
+                return Ok(Some(load_balancer));
             }
         }
-        if question.hostname.is_none() && !question.may_exist {
+        if query.hostname.is_none() && !query.may_exist {
             return Ok(None);
         }
         // It may have another name than a new one would get.
-        let oldest = question.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
-        let sweep = self.listings.newer_than(op, oldest).await?;
+        let oldest = query.changed_at.unwrap_or_else(|| ago(RECENT_LISTING_AGE));
+        let listing = self.listings.newer_than(op, oldest).await?;
         let ours = |balancer: &&LoadBalancer| {
-            sweep.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_owned(question, tags, FoundBy::Listing))
+            listing.tags.get(balancer.arn.as_str()).is_some_and(|tags| self.is_owned(query, tags, FoundBy::Listing))
         };
-        Ok(sweep.balancers.iter().find(ours).cloned())
+        Ok(listing.balancers.iter().find(ours).cloned())
     }
 
     /// Finds a load balancer by name. AWS answers an unknown name with an error.
     pub(in crate::lb) async fn get_by_name(&self, op: &Op, name: &str) -> Result<Option<LoadBalancer>, AwsError> {
         let request = DescribeLoadBalancers { names: vec![name.into()], ..DescribeLoadBalancers::default() };
         match self.scope.client.read(op, request).await {
-            Ok(page) => Ok(page.items.into_iter().find(|balancer| &*balancer.name == name)),
+            Ok(page) => Ok(page.items.into_iter().find(|load_balancer| &*load_balancer.name == name)),
             Err(error) if error.has_code("LoadBalancerNotFound") => Ok(None),
             Err(error) => Err(error),
         }
@@ -235,13 +233,13 @@ impl Observer {
         observed: &mut ObservedState,
     ) -> Result<(), CloudError> {
         let client = &self.scope.client;
-        if let Some(balancer) = &mut observed.load_balancer {
-            if balancer.attributes.is_none() {
-                let request = DescribeLoadBalancerAttributes { arn: balancer.load_balancer.arn.clone() };
+        if let Some(load_balancer) = &mut observed.load_balancer {
+            if load_balancer.attributes.is_none() {
+                let request = DescribeLoadBalancerAttributes { arn: load_balancer.load_balancer.arn.clone() };
                 let action = Action::DescribeLoadBalancerAttributes;
-                balancer.attributes = self.denials.read(op, owner, action, client.read(op, request)).await?;
+                load_balancer.attributes = self.denials.read(op, owner, action, client.read(op, request)).await?;
             }
-            for seen in &mut balancer.listeners {
+            for seen in &mut load_balancer.listeners {
                 self.read_missing_listener(op, owner, seen).await?;
             }
         }
@@ -260,18 +258,18 @@ impl Observer {
         &self,
         op: &Op,
         owner: &ServiceKey,
-        seen: &mut ObservedListener,
+        observed: &mut ObservedListener,
     ) -> Result<(), CloudError> {
         let client = &self.scope.client;
-        let arn = &seen.listener.arn;
-        if seen.attributes.is_none() {
+        let arn = &observed.listener.arn;
+        if observed.attributes.is_none() {
             let request = DescribeListenerAttributes { arn: arn.clone() };
             let action = Action::DescribeListenerAttributes;
-            seen.attributes = self.denials.read(op, owner, action, client.read(op, request)).await?;
+            observed.attributes = self.denials.read(op, owner, action, client.read(op, request)).await?;
         }
-        if seen.certificates.is_none() {
-            let is_tls = seen.listener.protocol == Some(ElbProtocol::Tls);
-            seen.certificates = if is_tls {
+        if observed.certificates.is_none() {
+            let is_tls = observed.listener.protocol == Some(ElbProtocol::Tls);
+            observed.certificates = if is_tls {
                 let request = DescribeListenerCertificates { arn: arn.clone() };
                 let action = Action::DescribeListenerCertificates;
                 let found = self.denials.read(op, owner, action, client.read(op, request)).await?;
@@ -339,18 +337,18 @@ impl Observer {
     async fn owned_target_groups(
         &self,
         op: &Op,
-        balancer: Option<&LoadBalancerArn>,
+        load_balancer: Option<&LoadBalancerArn>,
         listed: Vec<(TargetGroup, Option<Tags>)>,
-        question: &LoadBalancerQuery<'_>,
+        query: &LoadBalancerQuery<'_>,
     ) -> Result<Vec<ObservedTargetGroup>, CloudError> {
         let mut groups = Vec::new();
         for (group, tags) in listed {
             // A group that serves another load balancer is in use by somebody else.
-            if group.load_balancers.iter().any(|arn| Some(arn) != balancer) {
+            if group.load_balancers.iter().any(|arn| Some(arn) != load_balancer) {
                 continue;
             }
             let found = if group.load_balancers.is_empty() { FoundBy::Listing } else { FoundBy::GeneratedName };
-            let Some(tags) = tags.filter(|tags| self.is_owned(question, tags, found)) else { continue };
+            let Some(tags) = tags.filter(|tags| self.is_owned(query, tags, found)) else { continue };
             let Some(targets) = self.targets(op, &group.arn).await? else {
                 // One of the two responses is outdated. Treating the group as deleted could leave it behind.
                 return Err(CloudError::transient(format!("target group {} is listed and not found", group.name)));
@@ -373,16 +371,16 @@ impl Observer {
         }
     }
 
-    fn is_owned(&self, question: &LoadBalancerQuery<'_>, tags: &Tags, found: FoundBy) -> bool {
-        check_owner(&self.scope.cluster, question.owner, tags, found).is_ok()
+    fn is_owned(&self, query: &LoadBalancerQuery<'_>, tags: &Tags, found: FoundBy) -> bool {
+        check_owner(&self.scope.cluster, query.owner, tags, found).is_ok()
     }
 
-    fn check(&self, owner: &ServiceKey, balancer: &LoadBalancer, tags: &Tags) -> Result<(), CloudError> {
-        let name = &balancer.name;
-        if &*balancer.kind != "network" {
-            return Err(name_taken("load balancer", name, &format!("it is of type {}", balancer.kind)));
+    fn check(&self, owner: &ServiceKey, load_balancer: &LoadBalancer, tags: &Tags) -> Result<(), CloudError> {
+        let name = &load_balancer.name;
+        if &*load_balancer.kind != "network" {
+            return Err(name_taken("load balancer", name, &format!("it is of type {}", load_balancer.kind)));
         }
-        if balancer.vpc.as_ref().is_some_and(|vpc| *vpc != self.scope.vpc) {
+        if load_balancer.vpc.as_ref().is_some_and(|vpc| *vpc != self.scope.vpc) {
             return Err(name_taken("load balancer", name, "it is in another VPC"));
         }
         let found = FoundBy::by_name(&self.scope.cluster, owner, name);
@@ -391,9 +389,9 @@ impl Observer {
 }
 
 /// Returns the names that a Service's load balancer may have.
-pub(in crate::lb) fn names_of(wanted: &DesiredLoadBalancer, by_uid: &str) -> Vec<Box<str>> {
-    let mut names = vec![wanted.name.clone()];
-    if *wanted.name != *by_uid {
+pub(in crate::lb) fn names_of(desired: &DesiredLoadBalancer, by_uid: &str) -> Vec<Box<str>> {
+    let mut names = vec![desired.name.clone()];
+    if *desired.name != *by_uid {
         names.push(by_uid.into());
     }
     names

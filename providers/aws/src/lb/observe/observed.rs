@@ -136,15 +136,15 @@ impl ObservedState {
 }
 
 /// Sets attributes, if they were read.
-pub(crate) fn set_attributes(seen: &mut Option<Attributes>, set: &Attributes) {
-    if let Some(seen) = seen {
+pub(crate) fn set_attributes(observed: &mut Option<Attributes>, set: &Attributes) {
+    if let Some(seen) = observed {
         seen.extend(set.clone());
     }
 }
 
 /// Sets and removes tags, if they were read.
-pub(crate) fn set_tags(seen: &mut Option<Tags>, set: &Tags, remove: &[Box<str>]) {
-    if let Some(seen) = seen {
+pub(crate) fn set_tags(observed: &mut Option<Tags>, set: &Tags, remove: &[Box<str>]) {
+    if let Some(seen) = observed {
         seen.extend(set.clone());
         seen.retain(|key, _| !remove.contains(key));
     }

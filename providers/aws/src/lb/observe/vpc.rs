@@ -59,15 +59,19 @@ impl VpcCache {
 
     /// Chooses subnets as [`subnets::choose`] does. If that fails with the cached VPC, the VPC is read again, so that a
     /// new or newly tagged subnet is found.
-    pub(crate) async fn choose(&self, op: &Op, wanted: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, CloudError> {
+    pub(crate) async fn choose(
+        &self,
+        op: &Op,
+        desired: &DesiredLoadBalancer,
+    ) -> Result<Vec<SubnetMapping>, CloudError> {
         let Scope { cluster, settings, .. } = &self.scope;
-        let known = self.view(op, false).await?;
-        match subnets::choose(&known, cluster, settings, wanted) {
+        let state = self.view(op, false).await?;
+        match subnets::choose(&state, cluster, settings, desired) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => {}
             answer => return answer,
         }
         let now = self.view(op, true).await?;
-        subnets::choose(&now, cluster, settings, wanted)
+        subnets::choose(&now, cluster, settings, desired)
     }
 
     /// Drops the cached values, because AWS said that a subnet does not exist, or leadership changed.

@@ -154,8 +154,8 @@ impl ActionKind {
         }
     }
 
-    fn object(&self, balancer: &str) -> String {
-        let place = |(port, protocol): &ListenerKey| format!("listener {protocol}/{port} of {balancer}");
+    fn object(&self, load_balancer: &str) -> String {
+        let place = |(port, protocol): &ListenerKey| format!("listener {protocol}/{port} of {load_balancer}");
         let group = |group: &TargetGroupRef| match group {
             TargetGroupRef::Existing(arn) => arn.to_string(),
             TargetGroupRef::New(key) => format!("target group of {}", place(key)),
@@ -176,17 +176,17 @@ impl ActionKind {
                 arn.to_string()
             }
             Self::ModifyListenerAttributes(of, _) | Self::AddListenerCertificate(of, _) => listener(of),
-            _ => balancer.to_owned(),
+            _ => load_balancer.to_owned(),
         }
     }
 }
 
 impl PlannedAction {
     /// Describes the action in words; `None` for actions that the security group manager plans in detail.
-    pub fn describe(&self, balancer: &str) -> Option<PlannedChange> {
+    pub fn describe(&self, load_balancer: &str) -> Option<PlannedChange> {
         Some(PlannedChange {
             operation: self.action.request()?.name().into(),
-            object: self.action.object(balancer).into(),
+            object: self.action.object(load_balancer).into(),
             reason: self.reason.clone(),
         })
     }

@@ -3,9 +3,9 @@
 use crate::api::elb::{Attributes, ElbProtocol, TargetType};
 
 /// Returns the desired attributes that are not defaults.
-pub(super) fn without_defaults(wanted: &Attributes, defaults: &[(&str, &str)]) -> Attributes {
+pub(super) fn without_defaults(desired: &Attributes, defaults: &[(&str, &str)]) -> Attributes {
     let is_default = |key: &str, value: &str| defaults.iter().any(|(k, v)| *k == key && *v == value);
-    wanted.iter().filter(|(key, value)| !is_default(key, value)).map(|(k, v)| (k.clone(), v.clone())).collect()
+    desired.iter().filter(|(key, value)| !is_default(key, value)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
 /// Defaults of a Network Load Balancer.

@@ -20,11 +20,11 @@ impl Planner<'_> {
     /// before that is created; other listeners that are not desired are deleted after all desired ones exist.
     pub(super) fn listeners(&mut self, pairing: &TargetGroupPairing<'_>) {
         let cleared = self.deleted();
-        let seen = self.observed.load_balancer.iter().flat_map(|balancer| &balancer.listeners);
+        let observed = self.observed.load_balancer.iter().flat_map(|load_balancer| &load_balancer.listeners);
         let is_wanted = |seen: &&ObservedListener| {
             !cleared.contains(&seen.listener.arn) && pairing.pairs.iter().any(|pair| seen.key() == Some(pair.key()))
         };
-        let (living, unwanted): (Vec<&ObservedListener>, Vec<&ObservedListener>) = seen.partition(is_wanted);
+        let (living, unwanted): (Vec<&ObservedListener>, Vec<&ObservedListener>) = observed.partition(is_wanted);
         let mut unwanted: Vec<_> = unwanted.into_iter().filter(|seen| !cleared.contains(&seen.listener.arn)).collect();
         for pair in &pairing.pairs {
             if let Some(seen) = living.iter().find(|seen| seen.key() == Some(pair.key())) {
@@ -71,26 +71,26 @@ impl Planner<'_> {
         }
     }
 
-    fn existing_listener(&mut self, pair: &ListenerGroupPair<'_>, seen: &ObservedListener) {
-        let arn = &seen.listener.arn;
-        let why = listener_differs(pair, seen);
+    fn existing_listener(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedListener) {
+        let arn = &observed.listener.arn;
+        let why = listener_differs(pair, observed);
         if !why.is_empty() {
             let modify = ActionKind::ModifyListener(arn.clone(), settings(pair, Tags::new()));
             self.add(modify, format!("{} differ", why.join(", ")));
         }
-        if let (Some(tls), Some(have)) = (&pair.desired.tls, &seen.certificates) {
-            let want: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
-            for certificate in want.difference(have) {
+        if let (Some(tls), Some(have)) = (&pair.desired.tls, &observed.certificates) {
+            let lb_spec: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
+            for certificate in lb_spec.difference(have) {
                 let add = ActionKind::AddListenerCertificate(ListenerRef::Existing(arn.clone()), certificate.clone());
                 self.add(add, "a certificate for SNI is missing");
             }
             // The default certificate may be listed once more, which is harmless.
-            for certificate in have.difference(&want).filter(|arn| **arn != tls.certificates[0]) {
+            for certificate in have.difference(&lb_spec).filter(|arn| **arn != tls.certificates[0]) {
                 let remove = ActionKind::RemoveListenerCertificate(arn.clone(), certificate.clone());
                 self.add(remove, "a certificate for SNI is not wanted");
             }
         }
-        if let Some(attributes) = &seen.attributes {
+        if let Some(attributes) = &observed.attributes {
             let differing = changed_attributes(&pair.desired.attributes, attributes);
             if !differing.is_empty() {
                 let why = format!("{} differ", keys(&differing));
@@ -100,25 +100,25 @@ impl Planner<'_> {
     }
 }
 
-fn listener_differs(pair: &ListenerGroupPair<'_>, seen: &ObservedListener) -> Vec<&'static str> {
+fn listener_differs(pair: &ListenerGroupPair<'_>, observed: &ObservedListener) -> Vec<&'static str> {
     let mut why = Vec::new();
     let group = match pair.group() {
-        super::TargetGroupRef::Existing(arn) => seen.listener.target_group.as_ref() == Some(&arn),
+        super::TargetGroupRef::Existing(arn) => observed.listener.target_group.as_ref() == Some(&arn),
         super::TargetGroupRef::New(_) => false,
     };
     if !group {
         why.push("target group");
     }
     let Some(tls) = &pair.desired.tls else { return why };
-    if seen.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
+    if observed.listener.certificate.as_deref() != tls.certificates.first().map(|arn| &**arn) {
         why.push("default certificate");
     }
-    if tls.policy.is_some() && seen.listener.ssl_policy != tls.policy {
+    if tls.policy.is_some() && observed.listener.ssl_policy != tls.policy {
         why.push("security policy");
     }
     // No policy, and the policy with this name, are the same.
     let none = |policy: &Option<Box<str>>| policy.as_deref().unwrap_or("None").to_owned();
-    if tls.alpn.is_some() && none(&seen.listener.alpn_policy) != none(&tls.alpn) {
+    if tls.alpn.is_some() && none(&observed.listener.alpn_policy) != none(&tls.alpn) {
         why.push("ALPN policy");
     }
     why

@@ -52,17 +52,17 @@ pub struct ResolvedInput {
 /// # Errors
 /// A difference that AWS can only resolve with a new load balancer.
 pub fn plan(
-    wanted: &DesiredLoadBalancer,
+    desired: &DesiredLoadBalancer,
     resolved: &ResolvedInput,
     observed: &ObservedState,
 ) -> Result<Vec<PlannedAction>, CloudError> {
-    let mut planner = Planner { desired: wanted, resolved, observed, steps: Vec::new() };
+    let mut planner = Planner { desired, resolved, observed, steps: Vec::new() };
     match &observed.load_balancer {
         None => planner.create_load_balancer()?,
         Some(seen) => planner.update_load_balancer(seen)?,
     }
     planner.tags();
-    let pairing = TargetGroupPairing::of(wanted, observed);
+    let pairing = TargetGroupPairing::of(desired, observed);
     planner.delete_conflicting_groups(&pairing);
     planner.groups(&pairing);
     let rules = observed.rules_digest != Some(resolved.rules_digest);
@@ -80,7 +80,7 @@ pub fn plan(
 
 /// Plans only the registration and deregistration of targets in existing target groups.
 pub fn plan_targets_only(
-    wanted: &DesiredLoadBalancer,
+    desired: &DesiredLoadBalancer,
     targets: &Targets,
     observed: &ObservedState,
 ) -> Vec<PlannedAction> {
@@ -92,8 +92,8 @@ pub fn plan_targets_only(
         targets: targets.clone(),
         rules_digest: Digest(0),
     };
-    let mut planner = Planner { desired: wanted, resolved: &resolved, observed, steps: Vec::new() };
-    planner.sync_targets(&TargetGroupPairing::of(wanted, observed));
+    let mut planner = Planner { desired, resolved: &resolved, observed, steps: Vec::new() };
+    planner.sync_targets(&TargetGroupPairing::of(desired, observed));
     planner.steps
 }
 
@@ -110,23 +110,23 @@ impl Planner<'_> {
     }
 
     fn create_load_balancer(&mut self) -> Result<(), CloudError> {
-        let wanted = self.desired;
+        let desired = self.desired;
         let resolved = self.resolved;
         let Some(subnets) = resolved.subnets.clone().filter(|subnets| !subnets.is_empty()) else {
             return Err(CloudError::invalid_input("could not find any suitable subnets for creating the ELB"));
         };
         let create = CreateLoadBalancer {
-            name: wanted.name.clone(),
-            scheme: wanted.scheme,
-            ip_address_type: wanted.ip_address_type,
+            name: desired.name.clone(),
+            scheme: desired.scheme,
+            ip_address_type: desired.ip_address_type,
             subnets,
             security_groups: resolved.groups.clone(),
-            ipv6_source_nat: wanted.ipv6_source_nat,
+            ipv6_source_nat: desired.ipv6_source_nat,
             tags: resolved.tags.clone(),
         };
-        let why = format!("service {} has no load balancer", wanted.owner.key());
+        let why = format!("service {} has no load balancer", desired.owner.key());
         self.add(ActionKind::CreateLoadBalancer(Box::new(create)), why);
-        if let (Some(rules), false) = (wanted.security.private_link_rules, resolved.groups.is_empty()) {
+        if let (Some(rules), false) = (desired.security.private_link_rules, resolved.groups.is_empty()) {
             // A new load balancer is created without this setting; AWS' default is on.
             if !rules {
                 let groups = self.resolved.groups.clone();
@@ -141,34 +141,34 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn update_load_balancer(&mut self, seen: &ObservedLoadBalancer) -> Result<(), CloudError> {
-        let wanted = self.desired;
-        let balancer = &seen.load_balancer;
-        if let Some(scheme) = balancer.scheme.filter(|scheme| *scheme != wanted.scheme) {
+    fn update_load_balancer(&mut self, observed: &ObservedLoadBalancer) -> Result<(), CloudError> {
+        let desired = self.desired;
+        let load_balancer = &observed.load_balancer;
+        if let Some(scheme) = load_balancer.scheme.filter(|scheme| *scheme != desired.scheme) {
             return Err(CloudError::invalid_input(format!(
                 "scheme cannot be changed from {scheme} to {} on load balancer {}; delete and recreate the Service",
-                wanted.scheme, balancer.name
+                desired.scheme, load_balancer.name
             )));
         }
-        let family = balancer.ip_address_type.filter(|family| *family != wanted.ip_address_type);
-        let set_family = ActionKind::SetIpAddressType(wanted.ip_address_type);
-        let nat = wanted.ipv6_source_nat.filter(|on| *on != balancer.ipv6_source_nat.unwrap_or(false));
+        let family = load_balancer.ip_address_type.filter(|family| *family != desired.ip_address_type);
+        let set_family = ActionKind::SetIpAddressType(desired.ip_address_type);
+        let nat = desired.ipv6_source_nat.filter(|on| *on != load_balancer.ipv6_source_nat.unwrap_or(false));
         // UDP requires both families together with prefixes: neither may change alone.
-        let together = family.and(nat).map(|_| wanted.ip_address_type);
+        let together = family.and(nat).map(|_| desired.ip_address_type);
         let family = family.filter(|_| together.is_none());
         // An IPv6 prefix requires both families, so these are enabled before it and disabled after it.
-        let first = wanted.ip_address_type == IpAddressType::Dualstack;
+        let first = desired.ip_address_type == IpAddressType::Dualstack;
         let why = family.map(|family| format!("address families are {family}"));
         if let (Some(why), true) = (&why, first) {
             self.add(set_family.clone(), why.clone());
         }
-        self.subnets(seen, nat, together)?;
+        self.subnets(observed, nat, together)?;
         if let (Some(why), false) = (why, first) {
             self.add(set_family, why);
         }
-        self.security_groups(seen);
-        if let Some(attributes) = &seen.attributes {
-            let differing = changed_attributes(&wanted.attributes, attributes);
+        self.security_groups(observed);
+        if let Some(attributes) = &observed.attributes {
+            let differing = changed_attributes(&desired.attributes, attributes);
             if !differing.is_empty() {
                 let why = format!("{} differ", keys(&differing));
                 self.add(ActionKind::ModifyLoadBalancerAttributes(differing), why);
@@ -179,11 +179,11 @@ impl Planner<'_> {
 
     fn subnets(
         &mut self,
-        seen: &ObservedLoadBalancer,
+        observed: &ObservedLoadBalancer,
         nat: Option<bool>,
         families: Option<IpAddressType>,
     ) -> Result<(), CloudError> {
-        let balancer = &seen.load_balancer;
+        let load_balancer = &observed.load_balancer;
         let set = |subnets: Vec<SubnetMapping>, removes: bool| {
             ActionKind::SetSubnets(SubnetChange { subnets, ipv6_source_nat: nat, ip_address_type: families, removes })
         };
@@ -191,25 +191,25 @@ impl Planner<'_> {
             Some(families) => format!("IPv6 source prefixes differ, and address families are to be {families}"),
             None => "IPv6 source prefixes differ".to_owned(),
         };
-        let current: BTreeSet<SubnetId> = balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
+        let current: BTreeSet<SubnetId> = load_balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
         // Without a choice of subnets, only the IPv6 prefixes may change.
         let Some(mappings) = &self.resolved.subnets else {
-            self.addresses(balancer)?;
+            self.addresses(load_balancer)?;
             if nat.is_some() {
                 let v6 = families != Some(IpAddressType::Ipv4);
-                let subnets = balancer.zones.iter().filter_map(|zone| existing_mapping(zone, v6)).collect();
+                let subnets = load_balancer.zones.iter().filter_map(|zone| existing_mapping(zone, v6)).collect();
                 self.add(set(subnets, false), prefixes);
             }
             return Ok(());
         };
         // With one, check first that no address in a subnet that stays differs: AWS cannot change these.
         for mapping in mappings {
-            let zone = balancer.zones.iter().find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
+            let zone = load_balancer.zones.iter().find(|zone| zone.subnet.as_ref() == Some(&mapping.subnet));
             let Some(zone) = zone else { continue };
             let other_allocation = mapping
                 .allocation
                 .as_ref()
-                .is_some_and(|wanted| !zone.allocations.is_empty() && !zone.allocations.contains(wanted));
+                .is_some_and(|desired| !zone.allocations.is_empty() && !zone.allocations.contains(desired));
             let other_address = mapping.private_ipv4.is_some_and(|wanted| {
                 !zone.private_ipv4.is_empty() && !zone.private_ipv4.iter().any(|have| **have == *wanted.to_string())
             });
@@ -217,7 +217,7 @@ impl Planner<'_> {
             if other_allocation || other_address || other_ipv6 {
                 return Err(CloudError::invalid_input(format!(
                     "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
-                    balancer.name, mapping.subnet
+                    load_balancer.name, mapping.subnet
                 )));
             }
         }
@@ -240,35 +240,35 @@ impl Planner<'_> {
 
     /// Checks that the addresses of discovered subnets are the desired ones. These subnets and addresses are never
     /// changed.
-    fn addresses(&self, balancer: &LoadBalancer) -> Result<(), CloudError> {
-        let wanted = self.desired;
-        for zone in &balancer.zones {
-            let foreign = |have: &&AllocationId| !wanted.allocations.is_empty() && !wanted.allocations.contains(have);
-            let ipv4 = other_than(&zone.private_ipv4, &wanted.private_ipv4);
-            let other = ipv4.or_else(|| other_than(&zone.ipv6, &wanted.ipv6));
+    fn addresses(&self, load_balancer: &LoadBalancer) -> Result<(), CloudError> {
+        let desired = self.desired;
+        for zone in &load_balancer.zones {
+            let foreign = |have: &&AllocationId| !desired.allocations.is_empty() && !desired.allocations.contains(have);
+            let ipv4 = other_than(&zone.private_ipv4, &desired.private_ipv4);
+            let other = ipv4.or_else(|| other_than(&zone.ipv6, &desired.ipv6));
             if let Some(other) = other.or_else(|| zone.allocations.iter().find(foreign).map(|have| &**have)) {
                 return Err(CloudError::invalid_input(format!(
                     "addresses of load balancer {} cannot be changed, and it has {other}; delete and recreate the Service",
-                    balancer.name
+                    load_balancer.name
                 )));
             }
         }
         Ok(())
     }
 
-    fn security_groups(&mut self, seen: &ObservedLoadBalancer) {
-        let balancer = &seen.load_balancer;
-        let current: BTreeSet<_> = balancer.security_groups.iter().collect();
-        let wanted: BTreeSet<_> = self.resolved.groups.iter().collect();
+    fn security_groups(&mut self, observed: &ObservedLoadBalancer) {
+        let load_balancer = &observed.load_balancer;
+        let current: BTreeSet<_> = load_balancer.security_groups.iter().collect();
+        let desired: BTreeSet<_> = self.resolved.groups.iter().collect();
         // A load balancer that was created without security groups cannot get any.
         if current.is_empty() {
             return;
         }
         let rules = self.desired.security.private_link_rules;
-        let other_rules = rules.is_some_and(|rules| rules != balancer.private_link_rules.unwrap_or(true));
-        let other_groups = !wanted.is_empty() && wanted != current;
+        let other_rules = rules.is_some_and(|rules| rules != load_balancer.private_link_rules.unwrap_or(true));
+        let other_groups = !desired.is_empty() && desired != current;
         if other_groups || other_rules {
-            let groups = if wanted.is_empty() { &balancer.security_groups } else { &self.resolved.groups };
+            let groups = if desired.is_empty() { &load_balancer.security_groups } else { &self.resolved.groups };
             let why = if other_groups { "security groups differ" } else { "rules for PrivateLink differ" };
             self.add(ActionKind::SetSecurityGroups(groups.clone(), rules), why);
         }
@@ -276,18 +276,18 @@ impl Planner<'_> {
 
     /// Plans tag changes of existing objects. New objects get their tags at creation.
     fn tags(&mut self) {
-        let wanted = &self.resolved.tags;
+        let desired = &self.resolved.tags;
         let obsolete: BTreeSet<_> =
-            self.observed.removable_tag_keys.iter().filter(|key| !wanted.contains_key(*key)).collect();
-        let balancer = self.observed.load_balancer.iter().map(|b| (b.load_balancer.arn.as_str(), &b.tags));
+            self.observed.removable_tag_keys.iter().filter(|key| !desired.contains_key(*key)).collect();
+        let load_balancer = self.observed.load_balancer.iter().map(|b| (b.load_balancer.arn.as_str(), &b.tags));
         let listeners = self.observed.load_balancer.iter().flat_map(|b| &b.listeners);
         let listeners = listeners.map(|listener| (listener.listener.arn.as_str(), &listener.tags));
         let groups = self.observed.target_groups.iter().map(|group| (group.group.arn.as_str(), &group.tags));
         let mut add = Vec::<(Tags, Vec<Box<str>>)>::new();
         let mut remove = Vec::<(Vec<Box<str>>, Vec<Box<str>>)>::new();
-        for (arn, seen) in balancer.chain(listeners).chain(groups) {
+        for (arn, seen) in load_balancer.chain(listeners).chain(groups) {
             let Some(seen) = seen else { continue };
-            let missing = changed_attributes(wanted, seen);
+            let missing = changed_attributes(desired, seen);
             let left_over: Vec<Box<str>> =
                 obsolete.iter().filter(|key| seen.contains_key(**key)).map(|key| (*key).clone()).collect();
             if !missing.is_empty() {
@@ -338,9 +338,9 @@ impl Planner<'_> {
 }
 
 /// Returns an address that is not desired; `None` if no address is requested.
-fn other_than<'a, A: FromStr + PartialEq>(have: &'a [Box<str>], wanted: &[A]) -> Option<&'a str> {
-    let other = |text: &&str| !text.parse().is_ok_and(|address: A| wanted.contains(&address));
-    have.iter().map(|text| &**text).filter(|_| !wanted.is_empty()).find(other)
+fn other_than<'a, A: FromStr + PartialEq>(have: &'a [Box<str>], desired: &[A]) -> Option<&'a str> {
+    let other = |text: &&str| !text.parse().is_ok_and(|address: A| desired.contains(&address));
+    have.iter().map(|text| &**text).filter(|_| !desired.is_empty()).find(other)
 }
 
 /// Returns the current mapping of a subnet, to keep it.
@@ -361,8 +361,12 @@ fn collect<K: PartialEq, V>(list: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
 }
 
 /// Returns the desired entries that are missing or have another value.
-fn changed_attributes(wanted: &Attributes, seen: &Attributes) -> Attributes {
-    wanted.iter().filter(|(key, value)| seen.get(*key) != Some(value)).map(|(k, v)| (k.clone(), v.clone())).collect()
+fn changed_attributes(desired: &Attributes, observed: &Attributes) -> Attributes {
+    desired
+        .iter()
+        .filter(|(key, value)| observed.get(*key) != Some(value))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect()
 }
 
 fn keys(attributes: &Attributes) -> String {

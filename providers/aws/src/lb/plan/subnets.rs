@@ -64,13 +64,13 @@ pub fn choose(
     view: &VpcSnapshot,
     cluster: &Cluster,
     settings: &Settings,
-    wanted: &DesiredLoadBalancer,
+    desired: &DesiredLoadBalancer,
 ) -> Result<Vec<SubnetMapping>, CloudError> {
-    let subnets = match &wanted.subnets {
-        SubnetChoice::Discover => discover(view, cluster, settings, wanted)?,
+    let subnets = match &desired.subnets {
+        SubnetChoice::Discover => discover(view, cluster, settings, desired)?,
         SubnetChoice::Named(names) => named(view, names)?,
     };
-    mappings(&subnets, wanted).map_err(|mistakes| CloudError::invalid_input(joined(&mistakes)))
+    mappings(&subnets, desired).map_err(|mistakes| CloudError::invalid_input(joined(&mistakes)))
 }
 
 /// Maps subnets to the desired address in each. Whether the addresses fit the kind of load balancer is checked when
@@ -78,31 +78,31 @@ pub fn choose(
 ///
 /// # Errors
 /// Every validation error.
-pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, Vec<FieldError>> {
+pub fn mappings(subnets: &[&Subnet], desired: &DesiredLoadBalancer) -> Result<Vec<SubnetMapping>, Vec<FieldError>> {
     // First, check the subnets, and pair them with each kind of address.
-    let mut mistakes = families(subnets, wanted);
-    let eips = wanted.allocations.len();
+    let mut mistakes = families(subnets, desired);
+    let eips = desired.allocations.len();
     let count = subnets.len();
     if eips > 0 && eips != count {
         // Upstream's wording, as for private addresses.
         let message = format!("Must have same number of EIP AllocationIDs ({eips}) and SubnetIDs ({count})");
         mistakes.push(FieldError::new(ANNOTATION_EIP, message));
     }
-    let private = wanted.private_ipv4.len();
+    let private = desired.private_ipv4.len();
     let ipv4 = if private > 0 && private != count {
         let message = format!("Must have same number of Private IPv4Addresses ({private}) and SubnetIDs ({count})");
         Err(vec![FieldError::new(ANNOTATION_IPV4, message)])
     } else {
-        assign_addresses(ANNOTATION_IPV4, "private IPv4", &wanted.private_ipv4, subnets, |subnet, ip: &Ipv4Addr| {
+        assign_addresses(ANNOTATION_IPV4, "private IPv4", &desired.private_ipv4, subnets, |subnet, ip: &Ipv4Addr| {
             subnet.cidr.is_some_and(|network| network.contains(ip))
         })
     };
-    let ipv6s = wanted.ipv6.len();
+    let ipv6s = desired.ipv6.len();
     let ipv6 = if ipv6s > 0 && ipv6s != count {
         let message = format!("count of IPv6 addresses ({ipv6s}) and subnets ({count}) must match");
         Err(vec![FieldError::new(ANNOTATION_IPV6, message)])
     } else {
-        assign_addresses(ANNOTATION_IPV6, "IPv6", &wanted.ipv6, subnets, |subnet, ip: &Ipv6Addr| {
+        assign_addresses(ANNOTATION_IPV6, "IPv6", &desired.ipv6, subnets, |subnet, ip: &Ipv6Addr| {
             subnet.ipv6_cidrs.iter().any(|network| network.contains(ip))
         })
     };
@@ -113,7 +113,7 @@ pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec
     let (Ok(ipv4), Ok(ipv6), true) = (ipv4, ipv6, mistakes.is_empty()) else { return Err(mistakes) };
     let mapping = |(index, subnet): (usize, &&Subnet)| SubnetMapping {
         subnet: subnet.id.clone(),
-        allocation: wanted.allocations.get(index).cloned(),
+        allocation: desired.allocations.get(index).cloned(),
         private_ipv4: ipv4.get(index).copied(),
         ipv6: ipv6.get(index).copied(),
     };
@@ -121,13 +121,13 @@ pub fn mappings(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Result<Vec
 }
 
 /// Returns errors for subnets that lack the IPv6 network which the load balancer needs.
-fn families(subnets: &[&Subnet], wanted: &DesiredLoadBalancer) -> Vec<FieldError> {
+fn families(subnets: &[&Subnet], desired: &DesiredLoadBalancer) -> Vec<FieldError> {
     let lacking: Vec<_> = subnets.iter().filter(|subnet| subnet.ipv6_cidrs.is_empty()).map(|s| &*s.id).collect();
-    if lacking.is_empty() || wanted.ip_address_type != IpAddressType::Dualstack {
+    if lacking.is_empty() || desired.ip_address_type != IpAddressType::Dualstack {
         return Vec::new();
     }
     let lacking = lacking.join(", ");
-    vec![if wanted.ipv6_source_nat == Some(true) {
+    vec![if desired.ipv6_source_nat == Some(true) {
         let message = format!(
             "To enable prefix for source NAT, all associated subnets must have an IPv6 CIDR. Subnets without IPv6 \
              CIDR: [{lacking}]."
@@ -201,11 +201,11 @@ fn discover<'a>(
     view: &'a VpcSnapshot,
     cluster: &Cluster,
     settings: &Settings,
-    wanted: &DesiredLoadBalancer,
+    desired: &DesiredLoadBalancer,
 ) -> Result<Vec<&'a Subnet>, CloudError> {
     // First, collect the subnets of the cluster, and those of no cluster.
-    let internal = wanted.scheme == Scheme::Internal;
-    let dual = wanted.ip_address_type == IpAddressType::Dualstack;
+    let internal = desired.scheme == Scheme::Internal;
+    let dual = desired.ip_address_type == IpAddressType::Dualstack;
     let mut candidates: Vec<&Subnet> =
         view.subnets.iter().filter(|subnet| cluster.has(&subnet.tags) || !Cluster::any(&subnet.tags)).collect();
     if candidates.is_empty() {

@@ -52,7 +52,7 @@ impl ListenerGroupPair<'_> {
 
     pub(super) fn group(&self) -> TargetGroupRef {
         match self.group {
-            Some(seen) => TargetGroupRef::Existing(seen.group.arn.clone()),
+            Some(observed) => TargetGroupRef::Existing(observed.group.arn.clone()),
             None => TargetGroupRef::New(self.key()),
         }
     }
@@ -62,27 +62,28 @@ impl<'a> TargetGroupPairing<'a> {
     /// Pairs listeners with groups. A listener keeps its group if that can serve it. The others take a group that no
     /// desired listener uses: first one with the right name, left by an interrupted sync, then one of a listener on the
     /// same port that will be deleted.
-    pub(super) fn of(wanted: &'a DesiredLoadBalancer, observed: &'a ObservedState) -> Self {
+    pub(super) fn of(desired: &'a DesiredLoadBalancer, observed: &'a ObservedState) -> Self {
         // First, keep the groups of existing listeners.
         let mut kept = BTreeSet::new();
         let mut found: Vec<Option<&ObservedTargetGroup>> = Vec::new();
-        for want in &wanted.listeners {
-            let listener = observed.listener(want.key());
+        for lb_spec in &desired.listeners {
+            let listener = observed.listener(lb_spec.key());
             let group = listener
                 .and_then(|seen| seen.listener.target_group.as_ref())
                 .and_then(|arn| observed.group(arn))
-                .filter(|group| can_serve(group, want, observed) && !kept.contains(&group.group.arn));
+                .filter(|group| can_serve(group, lb_spec, observed) && !kept.contains(&group.group.arn));
             kept.extend(group.map(|group| group.group.arn.clone()));
             found.push(group);
         }
         // Then look for unused groups for the other listeners.
-        for (want, group) in wanted.listeners.iter().zip(&mut found).filter(|(_, group)| group.is_none()) {
-            let free =
-                |group: &&ObservedTargetGroup| can_serve(group, want, observed) && !kept.contains(&group.group.arn);
-            let names: Vec<_> = names_of(wanted, want).take(MAX_NAMES).collect();
+        for (want, group) in desired.listeners.iter().zip(&mut found).filter(|(_, group)| group.is_none()) {
+            let free = |target_group: &&ObservedTargetGroup| {
+                can_serve(target_group, want, observed) && !kept.contains(&target_group.group.arn)
+            };
+            let names: Vec<_> = names_of(desired, want).take(MAX_NAMES).collect();
             let named = observed.target_groups.iter().filter(free).find(|group| names.contains(&group.group.name));
             let on_port = || {
-                let listeners = observed.load_balancer.iter().flat_map(|balancer| &balancer.listeners);
+                let listeners = observed.load_balancer.iter().flat_map(|load_balancer| &load_balancer.listeners);
                 listeners
                     .filter(|listener| listener.listener.port == want.port.get())
                     .filter_map(|listener| observed.group(listener.listener.target_group.as_ref()?))
@@ -92,14 +93,14 @@ impl<'a> TargetGroupPairing<'a> {
             kept.extend(group.map(|group| group.group.arn.clone()));
         }
         // Finally, name the groups that will be created.
-        let pairs = wanted.listeners.iter().zip(found).map(|(want, group)| {
+        let pairs = desired.listeners.iter().zip(found).map(|(want, group)| {
             let taken = |name: &str| observed.target_groups.iter().find(|seen| *seen.group.name == *name);
             let named = taken(&want.target_group.name).filter(|_| group.is_none());
             // A group whose health check cannot be changed serves until a new one with another name takes over. A group
             // that another listener keeps, as after a manual change, continues to serve that one.
             let used = named.is_some_and(|seen| kept.contains(&seen.group.arn));
             let stays = used || named.is_some_and(|seen| observed.unmodifiable_groups.contains(&seen.group.arn));
-            let mut names = names_of(wanted, want).take(if stays { MAX_NAMES } else { 1 });
+            let mut names = names_of(desired, want).take(if stays { MAX_NAMES } else { 1 });
             let name = names.find(|name| taken(name).is_none());
             let in_the_way = if name.is_none() && !used { named } else { None };
             ListenerGroupPair {
@@ -115,16 +116,16 @@ impl<'a> TargetGroupPairing<'a> {
 }
 
 /// Returns the names that the group of a listener may have, in order of preference.
-fn names_of<'a>(wanted: &'a DesiredLoadBalancer, want: &'a DesiredListener) -> impl Iterator<Item = Box<str>> + 'a {
-    std::iter::successors(Some(want.target_group.name.clone()), |name| {
-        Some(names::another_target_group(&wanted.owner, name))
+fn names_of<'a>(desired: &'a DesiredLoadBalancer, lb_spec: &'a DesiredListener) -> impl Iterator<Item = Box<str>> + 'a {
+    std::iter::successors(Some(lb_spec.target_group.name.clone()), |name| {
+        Some(names::another_target_group(&desired.owner, name))
     })
 }
 
 /// Tells whether a group can serve a listener, as it is or with another health check.
-fn can_serve(seen: &ObservedTargetGroup, want: &DesiredListener, observed: &ObservedState) -> bool {
+fn can_serve(seen: &ObservedTargetGroup, lb_spec: &DesiredListener, observed: &ObservedState) -> bool {
     let group = &seen.group;
-    let want = &want.target_group;
+    let want = &lb_spec.target_group;
     let frozen = observed.unmodifiable_groups.contains(&group.arn)
         && group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check));
     group.protocol == Some(want.protocol)
@@ -134,19 +135,19 @@ fn can_serve(seen: &ObservedTargetGroup, want: &DesiredListener, observed: &Obse
         && !frozen
 }
 
-fn family(want: &DesiredTargetGroup) -> IpAddressType {
-    match want.family {
+fn family(lb_spec: &DesiredTargetGroup) -> IpAddressType {
+    match lb_spec.family {
         IpFamily::V4 => IpAddressType::Ipv4,
         IpFamily::V6 => IpAddressType::Ipv6,
     }
 }
 
 /// Tells whether a health check differs from the desired one. Settings that are left to AWS are ignored.
-pub fn differs(have: &HealthCheck, want: &HealthCheck) -> bool {
+pub fn differs(have: &HealthCheck, lb_spec: &HealthCheck) -> bool {
     let left_to_aws = HealthCheck {
-        path: want.path.clone().or_else(|| have.path.clone()),
-        matcher: want.matcher.clone().or_else(|| have.matcher.clone()),
-        ..want.clone()
+        path: lb_spec.path.clone().or_else(|| have.path.clone()),
+        matcher: lb_spec.matcher.clone().or_else(|| have.matcher.clone()),
+        ..lb_spec.clone()
     };
     *have != left_to_aws
 }
@@ -155,12 +156,12 @@ impl Planner<'_> {
     /// Deletes groups whose name a new group needs, such as one of the other address family. Service is interrupted
     /// meanwhile.
     pub(super) fn delete_conflicting_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
-        for seen in pairing.pairs.iter().filter_map(|pair| pair.name_conflict) {
-            let arn = &seen.group.arn;
-            let listeners = self.observed.load_balancer.iter().flat_map(|balancer| &balancer.listeners);
+        for observed in pairing.pairs.iter().filter_map(|pair| pair.name_conflict) {
+            let arn = &observed.group.arn;
+            let listeners = self.observed.load_balancer.iter().flat_map(|load_balancer| &load_balancer.listeners);
             let using = listeners.filter(|listener| listener.listener.target_group.as_ref() == Some(arn));
             for listener in using {
-                let why = format!("target group {} has to be made anew", seen.group.name);
+                let why = format!("target group {} has to be made anew", observed.group.name);
                 self.add(ActionKind::DeleteListener(listener.listener.arn.clone()), why);
             }
             self.add(ActionKind::DeleteTargetGroup(arn.clone()), "another one needs its name");
@@ -170,7 +171,7 @@ impl Planner<'_> {
     pub(super) fn groups(&mut self, pairing: &TargetGroupPairing<'_>) {
         for pair in &pairing.pairs {
             match pair.group {
-                Some(seen) => self.existing_group(pair, seen),
+                Some(observed) => self.existing_group(pair, observed),
                 None => self.new_group(pair),
             }
         }
@@ -178,21 +179,23 @@ impl Planner<'_> {
 
     fn new_group(&mut self, pair: &ListenerGroupPair<'_>) {
         let key = pair.key();
-        let want = &pair.desired.target_group;
+        let lb_spec = &pair.desired.target_group;
         let create = CreateTargetGroup {
             name: pair.name.clone(),
-            protocol: want.protocol,
-            port: want.port,
+            protocol: lb_spec.protocol,
+            port: lb_spec.port,
             vpc: self.resolved.vpc.clone(),
-            target_type: want.target_type,
-            ip_address_type: Some(family(want)).filter(|family| *family != IpAddressType::Ipv4),
-            health_check: want.health_check.clone(),
+            target_type: lb_spec.target_type,
+            ip_address_type: Some(family(lb_spec)).filter(|family| *family != IpAddressType::Ipv4),
+            health_check: lb_spec.health_check.clone(),
             tags: self.resolved.tags.clone(),
         };
         let why = format!("listener {}/{} has no fitting target group", key.1, key.0);
         self.add(ActionKind::CreateTargetGroup(key, Box::new(create)), why);
-        let attributes =
-            without_defaults(&want.attributes, &default_attributes::target_group(want.target_type, want.protocol));
+        let attributes = without_defaults(
+            &lb_spec.attributes,
+            &default_attributes::target_group(lb_spec.target_type, lb_spec.protocol),
+        );
         if !attributes.is_empty() {
             let why = format!("{} differ from AWS' defaults", keys(&attributes));
             self.add(ActionKind::ModifyTargetGroupAttributes(TargetGroupRef::New(key), attributes), why);
@@ -203,32 +206,34 @@ impl Planner<'_> {
         }
     }
 
-    fn existing_group(&mut self, pair: &ListenerGroupPair<'_>, seen: &ObservedTargetGroup) {
-        let arn = &seen.group.arn;
-        let want = &pair.desired.target_group;
-        if seen.group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check)) {
-            let modify = ActionKind::ModifyTargetGroup(arn.clone(), want.health_check.clone());
+    fn existing_group(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedTargetGroup) {
+        let arn = &observed.group.arn;
+        let lb_spec = &pair.desired.target_group;
+        if observed.group.health_check.as_ref().is_none_or(|have| differs(have, &lb_spec.health_check)) {
+            let modify = ActionKind::ModifyTargetGroup(arn.clone(), lb_spec.health_check.clone());
             self.add(modify, "health check differs");
         }
-        if let Some(attributes) = &seen.attributes {
-            let differing = changed_attributes(&want.attributes, attributes);
+        if let Some(attributes) = &observed.attributes {
+            let differing = changed_attributes(&lb_spec.attributes, attributes);
             if !differing.is_empty() {
                 let why = format!("{} differ", keys(&differing));
                 let of = TargetGroupRef::Existing(arn.clone());
                 self.add(ActionKind::ModifyTargetGroupAttributes(of, differing), why);
             }
         }
-        let wanted = self.targets(pair.key());
-        self.plan_targets(seen, &wanted);
+        let desired = self.targets(pair.key());
+        self.plan_targets(observed, &desired);
     }
 
     /// Plans registrations and deregistrations. Deregistrations come first, so that a full group can exchange targets.
-    fn plan_targets(&mut self, seen: &ObservedTargetGroup, wanted: &[crate::api::elb::Target]) {
-        let Some(have) = &seen.targets else { return };
-        let arn = &seen.group.arn;
-        let want = registered_targets(wanted);
-        let surplus: Vec<_> = have.iter().filter(|(id, _)| !want.contains_key(*id)).map(|(_, t)| t.clone()).collect();
-        let missing: Vec<_> = want.iter().filter(|(id, _)| !have.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+    fn plan_targets(&mut self, observed: &ObservedTargetGroup, desired: &[crate::api::elb::Target]) {
+        let Some(have) = &observed.targets else { return };
+        let arn = &observed.group.arn;
+        let lb_spec = registered_targets(desired);
+        let surplus: Vec<_> =
+            have.iter().filter(|(id, _)| !lb_spec.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+        let missing: Vec<_> =
+            lb_spec.iter().filter(|(id, _)| !have.contains_key(*id)).map(|(_, t)| t.clone()).collect();
         for chunk in surplus.chunks(MAX_TARGETS) {
             let why = format!("{} targets are not wanted", chunk.len());
             self.add(ActionKind::DeregisterTargets(arn.clone(), chunk.to_vec()), why);
@@ -242,22 +247,22 @@ impl Planner<'_> {
     /// Plans the targets of existing groups.
     pub(super) fn sync_targets(&mut self, pairing: &TargetGroupPairing<'_>) {
         for pair in &pairing.pairs {
-            if let Some(seen) = pair.group {
-                let wanted = self.targets(pair.key());
-                self.plan_targets(seen, &wanted);
+            if let Some(observed) = pair.group {
+                let desired = self.targets(pair.key());
+                self.plan_targets(observed, &desired);
             }
         }
     }
 
     fn targets(&self, key: ListenerKey) -> Vec<crate::api::elb::Target> {
-        let wanted = self.resolved.targets.get(&key).map_or(&[][..], Vec::as_slice);
-        registered_targets(wanted).into_values().collect()
+        let desired = self.resolved.targets.get(&key).map_or(&[][..], Vec::as_slice);
+        registered_targets(desired).into_values().collect()
     }
 
     /// Plans the deletion of groups that no desired listener uses, after every listener has left them.
     pub(super) fn delete_unused_groups(&mut self, pairing: &TargetGroupPairing<'_>) {
         let cleared: BTreeSet<_> =
-            pairing.pairs.iter().filter_map(|pair| pair.name_conflict).map(|seen| &seen.group.arn).collect();
+            pairing.pairs.iter().filter_map(|pair| pair.name_conflict).map(|observed| &observed.group.arn).collect();
         for seen in &self.observed.target_groups {
             let arn = &seen.group.arn;
             if !pairing.kept.contains(arn) && !cleared.contains(arn) {

@@ -67,65 +67,70 @@ impl LoadBalancerReconciler {
     }
 
     /// Creates or updates the load balancer and everything that belongs to it.
-    pub(in crate::lb) async fn ensure(&self, op: &Op, order: &ReconcileInput<'_>, depth: ReadMode) -> LbOutcome {
-        let uid = &order.desired.owner.uid;
-        let mut known = self.sync_states.take(uid);
-        known.cancel_deletion();
-        let result = self.reconcile(op, order, depth, &mut known).await;
-        let status =
-            known.observed.as_ref().and_then(|seen| Some(status::of(&seen.load_balancer.as_ref()?.load_balancer)));
-        self.sync_states.put(uid, known);
+    pub(in crate::lb) async fn ensure(&self, op: &Op, input: &ReconcileInput<'_>, read_mode: ReadMode) -> LbOutcome {
+        let uid = &input.desired.owner.uid;
+        let mut state = self.sync_states.take(uid);
+        state.cancel_deletion();
+        let result = self.reconcile(op, input, read_mode, &mut state).await;
+        let status = state
+            .observed
+            .as_ref()
+            .and_then(|observed| Some(status::of(&observed.load_balancer.as_ref()?.load_balancer)));
+        self.sync_states.put(uid, state);
         outcome(status, result)
     }
 
     async fn reconcile(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        depth: ReadMode,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        read_mode: ReadMode,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
         // First, resolve the targets, and stop if the Service is known to be in sync.
-        let wanted = order.desired;
-        let max_age =
-            if depth == ReadMode::Cached { self.scope.settings.drift_check_interval } else { STOPPED_RECHECK_INTERVAL };
-        let backing = self.resolve_targets(op, wanted, order.backends, max_age).await?;
-        let applied = known.last_applied.as_ref().filter(|_| known.observed.is_some());
-        if depth == ReadMode::Cached
-            && applied.is_some_and(|(w, targets)| **w == *wanted && *targets == backing.targets)
+        let desired = input.desired;
+        let max_age = if read_mode == ReadMode::Cached {
+            self.scope.settings.drift_check_interval
+        } else {
+            STOPPED_RECHECK_INTERVAL
+        };
+        let resolved_targets = self.resolve_targets(op, desired, input.backends, max_age).await?;
+        let applied = state.last_applied.as_ref().filter(|_| state.observed.is_some());
+        if read_mode == ReadMode::Cached
+            && applied.is_some_and(|(w, targets)| **w == *desired && *targets == resolved_targets.targets)
         {
             return Ok(Progress::Done);
         }
-        if let Some((after, why)) = self.only_stopped_instances_pending(op, wanted, &backing, known) {
+        if let Some((after, why)) = self.only_stopped_instances_pending(op, desired, &resolved_targets, state) {
             return Ok(Progress::Pending { after, why });
         }
         // Then read the observed state as far as needed.
-        let observed = match self.observe(op, order, depth, known).await {
+        let observed = match self.observe(op, input, read_mode, state).await {
             Ok(observed) => observed,
             Err(error) => {
                 // The known state stays valid if a rate limit only delayed the read.
                 if error.kind() != ErrorKind::Throttled {
-                    known.invalidate();
+                    state.invalidate();
                 }
                 return Err(error);
             }
         };
-        known.last_applied = None;
-        known.responses.clear();
+        state.last_applied = None;
+        state.responses.clear();
         let existing = observed.load_balancer.as_ref().map(|seen| seen.load_balancer.security_groups.clone());
-        known.observed = Some(observed.clone());
+        state.observed = Some(observed.clone());
         // From here on objects may change, which a listing from before now does not show.
-        known.changed_at = Some(Instant::now());
+        state.changed_at = Some(Instant::now());
         // Finally, ensure the load balancer's own security groups, plan the rest and apply it.
         let groups = self
             .deps
             .security_groups
-            .ensure_frontend_groups(op, wanted, existing.as_deref())
+            .ensure_frontend_groups(op, desired, existing.as_deref())
             .await
             .map_err(as_transient)?;
-        let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
-        let result = self.plan_and_apply(op, wanted, &resolved, &backing, observed, known).await;
-        known.changed_at = Some(Instant::now());
+        let resolved = self.resolve(op, desired, &observed, &resolved_targets, groups).await?;
+        let result = self.plan_and_apply(op, desired, &resolved, &resolved_targets, observed, state).await;
+        state.changed_at = Some(Instant::now());
         result
     }
 
@@ -135,43 +140,44 @@ impl LoadBalancerReconciler {
     fn only_stopped_instances_pending(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
-        backing: &ResolvedTargets,
-        known: &LoadBalancerSyncState,
+        desired: &DesiredLoadBalancer,
+        resolved_targets: &ResolvedTargets,
+        state: &LoadBalancerSyncState,
     ) -> Option<(Duration, Box<str>)> {
-        let recent = known.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
-        let applied = known.last_applied.as_ref().is_some_and(|(applied, _)| **applied == *wanted);
-        if op.pending_for().is_zero() || !recent || !applied || !known.rule_inputs.covers(&backing.rule_inputs) {
+        let recent = state.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
+        let applied = state.last_applied.as_ref().is_some_and(|(applied, _)| **applied == *desired);
+        if op.pending_for().is_zero() || !recent || !applied || !state.rule_inputs.covers(&resolved_targets.rule_inputs)
+        {
             return None;
         }
-        let mut steps = plan::plan_targets_only(wanted, &backing.targets, known.observed.as_ref()?);
-        defer_stopped_instances(op, &mut steps, &backing.stopped).filter(|_| steps.is_empty())
+        let mut steps = plan::plan_targets_only(desired, &resolved_targets.targets, state.observed.as_ref()?);
+        defer_stopped_instances(op, &mut steps, &resolved_targets.stopped).filter(|_| steps.is_empty())
     }
 
     /// Returns the observed state, read from AWS unless it is known.
     async fn observe(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        depth: ReadMode,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        read_mode: ReadMode,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<ObservedState, CloudError> {
-        let recent = known.read_at.is_some_and(|at| at > ago(RESUME_WINDOW));
-        let unfinished = known.last_applied.as_ref().is_none_or(|(_, targets)| targets.is_empty());
+        let recent = state.read_at.is_some_and(|at| at > ago(RESUME_WINDOW));
+        let unfinished = state.last_applied.as_ref().is_none_or(|(_, targets)| targets.is_empty());
         let taken_up = unfinished && recent && op.pending_for() > Duration::ZERO;
-        let holds = depth == ReadMode::Cached || taken_up;
-        if holds && let Some(mut observed) = known.take_observed() {
+        let holds = read_mode == ReadMode::Cached || taken_up;
+        if holds && let Some(mut observed) = state.take_observed() {
             if !observed.is_complete()
-                && let Err(error) = self.observer.read_missing(op, &order.desired.owner, &mut observed).await
+                && let Err(error) = self.observer.read_missing(op, &input.desired.owner, &mut observed).await
             {
                 // The caller decides by the error whether this is still valid; if so, the rest is read later.
-                known.observed = Some(observed);
+                state.observed = Some(observed);
                 return Err(error);
             }
             return Ok(observed);
         }
-        let mut observed = self.read_from_aws(op, order, known, true).await?;
-        self.restore_unreadable(op, order.desired, known, &mut observed).await?;
+        let mut observed = self.read_from_aws(op, input, state, true).await?;
+        self.restore_unreadable(op, input.desired, state, &mut observed).await?;
         Ok(observed)
     }
 
@@ -180,16 +186,16 @@ impl LoadBalancerReconciler {
     async fn restore_unreadable(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
-        known: &mut LoadBalancerSyncState,
+        desired: &DesiredLoadBalancer,
+        state: &mut LoadBalancerSyncState,
         observed: &mut ObservedState,
     ) -> Result<(), CloudError> {
-        drop(known.take_observed());
-        known.restore_unreadable(observed);
+        drop(state.take_observed());
+        state.restore_unreadable(observed);
         if let Some(seen) = &observed.load_balancer {
             let used = &seen.load_balancer.security_groups;
             let left =
-                self.deps.security_groups.find_leftover_group(op, &wanted.owner, used).await.map_err(as_transient)?;
+                self.deps.security_groups.find_leftover_group(op, &desired.owner, used).await.map_err(as_transient)?;
             observed.detached_security_groups.extend(left);
             observed.detached_security_groups.retain(|group| !used.contains(group));
         }
@@ -199,14 +205,14 @@ impl LoadBalancerReconciler {
     pub(in crate::lb) async fn read_from_aws(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
         all: bool,
     ) -> Result<ObservedState, CloudError> {
-        let names = load_balancer_names(order);
-        let observer = self.observer.with_response_cache(&known.responses);
-        let observed = known.responses.finish(observer.observe(op, &query(order, &names, known), all).await)?;
-        known.read_at = Some(Instant::now());
+        let names = load_balancer_names(input);
+        let observer = self.observer.with_response_cache(&state.responses);
+        let observed = state.responses.finish(observer.observe(op, &query(input, &names, state), all).await)?;
+        state.read_at = Some(Instant::now());
         Ok(observed)
     }
 
@@ -214,31 +220,31 @@ impl LoadBalancerReconciler {
     async fn resolve(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
+        desired: &DesiredLoadBalancer,
         observed: &ObservedState,
-        backing: &ResolvedTargets,
+        resolved_targets: &ResolvedTargets,
         groups: Vec<SecurityGroupId>,
     ) -> Result<ResolvedInput, CloudError> {
-        let named = matches!(wanted.subnets, SubnetChoice::Named(_));
+        let named = matches!(desired.subnets, SubnetChoice::Named(_));
         let subnets = if observed.load_balancer.is_none() || named {
-            Some(self.deps.vpc.choose(op, wanted).await.map_err(as_transient)?)
+            Some(self.deps.vpc.choose(op, desired).await.map_err(as_transient)?)
         } else {
             None
         };
         Ok(ResolvedInput {
             vpc: self.scope.vpc.clone(),
-            tags: self.tags(wanted),
+            tags: self.tags(desired),
             subnets,
             groups,
-            targets: backing.targets.clone(),
-            rules_digest: rules_digest(wanted, &backing.rule_inputs),
+            targets: resolved_targets.targets.clone(),
+            rules_digest: rules_digest(desired, &resolved_targets.rule_inputs),
         })
     }
 
-    fn tags(&self, wanted: &DesiredLoadBalancer) -> Tags {
-        let mut tags = wanted.extra_tags.clone();
+    fn tags(&self, desired: &DesiredLoadBalancer) -> Tags {
+        let mut tags = desired.extra_tags.clone();
         tags.extend(self.scope.cluster.tags());
-        tags.insert(SERVICE_TAG.into(), wanted.owner.key().into());
+        tags.insert(SERVICE_TAG.into(), desired.owner.key().into());
         tags
     }
 
@@ -246,75 +252,75 @@ impl LoadBalancerReconciler {
     async fn plan_and_apply(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
+        desired: &DesiredLoadBalancer,
         resolved: &ResolvedInput,
-        backing: &ResolvedTargets,
+        resolved_targets: &ResolvedTargets,
         observed: ObservedState,
-        known: &mut LoadBalancerSyncState,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
-        let instances: Vec<_> = backing.instances.iter().cloned().collect();
-        let mut picture = WorkingState::new(observed);
-        let asked = with_stickiness_off(wanted, &known.sticky_listeners);
+        let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
+        let mut working_state = WorkingState::new(observed);
+        let asked = with_stickiness_off(desired, &state.sticky_listeners);
         for _ in 0..MAX_REPLANS {
             // First, plan, and leave out registrations of stopped instances.
-            let mut steps = plan::plan(&asked, resolved, &picture.observed)?;
-            let waits = defer_stopped_instances(op, &mut steps, &backing.stopped);
-            picture = WorkingState::new(picture.observed);
+            let mut steps = plan::plan(&asked, resolved, &working_state.observed)?;
+            let waits = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
+            working_state = WorkingState::new(working_state.observed);
             // Then apply the plan.
-            let mut applier = self.applier(op, wanted, &instances, backing, &mut picture);
+            let mut applier = self.applier(op, desired, &instances, resolved_targets, &mut working_state);
             let stopped = waits.is_some();
-            applier.deferred.extend(waits.into_iter().chain(backing.pending.clone()));
+            applier.deferred.extend(waits.into_iter().chain(resolved_targets.pending.clone()));
             let ended = applier.apply(&steps).await;
             let left = applier.deferred;
-            let no_room = applier.target_group_full;
+            let target_group_full = applier.target_group_full;
             // Finally, keep the working state, as far as it is still valid.
             match ended {
                 Ok(()) => {
-                    picture.observed.rules_digest = Some(resolved.rules_digest);
-                    known.observed = Some(picture.observed);
-                    self.report_unmanaged_groups(op, wanted, backing, known);
-                    if no_room.is_none() && left.len() == usize::from(stopped) {
-                        record_in_sync(known, wanted, backing, stopped);
+                    working_state.observed.rules_digest = Some(resolved.rules_digest);
+                    state.observed = Some(working_state.observed);
+                    self.report_unmanaged_groups(op, desired, resolved_targets, state);
+                    if target_group_full.is_none() && left.len() == usize::from(stopped) {
+                        record_in_sync(state, desired, resolved_targets, stopped);
                     }
-                    return no_room.map_or_else(|| Ok(earliest_pending(left)), Err);
+                    return target_group_full.map_or_else(|| Ok(earliest_pending(left)), Err);
                 }
                 Err(ApplyStop::Replan) => {}
                 Err(ApplyStop::RetryAfter(after, why)) => {
-                    known.observed = Some(picture.observed);
+                    state.observed = Some(working_state.observed);
                     return Ok(Progress::Pending { after, why });
                 }
                 Err(ApplyStop::Failed(error)) => {
-                    known.observed = Some(picture.observed);
+                    state.observed = Some(working_state.observed);
                     // The request was not carried out: the working state is still valid.
                     if !matches!(error.kind(), ErrorKind::NotLeader | ErrorKind::Throttled) {
-                        known.invalidate();
+                        state.invalidate();
                     }
                     return Err(error);
                 }
             }
         }
-        known.observed = Some(picture.observed);
-        known.invalidate();
-        Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", wanted.name)))
+        state.observed = Some(working_state.observed);
+        state.invalidate();
+        Err(CloudError::transient(format!("load balancer {} changes while it is brought in line", desired.name)))
     }
 
     pub(in crate::lb) fn applier<'a>(
         &'a self,
         op: &'a Op,
-        wanted: &'a DesiredLoadBalancer,
+        desired: &'a DesiredLoadBalancer,
         instances: &'a [InstanceId],
-        backing: &'a ResolvedTargets,
-        picture: &'a mut WorkingState,
+        resolved_targets: &'a ResolvedTargets,
+        working_state: &'a mut WorkingState,
     ) -> Applier<'a> {
         Applier {
             scope: &self.scope,
             observer: &self.observer,
             deps: &self.deps,
             op,
-            desired: wanted,
+            desired,
             instances,
-            pods: &backing.rule_inputs.pods,
-            working: picture,
+            pods: &resolved_targets.rule_inputs.pods,
+            working: working_state,
             deferred: Vec::new(),
             target_group_full: None,
         }
@@ -325,62 +331,62 @@ impl LoadBalancerReconciler {
     pub(in crate::lb) async fn plan(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
+        input: &ReconcileInput<'_>,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let uid = &order.desired.owner.uid;
-        let mut known = self.sync_states.take(uid);
-        let before = known.changed_at;
-        let result = self.diff(op, order, &mut known).await;
-        known.changed_at = before;
-        self.sync_states.put(uid, known);
+        let uid = &input.desired.owner.uid;
+        let mut state = self.sync_states.take(uid);
+        let before = state.changed_at;
+        let result = self.diff(op, input, &mut state).await;
+        state.changed_at = before;
+        self.sync_states.put(uid, state);
         result
     }
 
     async fn diff(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<Vec<PlannedChange>, CloudError> {
-        let wanted = order.desired;
-        let backing =
-            self.resolve_targets(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
+        let desired = input.desired;
+        let resolved_targets =
+            self.resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval).await?;
         // First, read the observed state.
-        let mut observed = if known.take_observed().is_none() {
-            let names = load_balancer_names(order);
-            let observer = self.observer.with_response_cache(&known.responses);
-            let look = observer.observe_from_listing(op, &query(order, &names, known)).await;
-            let observed = known.responses.finish(look)?;
-            known.read_at = Some(Instant::now());
+        let mut observed = if state.take_observed().is_none() {
+            let names = load_balancer_names(input);
+            let observer = self.observer.with_response_cache(&state.responses);
+            let look = observer.observe_from_listing(op, &query(input, &names, state)).await;
+            let observed = state.responses.finish(look)?;
+            state.read_at = Some(Instant::now());
             observed
         } else {
-            self.read_from_aws(op, order, known, true).await?
+            self.read_from_aws(op, input, state, true).await?
         };
-        self.restore_unreadable(op, wanted, known, &mut observed).await?;
+        self.restore_unreadable(op, desired, state, &mut observed).await?;
         // Then plan everything that `ensure` would do, without applying it.
         let existing = observed.load_balancer.as_ref().map(|seen| &*seen.load_balancer.security_groups);
-        let front = self.deps.security_groups.plan_frontend_groups(op, wanted, existing).await?;
+        let front = self.deps.security_groups.plan_frontend_groups(op, desired, existing).await?;
         let groups = if front.complete { front.groups } else { Vec::new() };
-        let resolved = self.resolve(op, wanted, &observed, &backing, groups).await?;
-        let steps = plan::plan(wanted, &resolved, &observed)?;
+        let resolved = self.resolve(op, desired, &observed, &resolved_targets, groups).await?;
+        let steps = plan::plan(desired, &resolved, &observed)?;
         let mut changes = front.changes;
-        changes.extend(steps.iter().filter_map(|step| step.describe(&wanted.name)));
-        changes.extend(self.diff_security_group_rules(op, wanted, &observed, &backing).await?);
+        changes.extend(steps.iter().filter_map(|step| step.describe(&desired.name)));
+        changes.extend(self.diff_security_group_rules(op, desired, &observed, &resolved_targets).await?);
         let left = observed.detached_security_groups.iter().filter(|group| !resolved.groups.contains(group));
         changes.extend(left.map(|group| PlannedChange {
             operation: "DeleteSecurityGroup".into(),
             object: (&**group).into(),
             reason: "it is not on the load balancer any more".into(),
         }));
-        changes.extend(status_difference(order.service, &observed)?);
+        changes.extend(status_difference(input.service, &observed)?);
         // Finally, remember the observed state, and whether it is in sync.
         if changes.is_empty() {
             observed.rules_digest = Some(resolved.rules_digest);
-            known.observed = Some(observed);
-            record_in_sync(known, wanted, &backing, false);
+            state.observed = Some(observed);
+            record_in_sync(state, desired, &resolved_targets, false);
         } else {
-            known.observed = Some(observed);
-            known.last_applied = None;
+            state.observed = Some(observed);
+            state.last_applied = None;
         }
         Ok(changes)
     }
@@ -388,43 +394,43 @@ impl LoadBalancerReconciler {
     async fn diff_security_group_rules(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
+        desired: &DesiredLoadBalancer,
         observed: &ObservedState,
-        backing: &ResolvedTargets,
+        resolved_targets: &ResolvedTargets,
     ) -> Result<Vec<PlannedChange>, CloudError> {
         let Some(seen) = &observed.load_balancer else { return Ok(Vec::new()) };
         let zones: Vec<_> = seen.load_balancer.zones.iter().filter_map(|zone| zone.subnet.clone()).collect();
         let subnets = self.deps.subnets(op, &zones).await?;
-        let instances: Vec<_> = backing.instances.iter().cloned().collect();
-        let exposure = RuleRequest {
-            desired: wanted,
+        let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
+        let rule_request = RuleRequest {
+            desired,
             lb_name: &seen.load_balancer.name,
             lb_groups: &seen.load_balancer.security_groups,
             subnets: &subnets,
             instances: &instances,
-            pods: &backing.rule_inputs.pods,
+            pods: &resolved_targets.rule_inputs.pods,
         };
-        self.deps.security_groups.plan(op, &exposure).await
+        self.deps.security_groups.plan(op, &rule_request).await
     }
 }
 
 /// Records that everything is applied, except the targets if some are pending.
 fn record_in_sync(
-    known: &mut LoadBalancerSyncState,
-    wanted: &DesiredLoadBalancer,
-    backing: &ResolvedTargets,
+    state: &mut LoadBalancerSyncState,
+    desired: &DesiredLoadBalancer,
+    resolved_targets: &ResolvedTargets,
     some_wait: bool,
 ) {
-    if let Some(observed) = &mut known.observed {
-        observed.removable_tag_keys = wanted.extra_tags.keys().cloned().collect();
+    if let Some(observed) = &mut state.observed {
+        observed.removable_tag_keys = desired.extra_tags.keys().cloned().collect();
         observed.unmodifiable_groups.clear();
     }
-    let targets = if some_wait { Targets::new() } else { backing.targets.clone() };
-    known.last_applied = Some((Arc::new(wanted.clone()), targets));
-    known.instances.clone_from(&backing.instances);
-    known.rule_inputs.clone_from(&backing.rule_inputs);
-    known.sticky_listeners =
-        wanted.listeners.iter().filter(|listener| has_stickiness(listener)).map(DesiredListener::key).collect();
+    let targets = if some_wait { Targets::new() } else { resolved_targets.targets.clone() };
+    state.last_applied = Some((Arc::new(desired.clone()), targets));
+    state.instances.clone_from(&resolved_targets.instances);
+    state.rule_inputs.clone_from(&resolved_targets.rule_inputs);
+    state.sticky_listeners =
+        desired.listeners.iter().filter(|listener| has_stickiness(listener)).map(DesiredListener::key).collect();
 }
 
 fn has_stickiness(listener: &DesiredListener) -> bool {
@@ -434,16 +440,16 @@ fn has_stickiness(listener: &DesiredListener) -> bool {
 /// Returns the desired state, with stickiness switched off where we switched it on and the Service no longer requests
 /// it.
 fn with_stickiness_off<'a>(
-    wanted: &'a DesiredLoadBalancer,
+    desired: &'a DesiredLoadBalancer,
     sticky: &BTreeSet<ListenerKey>,
 ) -> Cow<'a, DesiredLoadBalancer> {
     let stuck = |listener: &DesiredListener| {
         sticky.contains(&listener.key()) && !listener.target_group.attributes.contains_key(STICKY)
     };
-    if !wanted.listeners.iter().any(stuck) {
-        return Cow::Borrowed(wanted);
+    if !desired.listeners.iter().any(stuck) {
+        return Cow::Borrowed(desired);
     }
-    let mut wanted = wanted.clone();
+    let mut wanted = desired.clone();
     for listener in wanted.listeners.iter_mut().filter(|listener| stuck(listener)) {
         listener.target_group.attributes.insert(STICKY.into(), "false".into());
     }
@@ -451,28 +457,28 @@ fn with_stickiness_off<'a>(
 }
 
 /// Returns the names that the load balancer may have.
-fn load_balancer_names(order: &ReconcileInput<'_>) -> Vec<Box<str>> {
-    names_of(order.desired, &names::load_balancer(&order.desired.owner.uid))
+fn load_balancer_names(input: &ReconcileInput<'_>) -> Vec<Box<str>> {
+    names_of(input.desired, &names::load_balancer(&input.desired.owner.uid))
 }
 
 fn query<'a>(
-    order: &'a ReconcileInput<'_>,
+    input: &'a ReconcileInput<'_>,
     names: &'a [Box<str>],
-    known: &LoadBalancerSyncState,
+    state: &LoadBalancerSyncState,
 ) -> LoadBalancerQuery<'a> {
-    let hostname = status::hostname(&order.service.status);
+    let hostname = status::hostname(&input.service.status);
     LoadBalancerQuery {
-        owner: &order.desired.owner,
+        owner: &input.desired.owner,
         names,
         hostname,
-        may_exist: order.service.has_finalizer() || hostname.is_some() || known.changed_at.is_some(),
-        changed_at: known.changed_at,
+        may_exist: input.service.has_finalizer() || hostname.is_some() || state.changed_at.is_some(),
+        changed_at: state.changed_at,
     }
 }
 
 /// Digest of all inputs of the security group rules.
-pub(in crate::lb) fn rules_digest(wanted: &DesiredLoadBalancer, ground: &RuleInputs) -> Digest {
-    Digest::of(&(wanted, ground))
+pub(in crate::lb) fn rules_digest(desired: &DesiredLoadBalancer, rule_inputs: &RuleInputs) -> Digest {
+    Digest::of(&(desired, rule_inputs))
 }
 
 /// Returns the change of a status whose host name is not the load balancer's.

@@ -58,30 +58,30 @@ impl LoadBalancerReconciler {
     pub(in crate::lb) async fn resolve_targets(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
+        desired: &DesiredLoadBalancer,
         backends: &Backends,
         max_age: Duration,
     ) -> Result<ResolvedTargets, CloudError> {
         match backends {
             Backends::Nodes(nodes) => {
                 let NodeInstances { instances, stopped, groups } = self.node_instances(op, nodes).await;
-                let targets = desired::instance_targets(wanted, &instances);
-                let ground = RuleInputs { node_groups: groups, ..RuleInputs::default() };
+                let targets = desired::instance_targets(desired, &instances);
+                let rule_inputs = RuleInputs { node_groups: groups, ..RuleInputs::default() };
                 Ok(ResolvedTargets {
                     targets,
                     instances,
                     stopped,
-                    rule_inputs: ground,
+                    rule_inputs,
                     addresses_without_interface: BTreeSet::new(),
                     pending: None,
                 })
             }
             Backends::Endpoints(slices) => {
                 let networks = self.deps.vpc.networks(op, false).await?;
-                let targets = desired::ip_targets(wanted, slices, &networks);
+                let targets = desired::ip_targets(desired, slices, &networks);
                 let instances = BTreeSet::new();
                 let stopped = BTreeSet::new();
-                let (pods, missing, waits) = self.pod_targets(op, wanted, slices, &targets, max_age).await;
+                let (pods, missing, waits) = self.pod_targets(op, desired, slices, &targets, max_age).await;
                 let ground = RuleInputs { pods, ..RuleInputs::default() };
                 Ok(ResolvedTargets {
                     targets,
@@ -100,22 +100,22 @@ impl LoadBalancerReconciler {
     async fn pod_targets(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
+        desired: &DesiredLoadBalancer,
         slices: &[Arc<EndpointSliceView>],
         targets: &Targets,
         max_age: Duration,
     ) -> (PodTargets, BTreeSet<IpAddr>, Option<(Duration, Box<str>)>) {
-        if self.scope.settings.disable_security_group_ingress || !wanted.security.manage_backend_rules {
+        if self.scope.settings.disable_security_group_ingress || !desired.security.manage_backend_rules {
             return Default::default();
         }
         let (inside, outside) = pods::addresses(targets);
-        let found = self.deps.interfaces.find(op, &wanted.owner, &inside, max_age).await;
+        let found = self.deps.interfaces.find(op, &desired.owner, &inside, max_age).await;
         let waits = found.failed.map(|error| {
             let after = client::rate_limit_delay(&error)
                 .unwrap_or(op.pending_for().clamp(REJECTED_TARGET_RETRY.0, REJECTED_TARGET_RETRY.1));
             (after, format!("interfaces of pods are not known: {error}").into())
         });
-        let pods = PodTargets { interface_groups: found.interface_groups, ports: pods::ports(wanted, slices) };
+        let pods = PodTargets { interface_groups: found.interface_groups, ports: pods::ports(desired, slices) };
         (pods, found.missing.into_iter().chain(outside).collect(), waits)
     }
 
@@ -124,20 +124,20 @@ impl LoadBalancerReconciler {
     pub(in crate::lb) fn report_unmanaged_groups(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
-        backing: &ResolvedTargets,
-        known: &mut LoadBalancerSyncState,
+        desired: &DesiredLoadBalancer,
+        resolved_targets: &ResolvedTargets,
+        state: &mut LoadBalancerSyncState,
     ) {
-        let Some(seen) = known.observed.as_ref().and_then(|seen| seen.load_balancer.as_ref()) else { return };
+        let Some(seen) = state.observed.as_ref().and_then(|observed| observed.load_balancer.as_ref()) else { return };
         let left = self.deps.security_groups.unmanaged_groups(&seen.load_balancer.name);
-        let is_news = !left.groups.is_subset(&known.reported_unmanaged.0)
-            || !backing.addresses_without_interface.is_subset(&known.reported_unmanaged.1);
-        known.reported_unmanaged = (left.groups.clone(), backing.addresses_without_interface.clone());
-        if wanted.target_type == TargetType::Ip && is_news {
+        let is_news = !left.groups.is_subset(&state.reported_unmanaged.0)
+            || !resolved_targets.addresses_without_interface.is_subset(&state.reported_unmanaged.1);
+        state.reported_unmanaged = (left.groups.clone(), resolved_targets.addresses_without_interface.clone());
+        if desired.target_type == TargetType::Ip && is_news {
             op.event(
                 EventType::Warning,
                 "PodSecurityGroupsLeftAlone",
-                &unmanaged_note(&left, &backing.addresses_without_interface),
+                &unmanaged_note(&left, &resolved_targets.addresses_without_interface),
             );
         }
     }
@@ -159,9 +159,9 @@ impl LoadBalancerReconciler {
                 .get(id)
                 .is_none_or(|facts| facts.as_ref().is_some_and(|facts| facts.fitness != InstanceFitness::Terminated))
         });
-        let known = || ids.iter().filter_map(|id| Some((id, facts.get(id)?.as_ref()?)));
-        let stopped = known().filter(|(_, facts)| facts.stopped()).map(|(id, _)| id.clone()).collect();
-        let groups = known().flat_map(|(_, facts)| facts.groups.iter().cloned()).collect();
+        let state = || ids.iter().filter_map(|id| Some((id, facts.get(id)?.as_ref()?)));
+        let stopped = state().filter(|(_, facts)| facts.stopped()).map(|(id, _)| id.clone()).collect();
+        let groups = state().flat_map(|(_, facts)| facts.groups.iter().cloned()).collect();
         NodeInstances { stopped, groups, instances: ids.into_iter().collect() }
     }
 }

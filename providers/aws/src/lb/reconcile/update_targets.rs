@@ -21,17 +21,17 @@ use crate::{
 impl LoadBalancerReconciler {
     /// Registers and deregisters targets, and adds security group rules that new ones need. The observed state comes
     /// from the sync state if possible, without a request.
-    pub(in crate::lb) async fn update_backends(&self, op: &Op, order: &ReconcileInput<'_>) -> LbOutcome {
-        let uid = &order.desired.owner.uid;
-        let mut known = self.sync_states.take(uid);
-        known.cancel_deletion();
-        let before = known.changed_at;
-        let result = self.sync_backends(op, order, &mut known).await;
+    pub(in crate::lb) async fn update_backends(&self, op: &Op, input: &ReconcileInput<'_>) -> LbOutcome {
+        let uid = &input.desired.owner.uid;
+        let mut state = self.sync_states.take(uid);
+        state.cancel_deletion();
+        let before = state.changed_at;
+        let result = self.sync_backends(op, input, &mut state).await;
         // A call that only read has changed nothing.
-        if known.changed_at != before {
-            known.changed_at = Some(Instant::now());
+        if state.changed_at != before {
+            state.changed_at = Some(Instant::now());
         }
-        self.sync_states.put(uid, known);
+        self.sync_states.put(uid, state);
         outcome(None, result)
     }
 
@@ -39,82 +39,85 @@ impl LoadBalancerReconciler {
     async fn sync_backends(
         &self,
         op: &Op,
-        order: &ReconcileInput<'_>,
-        known: &mut LoadBalancerSyncState,
+        input: &ReconcileInput<'_>,
+        state: &mut LoadBalancerSyncState,
     ) -> Result<Progress, CloudError> {
         // First, resolve the targets, and read what is missing in the observed state.
-        let wanted = order.desired;
-        let backing =
-            self.resolve_targets(op, wanted, order.backends, self.scope.settings.drift_check_interval).await?;
+        let desired = input.desired;
+        let resolved_targets =
+            self.resolve_targets(op, desired, input.backends, self.scope.settings.drift_check_interval).await?;
         let unread = |observed: &ObservedState| observed.target_groups.iter().any(|group| group.targets.is_none());
-        let mut observed = match known.take_observed() {
+        let mut observed = match state.take_observed() {
             Some(observed) => observed,
             None => {
-                let mut observed = self.read_from_aws(op, order, known, false).await?;
-                known.restore_unreadable(&mut observed);
+                let mut observed = self.read_from_aws(op, input, state, false).await?;
+                state.restore_unreadable(&mut observed);
                 observed
             }
         };
         if unread(&observed)
-            && let Err(error) = self.observer.read_missing(op, &wanted.owner, &mut observed).await
+            && let Err(error) = self.observer.read_missing(op, &desired.owner, &mut observed).await
         {
-            known.observed = Some(observed).filter(|_| error.kind() == ErrorKind::Throttled);
+            state.observed = Some(observed).filter(|_| error.kind() == ErrorKind::Throttled);
             return Err(error);
         }
-        known.responses.clear();
-        known.changed_at = Some(Instant::now());
+        state.responses.clear();
+        state.changed_at = Some(Instant::now());
         if observed.load_balancer.is_none() {
-            let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", wanted.name));
+            let error = CloudError::new(ErrorKind::NotFound, format!("load balancer {} is not there", desired.name));
             return Err(error);
         }
         // Then plan and apply registrations and deregistrations.
-        let mut steps = plan::plan_targets_only(wanted, &backing.targets, &observed);
-        let waits = defer_stopped_instances(op, &mut steps, &backing.stopped);
+        let mut steps = plan::plan_targets_only(desired, &resolved_targets.targets, &observed);
+        let waits = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
         // New nodes may have another security group, and new pods another port.
-        let opens = !order.targets_only && !known.rule_inputs.covers(&backing.rule_inputs);
-        let instances: Vec<_> = backing.instances.iter().cloned().collect();
-        let mut picture = WorkingState::new(observed);
-        let served = served_spec(known.last_applied.as_ref().map_or(wanted, |(applied, _)| applied), &picture.observed);
-        let mut applier = self.applier(op, &served, &instances, &backing, &mut picture);
-        applier.deferred.extend(waits.into_iter().chain(backing.pending.clone()));
+        let opens = !input.targets_only && !state.rule_inputs.covers(&resolved_targets.rule_inputs);
+        let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
+        let mut working_state = WorkingState::new(observed);
+        let served =
+            served_spec(state.last_applied.as_ref().map_or(desired, |(applied, _)| applied), &working_state.observed);
+        let mut applier = self.applier(op, &served, &instances, &resolved_targets, &mut working_state);
+        applier.deferred.extend(waits.into_iter().chain(resolved_targets.pending.clone()));
         let ended = applier.apply_targets(&steps, opens).await;
         let left = applier.deferred;
-        let no_room = applier.target_group_full;
+        let target_group_full = applier.target_group_full;
         // Finally, record what is known afterwards.
         match ended {
             Ok(Some(refused)) => {
-                known.observed = Some(picture.observed);
-                known.instances = backing.instances;
+                state.observed = Some(working_state.observed);
+                state.instances = resolved_targets.instances;
                 Err(refused)
             }
             Ok(None) => {
                 // If the rules were applied for another desired state, their digest becomes unknown.
-                let exposed = Some(rules_digest(wanted, &known.rule_inputs)) == picture.observed.rules_digest;
+                let exposed = Some(rules_digest(desired, &state.rule_inputs)) == working_state.observed.rules_digest;
                 // Rules on groups that no node has any more are removed by the next full reconcile.
-                if !order.targets_only {
-                    known.rule_inputs.extend(&backing.rule_inputs);
+                if !input.targets_only {
+                    state.rule_inputs.extend(&resolved_targets.rule_inputs);
                 }
-                picture.observed.rules_digest = exposed.then(|| rules_digest(wanted, &known.rule_inputs));
-                known.observed = Some(picture.observed);
-                self.report_unmanaged_groups(op, wanted, &backing, known);
-                if let (Some((_, targets)), true) = (&mut known.last_applied, left.is_empty() && no_room.is_none()) {
-                    *targets = backing.targets;
+                working_state.observed.rules_digest = exposed.then(|| rules_digest(desired, &state.rule_inputs));
+                state.observed = Some(working_state.observed);
+                self.report_unmanaged_groups(op, desired, &resolved_targets, state);
+                if let (Some((_, targets)), true) =
+                    (&mut state.last_applied, left.is_empty() && target_group_full.is_none())
+                {
+                    *targets = resolved_targets.targets;
                 }
-                known.instances = backing.instances;
-                no_room.map_or_else(|| Ok(earliest_pending(left)), Err)
+                state.instances = resolved_targets.instances;
+                target_group_full.map_or_else(|| Ok(earliest_pending(left)), Err)
             }
             Err(ApplyStop::RetryAfter(after, why)) => {
-                known.observed = Some(picture.observed);
+                state.observed = Some(working_state.observed);
                 Ok(Progress::Pending { after, why })
             }
             Err(ApplyStop::Replan) => {
-                known.invalidate();
+                state.invalidate();
                 Ok(Progress::Pending { after: Duration::from_secs(1), why: "it changed meanwhile".into() })
             }
             Err(ApplyStop::Failed(error)) => {
                 match error.kind() {
-                    ErrorKind::Throttled => known.observed = Some(picture.observed),
-                    _ => known.invalidate(),
+                    ErrorKind::Throttled => state.observed = Some(working_state.observed),
+                    _ => state.invalidate(),
                 }
                 Err(error)
             }
@@ -148,20 +151,20 @@ pub(in crate::lb) fn defer_stopped_instances(
 
 /// Returns the desired state, limited to existing listeners and to the current address families: a change of the
 /// Service is not applied together with its targets.
-fn served_spec(wanted: &DesiredLoadBalancer, observed: &ObservedState) -> DesiredLoadBalancer {
+fn served_spec(desired: &DesiredLoadBalancer, observed: &ObservedState) -> DesiredLoadBalancer {
     let there = |listener: &&DesiredListener| {
         let seen = observed.load_balancer.iter().flat_map(|seen| &seen.listeners).map(|seen| &seen.listener);
         let mut seen = seen.map(|seen| (seen.port, seen.protocol));
         seen.any(|seen| seen == (listener.port.get(), Some(listener.protocol)))
     };
     let family = observed.load_balancer.as_ref().and_then(|seen| seen.load_balancer.ip_address_type);
-    let ip_address_type = family.unwrap_or(wanted.ip_address_type);
+    let ip_address_type = family.unwrap_or(desired.ip_address_type);
     // A load balancer without IPv6 addresses has no IPv6 clients.
     let reaches = |network: &&IpNet| ip_address_type != IpAddressType::Ipv4 || matches!(network, IpNet::V4(_));
     DesiredLoadBalancer {
-        listeners: wanted.listeners.iter().filter(there).cloned().collect(),
-        sources: wanted.sources.iter().filter(reaches).copied().collect(),
+        listeners: desired.listeners.iter().filter(there).cloned().collect(),
+        sources: desired.sources.iter().filter(reaches).copied().collect(),
         ip_address_type,
-        ..wanted.clone()
+        ..desired.clone()
     }
 }

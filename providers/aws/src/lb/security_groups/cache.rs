@@ -93,11 +93,11 @@ impl CacheState {
 
     /// Applies recent changes, which a read may not show yet, to a group that was read.
     fn with_recent_changes(&self, mut group: SecurityGroup) -> SecurityGroup {
-        let young = self
+        let recent = self
             .recent_changes
             .iter()
             .filter(|(at, id, ..)| *id == group.id && at.elapsed() < EVENTUAL_CONSISTENCY_WINDOW);
-        for (_, _, rule, granted) in young {
+        for (_, _, rule, granted) in recent {
             if *granted {
                 group.ingress.extend(plan::missing(&group.ingress, [rule]));
             } else {
@@ -161,9 +161,9 @@ struct GrantTicket<'a> {
 }
 
 impl<'a> GrantTicket<'a> {
-    fn new(cache: &'a SecurityGroupCache, id: &'a SecurityGroupId, wanted: &BTreeSet<Rule>) -> Self {
+    fn new(cache: &'a SecurityGroupCache, id: &'a SecurityGroupId, desired: &BTreeSet<Rule>) -> Self {
         let number = cache.state.lock().next_version();
-        cache.waiting_grants.lock().entry(id.clone()).or_default().insert(number, wanted.clone());
+        cache.waiting_grants.lock().entry(id.clone()).or_default().insert(number, desired.clone());
         Self { cache, id, number, over: false }
     }
 
@@ -299,19 +299,19 @@ impl SecurityGroupCache {
         op: &Op,
         id: &SecurityGroupId,
         why: &str,
-        wanted: &BTreeSet<Rule>,
+        desired: &BTreeSet<Rule>,
     ) -> Result<(), CloudError> {
-        let ticket = GrantTicket::new(self, id, wanted);
+        let ticket = GrantTicket::new(self, id, desired);
         let lock = self.locks.lock().entry(id.clone()).or_default().clone();
         let _changing = wait_in_line(op, lock.lock()).await?;
         ticket.end();
         let mut group = self.current(op, id).await?;
-        if plan::missing(&group.ingress, wanted).is_empty() {
+        if plan::missing(&group.ingress, desired).is_empty() {
             return Ok(());
         }
         // Taken out of the queue: if this fails, each of them tries its own.
         let others = self.waiting_grants.lock().remove(id).unwrap_or_default();
-        let all = others.values().flatten().chain(wanted);
+        let all = others.values().flatten().chain(desired);
         let todo = plan::missing(&group.ingress, all);
         if !others.is_empty() {
             let why = format!("{why}, and {} more with it", others.len());
@@ -325,7 +325,7 @@ impl SecurityGroupCache {
             }
         }
         let change = |group: &SecurityGroup| RuleChange {
-            grant: plan::missing(&group.ingress, wanted),
+            grant: plan::missing(&group.ingress, desired),
             ..RuleChange::default()
         };
         self.update_rules_locked(op, id, why, change).await
@@ -481,8 +481,8 @@ impl SecurityGroupCache {
     fn cached(&self, asked: Instant, max_age: Duration) -> Option<Arc<GroupsById>> {
         let state = self.state.lock();
         let listed = state.listed?;
-        let young = listed > asked || asked.saturating_duration_since(listed) < max_age;
-        (young && state.uncertain.is_empty()).then(|| state.groups.clone())
+        let recent = listed > asked || asked.saturating_duration_since(listed) < max_age;
+        (recent && state.uncertain.is_empty()).then(|| state.groups.clone())
     }
 
     async fn list(&self, op: &Op) -> Result<(), CloudError> {

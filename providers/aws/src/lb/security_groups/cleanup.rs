@@ -86,10 +86,10 @@ impl SecurityGroupManager {
         }
         // Their ownership decides about deletion, so they are read again.
         self.cache.read(op, groups).await?;
-        let known = self.cache.groups(op, self.max_rule_age()).await?;
+        let state = self.cache.groups(op, self.max_rule_age()).await?;
         let mut progress = Progress::Done;
         for id in groups {
-            let Some(group) = known.get(id) else { continue };
+            let Some(group) = state.get(id) else { continue };
             if self.is_made_for(op, group, owner) {
                 let of_this = self.delete_owned_group(op, id).await?;
                 if progress == Progress::Done {

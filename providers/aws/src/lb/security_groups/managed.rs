@@ -52,12 +52,12 @@ impl SecurityGroupManager {
     pub async fn ensure_frontend_groups(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
+        desired: &DesiredLoadBalancer,
         existing: Option<&[SecurityGroupId]>,
     ) -> Result<Vec<SecurityGroupId>, CloudError> {
-        let (mut groups, shared) = match plan::frontend_groups(wanted, existing, &self.scope.settings)? {
+        let (mut groups, shared) = match plan::frontend_groups(desired, existing, &self.scope.settings)? {
             FrontendGroups::None => return Ok(Vec::new()),
-            FrontendGroups::Managed { shared } => (vec![self.managed(op, wanted).await?], shared),
+            FrontendGroups::Managed { shared } => (vec![self.managed(op, desired).await?], shared),
             FrontendGroups::Given { names, shared } => (self.given(op, names).await?, shared),
         };
         if shared {
@@ -76,7 +76,7 @@ impl SecurityGroupManager {
     pub async fn plan_frontend_groups(
         &self,
         op: &Op,
-        wanted: &DesiredLoadBalancer,
+        desired: &DesiredLoadBalancer,
         existing: Option<&[SecurityGroupId]>,
     ) -> Result<FrontendPlan, CloudError> {
         let mut plan = FrontendPlan { complete: true, ..FrontendPlan::default() };
@@ -86,15 +86,15 @@ impl SecurityGroupManager {
             reason: "the load balancer needs it".into(),
         };
         // First, the groups that are the load balancer's alone.
-        let shared = match plan::frontend_groups(wanted, existing, &self.scope.settings)? {
+        let shared = match plan::frontend_groups(desired, existing, &self.scope.settings)? {
             FrontendGroups::None => return Ok(plan),
             FrontendGroups::Managed { shared } => {
-                let name = names::security_group(op.cluster_name(), &wanted.owner);
+                let name = names::security_group(op.cluster_name(), &desired.owner);
                 let groups = self.cache.groups(op, super::PREVIEW_AGE.min(self.max_rule_age())).await?;
                 match find(&groups, &name) {
                     Some(group) => {
-                        check_adoptable(&self.scope.cluster, &group, &wanted.owner, MANAGED_DESCRIPTION)?;
-                        let lacking = self.missing_tags(&group, wanted);
+                        check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
+                        let lacking = self.missing_tags(&group, desired);
                         plan.changes.extend((!lacking.is_empty()).then(|| PlannedChange {
                             operation: "CreateTags".into(),
                             object: (&*group.id).into(),
@@ -124,19 +124,19 @@ impl SecurityGroupManager {
     }
 
     /// Finds or creates the managed group, and adds missing tags and rules.
-    async fn managed(&self, op: &Op, wanted: &DesiredLoadBalancer) -> Result<SecurityGroupId, CloudError> {
-        let name = names::security_group(op.cluster_name(), &wanted.owner);
+    async fn managed(&self, op: &Op, desired: &DesiredLoadBalancer) -> Result<SecurityGroupId, CloudError> {
+        let name = names::security_group(op.cluster_name(), &desired.owner);
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         let group = match find(&groups, &name) {
             Some(group) => group,
-            None => self.create_group(op, &name, MANAGED_DESCRIPTION, self.tags(wanted)).await?,
+            None => self.create_group(op, &name, MANAGED_DESCRIPTION, self.tags(desired)).await?,
         };
-        check_adoptable(&self.scope.cluster, &group, &wanted.owner, MANAGED_DESCRIPTION)?;
-        let lacking = self.missing_tags(&group, wanted);
+        check_adoptable(&self.scope.cluster, &group, &desired.owner, MANAGED_DESCRIPTION)?;
+        let lacking = self.missing_tags(&group, desired);
         if !lacking.is_empty() {
             self.cache.tag(op, &group, lacking, "tags are missing").await?;
         }
-        let rules = rules::managed_group_rules(wanted);
+        let rules = rules::managed_group_rules(desired);
         if !plan::missing(&group.ingress, &rules).is_empty() && !self.is_protected(&group.id) {
             let change = |group: &_| super::node_rules::missing_rules(group, &rules);
             self.cache.update_rules(op, &group.id, "the Service opens it", change).await?;
@@ -146,8 +146,8 @@ impl SecurityGroupManager {
 
     /// Resolves given groups, in their order. If one is unknown, the groups are read again, because it may be new.
     async fn given(&self, op: &Op, names: &[Box<str>]) -> Result<Vec<SecurityGroupId>, CloudError> {
-        let known = self.cache.groups(op, self.max_rule_age()).await?;
-        match resolve(&known, names) {
+        let state = self.cache.groups(op, self.max_rule_age()).await?;
+        match resolve(&state, names) {
             Ok(ids) => Ok(ids),
             Err(_) => {
                 let now = self.cache.groups(op, std::time::Duration::ZERO).await?;
@@ -213,20 +213,20 @@ impl SecurityGroupManager {
     }
 
     /// Returns the tags of a managed group.
-    fn tags(&self, wanted: &DesiredLoadBalancer) -> Tags {
-        let mut tags = wanted.extra_tags.clone();
-        tags.insert(SERVICE_TAG.into(), wanted.owner.key().into());
+    fn tags(&self, desired: &DesiredLoadBalancer) -> Tags {
+        let mut tags = desired.extra_tags.clone();
+        tags.insert(SERVICE_TAG.into(), desired.owner.key().into());
         tags.extend(self.scope.cluster.tags());
         tags
     }
 
     /// Returns the tags that a managed group lacks. The Service's own is not required if the group has the cluster's
     /// tag, because upstream creates groups without it.
-    fn missing_tags(&self, group: &SecurityGroup, wanted: &DesiredLoadBalancer) -> Tags {
-        let mut tags = wanted.extra_tags.clone();
+    fn missing_tags(&self, group: &SecurityGroup, desired: &DesiredLoadBalancer) -> Tags {
+        let mut tags = desired.extra_tags.clone();
         tags.remove(SERVICE_TAG);
         if !self.scope.cluster.has(&group.tags) {
-            tags = self.tags(wanted);
+            tags = self.tags(desired);
         }
         tags.retain(|key, value| {
             let cluster = self.scope.cluster.tags().contains_key(key) && self.scope.cluster.has(&group.tags);
@@ -242,8 +242,8 @@ pub(super) fn find(groups: &GroupsById, name: &str) -> Option<Arc<SecurityGroup>
 }
 
 /// Returns the rules of the managed group that are not desired. The whole group is ours, so that is all other rules.
-pub(super) fn surplus_rules(group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> Vec<Rule> {
-    plan::surplus(&group.ingress, wanted, |_| true)
+pub(super) fn surplus_rules(group: &SecurityGroup, desired: &BTreeSet<Rule>) -> Vec<Rule> {
+    plan::surplus(&group.ingress, desired, |_| true)
 }
 
 /// Checks that a group with the name of a managed one is ours: it has the cluster's tag, or no cluster's tag and either

@@ -119,10 +119,10 @@ impl SecurityGroupManager {
     /// # Errors
     /// Instances with an ambiguous group ([`InvalidInput`](ccm_core::provider::ErrorKind::InvalidInput)), a group with
     /// too many rules ([`QuotaExceeded`](ccm_core::provider::ErrorKind::QuotaExceeded)), and AWS' own.
-    pub async fn add_rules(&self, op: &Op, e: &RuleRequest<'_>) -> Result<(), CloudError> {
-        let Some(admission) = self.node_rules(op, e, self.max_rule_age()).await? else { return Ok(()) };
-        self.record_needed_rules(e, &admission);
-        self.unmanaged.lock().insert(e.lb_name.into(), admission.unmanaged.clone());
+    pub async fn add_rules(&self, op: &Op, request: &RuleRequest<'_>) -> Result<(), CloudError> {
+        let Some(admission) = self.node_rules(op, request, self.max_rule_age()).await? else { return Ok(()) };
+        self.record_needed_rules(request, &admission);
+        self.unmanaged.lock().insert(request.lb_name.into(), admission.unmanaged.clone());
         // Read again after recording the needed rules: whoever revokes one from now on sees that it is needed and
         // grants it again.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
@@ -131,7 +131,7 @@ impl SecurityGroupManager {
             if groups.get(id).is_some_and(holds) {
                 continue;
             }
-            let why = format!("targets of {} must admit it", e.lb_name);
+            let why = format!("targets of {} must admit it", request.lb_name);
             self.cache.grant_missing(op, id, &why, &admission.rules).await?;
         }
         Ok(())
@@ -142,23 +142,23 @@ impl SecurityGroupManager {
     ///
     /// # Errors
     /// As [`add_rules`](Self::add_rules).
-    pub async fn remove_rules(&self, op: &Op, e: &RuleRequest<'_>) -> Result<(), CloudError> {
+    pub async fn remove_rules(&self, op: &Op, request: &RuleRequest<'_>) -> Result<(), CloudError> {
         // First, the managed group of the load balancer.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
-        if let Some(group) = self.managed_of(op, e, &groups) {
-            let wanted = rules::managed_group_rules(e.desired);
-            if !managed::surplus_rules(&group, &wanted).is_empty() {
+        if let Some(group) = self.managed_of(op, request, &groups) {
+            let desired = rules::managed_group_rules(request.desired);
+            if !managed::surplus_rules(&group, &desired).is_empty() {
                 let change = |group: &_| plan::RuleChange {
-                    revoke: managed::surplus_rules(group, &wanted),
+                    revoke: managed::surplus_rules(group, &desired),
                     ..Default::default()
                 };
                 self.cache.update_rules(op, &group.id, "the Service does not open it", change).await?;
             }
         }
         // Then the groups of its targets.
-        let Some(admission) = self.node_rules(op, e, self.max_rule_age()).await? else { return Ok(()) };
-        self.record_needed_rules(e, &admission);
-        self.remove_rules_everywhere(op, e.lb_name, &admission.groups, |id| admission.desired_rules(id)).await
+        let Some(admission) = self.node_rules(op, request, self.max_rule_age()).await? else { return Ok(()) };
+        self.record_needed_rules(request, &admission);
+        self.remove_rules_everywhere(op, request.lb_name, &admission.groups, |id| admission.desired_rules(id)).await
     }
 
     /// Returns the rule changes of [`ensure_frontend_groups`](Self::ensure_frontend_groups),
@@ -168,23 +168,23 @@ impl SecurityGroupManager {
     ///
     /// # Errors
     /// As [`add_rules`](Self::add_rules).
-    pub async fn plan(&self, op: &Op, e: &RuleRequest<'_>) -> Result<Vec<PlannedChange>, CloudError> {
+    pub async fn plan(&self, op: &Op, request: &RuleRequest<'_>) -> Result<Vec<PlannedChange>, CloudError> {
         let age = PREVIEW_AGE.min(self.max_rule_age());
         let groups = self.cache.groups(op, age).await?;
         let mut changes = Vec::new();
-        if let Some(group) = self.managed_of(op, e, &groups) {
-            let wanted = rules::managed_group_rules(e.desired);
-            let revoke = managed::surplus_rules(&group, &wanted);
-            let grant = plan::missing(&group.ingress, &wanted);
+        if let Some(group) = self.managed_of(op, request, &groups) {
+            let desired = rules::managed_group_rules(request.desired);
+            let revoke = managed::surplus_rules(&group, &desired);
+            let grant = plan::missing(&group.ingress, &desired);
             changes.extend(planned(&group.id, &plan::RuleChange { grant, revoke, ..Default::default() }));
         }
-        let Some(admission) = self.node_rules(op, e, age).await? else { return Ok(changes) };
-        self.record_needed_rules(e, &admission);
+        let Some(admission) = self.node_rules(op, request, age).await? else { return Ok(changes) };
+        self.record_needed_rules(request, &admission);
         let living = self.existing_names(op, &admission.groups).await?;
         for (id, group) in admission.groups.iter() {
             let wanted = admission.desired_rules(id);
             let grant = plan::missing(&group.ingress, wanted);
-            let revoke = self.rules_to_remove(e.lb_name, group, wanted, &living).revoke;
+            let revoke = self.rules_to_remove(request.lb_name, group, wanted, &living).revoke;
             changes.extend(planned(id, &plan::RuleChange { grant, revoke, ..Default::default() }));
         }
         Ok(changes)
@@ -201,10 +201,10 @@ impl SecurityGroupManager {
     }
 
     /// Returns the managed group among the load balancer's groups, if it is to have one.
-    fn managed_of(&self, op: &Op, e: &RuleRequest<'_>, groups: &GroupsById) -> Option<Arc<SecurityGroup>> {
-        let name = names::security_group(op.cluster_name(), &e.desired.owner);
-        let wants = e.desired.security.groups == super::model::SecurityGroupChoice::Managed;
-        let of = e.lb_groups.iter().filter_map(|id| groups.get(id));
+    fn managed_of(&self, op: &Op, request: &RuleRequest<'_>, groups: &GroupsById) -> Option<Arc<SecurityGroup>> {
+        let name = names::security_group(op.cluster_name(), &request.desired.owner);
+        let wants = request.desired.security.groups == super::model::SecurityGroupChoice::Managed;
+        let of = request.lb_groups.iter().filter_map(|id| groups.get(id));
         let mut of = of.filter(|group| wants && group.name == name && !self.is_protected(&group.id));
         of.find(|group| self.scope.cluster.has(&group.tags)).cloned()
     }

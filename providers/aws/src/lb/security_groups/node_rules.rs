@@ -55,7 +55,7 @@ impl SecurityGroupManager {
     pub(super) async fn node_rules(
         &self,
         op: &Op,
-        e: &RuleRequest<'_>,
+        request: &RuleRequest<'_>,
         max_age: Duration,
     ) -> Result<Option<NodeRules>, CloudError> {
         if self.scope.settings.disable_security_group_ingress {
@@ -63,19 +63,20 @@ impl SecurityGroupManager {
         }
         let groups = self.cache.groups(op, max_age).await?;
         let shared = self.shared_group(op, &groups);
-        let admission = RuleSourceKind::of(e, shared.as_ref());
+        let admission = RuleSourceKind::of(request, shared.as_ref());
         if admission == RuleSourceKind::Unmanaged {
-            if e.desired.target_type == TargetType::Ip {
+            if request.desired.target_type == TargetType::Ip {
                 // Only we create rules for pods, so without management there must be none.
                 let (chosen, rules, left_alone) = Default::default();
                 return Ok(Some(NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone }));
             }
-            self.record_health_rules(op, e, groups).await;
+            self.record_health_rules(op, request, groups).await;
             return Ok(None);
         }
-        let rules = rules::rules_for_nodes(e, admission);
-        let (groups, NodeGroups { groups: chosen, unmanaged: foreign }) = self.groups_of_targets(op, e, groups).await?;
-        let left_alone = match e.desired.target_type {
+        let rules = rules::rules_for_nodes(request, admission);
+        let (groups, NodeGroups { groups: chosen, unmanaged: foreign }) =
+            self.groups_of_targets(op, request, groups).await?;
+        let left_alone = match request.desired.target_type {
             TargetType::Instance => UnmanagedGroups::default(),
             TargetType::Ip => UnmanagedGroups { groups: foreign, rules: rules.clone() },
         };
@@ -86,25 +87,25 @@ impl SecurityGroupManager {
     async fn groups_of_targets(
         &self,
         op: &Op,
-        e: &RuleRequest<'_>,
+        request: &RuleRequest<'_>,
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
-        match e.desired.target_type {
-            TargetType::Instance => self.of_instances(op, e, groups).await,
-            TargetType::Ip => self.of_pods(op, e, groups).await,
+        match request.desired.target_type {
+            TargetType::Instance => self.of_instances(op, request, groups).await,
+            TargetType::Ip => self.of_pods(op, request, groups).await,
         }
     }
 
     async fn of_pods(
         &self,
         op: &Op,
-        e: &RuleRequest<'_>,
+        request: &RuleRequest<'_>,
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
-        let named = e.pods.interface_groups.iter().flat_map(|footing| &footing.groups);
+        let named = request.pods.interface_groups.iter().flat_map(|interface_groups| &interface_groups.groups);
         let groups = self.cache.including(op, groups, named).await?;
         let mut chosen = NodeGroups::default();
-        for footing in &e.pods.interface_groups {
+        for footing in &request.pods.interface_groups {
             match choose_interface_group(&self.scope.cluster, &groups, footing).filter(|id| !self.is_protected(id)) {
                 Some(id) => drop(chosen.groups.insert(id)),
                 None => drop(chosen.unmanaged.insert(described(&groups, footing))),
@@ -116,10 +117,10 @@ impl SecurityGroupManager {
     async fn of_instances(
         &self,
         op: &Op,
-        e: &RuleRequest<'_>,
+        request: &RuleRequest<'_>,
         groups: Arc<GroupsById>,
     ) -> Result<(Arc<GroupsById>, NodeGroups), CloudError> {
-        let instances = self.store.get_many(op, e.instances, self.max_rule_age()).await?;
+        let instances = self.store.get_many(op, request.instances, self.max_rule_age()).await?;
         let instances = instances.into_values().flatten().filter(|instance| !instance.is_terminated());
         let instances: Vec<_> = instances.collect();
         let named = instances.iter().flat_map(|instance| &instance.security_groups);
@@ -137,26 +138,31 @@ impl SecurityGroupManager {
 
     /// Records which health rules a load balancer with unmanaged rules may depend on. Upstream may have created some,
     /// and no health rule is removed while the needs of a load balancer are unknown.
-    async fn record_health_rules(&self, op: &Op, e: &RuleRequest<'_>, groups: Arc<GroupsById>) {
-        let rules = rules::rules_for_nodes(e, RuleSourceKind::Cidrs)
+    async fn record_health_rules(&self, op: &Op, request: &RuleRequest<'_>, groups: Arc<GroupsById>) {
+        let rules = rules::rules_for_nodes(request, RuleSourceKind::Cidrs)
             .into_iter()
             .filter(|rule| rules::health_of(rule).is_some());
-        match self.groups_of_targets(op, e, groups).await {
+        match self.groups_of_targets(op, request, groups).await {
             Ok((groups, NodeGroups { groups: chosen, .. })) => {
                 let rules = rules.collect();
                 let left_alone = UnmanagedGroups::default();
-                self.record_needed_rules(e, &NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone });
+                self.record_needed_rules(
+                    request,
+                    &NodeRules { groups, node_groups: chosen, rules, unmanaged: left_alone },
+                );
             }
             // Its needs stay unknown, without an error for its Service.
-            Err(error) => tracing::debug!(load_balancer = e.lb_name, error = error.chain(), "health rules are kept"),
+            Err(error) => {
+                tracing::debug!(load_balancer = request.lb_name, error = error.chain(), "health rules are kept");
+            }
         }
     }
 
     /// Records the rules that a load balancer needs, because others may need the same.
-    pub(super) fn record_needed_rules(&self, e: &RuleRequest<'_>, admitted: &NodeRules) {
+    pub(super) fn record_needed_rules(&self, request: &RuleRequest<'_>, admitted: &NodeRules) {
         let needs = admitted.node_groups.iter().map(|id| (id.clone(), admitted.rules.clone())).collect();
-        self.needed_rules.lock().insert(e.lb_name.into(), needs);
-        self.deleted.remove(e.lb_name);
+        self.needed_rules.lock().insert(request.lb_name.into(), needs);
+        self.deleted.remove(request.lb_name);
     }
 
     /// Removes rules of a load balancer from all groups, except those that `wanted` returns for a group.
@@ -165,13 +171,13 @@ impl SecurityGroupManager {
         op: &Op,
         lb_name: &str,
         groups: &GroupsById,
-        wanted: impl Fn(&SecurityGroupId) -> &'a BTreeSet<Rule>,
+        desired: impl Fn(&SecurityGroupId) -> &'a BTreeSet<Rule>,
     ) -> Result<(), CloudError> {
         self.restore_rules(op).await?;
         let living = self.existing_names(op, groups).await?;
         for (id, group) in groups {
-            let wanted = wanted(id);
-            let revoked = self.rules_to_remove(lb_name, group, wanted, &living).revoke;
+            let desired = desired(id);
+            let revoked = self.rules_to_remove(lb_name, group, desired, &living).revoke;
             if revoked.is_empty() {
                 continue;
             }
@@ -181,7 +187,7 @@ impl SecurityGroupManager {
             let why = format!("load balancer {lb_name} does not need it");
             let amended = self
                 .cache
-                .update_rules(op, id, &why, |group| self.rules_to_remove(lb_name, group, wanted, &living))
+                .update_rules(op, id, &why, |group| self.rules_to_remove(lb_name, group, desired, &living))
                 .await;
             // Recorded again: another load balancer that came to need a rule meanwhile saw it in place.
             self.record_rules_to_restore(id, lb_name, &revoked);
@@ -240,20 +246,20 @@ impl SecurityGroupManager {
         &self,
         lb_name: &str,
         group: &SecurityGroup,
-        wanted: &BTreeSet<Rule>,
+        desired: &BTreeSet<Rule>,
         living: &BTreeSet<Box<str>>,
     ) -> RuleChange {
         let foreign = Cluster::any(&group.tags) && !self.scope.cluster.has(&group.tags);
         if foreign || self.is_protected(&group.id) {
             return RuleChange::default();
         }
-        let mut revoke = plan::surplus(&group.ingress, wanted, |rule| rules::belongs_to(rule, lb_name));
+        let mut revoke = plan::surplus(&group.ingress, desired, |rule| rules::belongs_to(rule, lb_name));
         let needed = self.needed_by_others(&group.id, lb_name);
-        let needed: Vec<Rule> = needed.into_iter().chain(wanted.iter().cloned()).collect();
+        let needed: Vec<Rule> = needed.into_iter().chain(desired.iter().cloned()).collect();
         let mut others = plan::unused_mtu_rules(&group.ingress, &revoke, &needed);
         if group.ingress.iter().any(|rule| rules::health_of(rule).is_some()) {
-            let known: BTreeSet<Box<str>> = self.needed_rules.lock().keys().cloned().collect();
-            let known = |name: &str| name == lb_name || known.contains(name);
+            let state: BTreeSet<Box<str>> = self.needed_rules.lock().keys().cloned().collect();
+            let known = |name: &str| name == lb_name || state.contains(name);
             // A load balancer with unknown needs may depend on a health rule with another one's name.
             if group.ingress.iter().filter_map(rules::client_of).all(known) {
                 let alive = |name: &str| known(name) || living.contains(name);
@@ -276,8 +282,8 @@ impl SecurityGroupManager {
 }
 
 /// Returns the missing rules of a group as a change.
-pub(super) fn missing_rules(group: &SecurityGroup, wanted: &BTreeSet<Rule>) -> RuleChange {
-    RuleChange { grant: plan::missing(&group.ingress, wanted), ..RuleChange::default() }
+pub(super) fn missing_rules(group: &SecurityGroup, desired: &BTreeSet<Rule>) -> RuleChange {
+    RuleChange { grant: plan::missing(&group.ingress, desired), ..RuleChange::default() }
 }
 
 /// Chooses the group of an instance: the one with the cluster's tag, or the only one.
@@ -287,8 +293,8 @@ pub(super) fn choose_node_group(
     instance: &InstanceId,
     of: &[SecurityGroupId],
 ) -> Result<Option<SecurityGroupId>, CloudError> {
-    let known = of.iter().filter_map(|id| groups.get(id));
-    let (tagged, untagged): (Vec<_>, Vec<_>) = known.partition(|group| cluster.has(&group.tags));
+    let state = of.iter().filter_map(|id| groups.get(id));
+    let (tagged, untagged): (Vec<_>, Vec<_>) = state.partition(|group| cluster.has(&group.tags));
     match (&*tagged, &*untagged) {
         ([one], _) | ([], [one]) => Ok(Some(one.id.clone())),
         ([], []) => Ok(None),
@@ -312,13 +318,15 @@ pub(super) fn choose_node_group(
 pub(super) fn choose_interface_group(
     cluster: &Cluster,
     groups: &GroupsById,
-    footing: &InterfaceGroups,
+    interface_groups: &InterfaceGroups,
 ) -> Option<SecurityGroupId> {
-    let known: Vec<_> = footing.groups.iter().filter_map(|id| groups.get(id)).collect();
-    let tagged: Vec<_> = known.iter().filter(|group| cluster.has(&group.tags)).collect();
-    match (&*tagged, &*known) {
+    let state: Vec<_> = interface_groups.groups.iter().filter_map(|id| groups.get(id)).collect();
+    let tagged: Vec<_> = state.iter().filter(|group| cluster.has(&group.tags)).collect();
+    match (&*tagged, &*state) {
         ([one], _) => Some(one.id.clone()),
-        ([], [one]) if footing.groups.len() == 1 && footing.has_cluster_tag && !Cluster::any(&one.tags) => {
+        ([], [one])
+            if interface_groups.groups.len() == 1 && interface_groups.has_cluster_tag && !Cluster::any(&one.tags) =>
+        {
             Some(one.id.clone())
         }
         _ => None,
@@ -326,11 +334,11 @@ pub(super) fn choose_interface_group(
 }
 
 /// Names the groups of an interface, for users.
-fn described(groups: &GroupsById, footing: &InterfaceGroups) -> Box<str> {
+fn described(groups: &GroupsById, interface_groups: &InterfaceGroups) -> Box<str> {
     let name = |id: &SecurityGroupId| match groups.get(id) {
         Some(group) => format!("{id} ({})", group.name),
         None => id.to_string(),
     };
-    let names: Vec<_> = footing.groups.iter().map(name).collect();
+    let names: Vec<_> = interface_groups.groups.iter().map(name).collect();
     if names.is_empty() { "an interface without any".into() } else { names.join(" with ").into() }
 }

@@ -29,9 +29,9 @@ pub(crate) struct RuleChange {
 }
 
 /// Returns the rules that a group lacks.
-pub(crate) fn missing<'a>(observed: &[Rule], wanted: impl IntoIterator<Item = &'a Rule>) -> Vec<Rule> {
+pub(crate) fn missing<'a>(observed: &[Rule], desired: impl IntoIterator<Item = &'a Rule>) -> Vec<Rule> {
     let mut found: Vec<Rule> = Vec::new();
-    for rule in wanted {
+    for rule in desired {
         if !has_rule(observed, rule) && !has_rule(&found, rule) {
             found.push(rule.clone());
         }
@@ -41,8 +41,12 @@ pub(crate) fn missing<'a>(observed: &[Rule], wanted: impl IntoIterator<Item = &'
 
 /// Returns the rules of ours that are not desired. A rule that is desired with another description stays: AWS does not
 /// accept both.
-pub(crate) fn surplus(observed: &[Rule], wanted: &BTreeSet<Rule>, ours: impl Fn(&Rule) -> bool) -> Vec<Rule> {
-    observed.iter().filter(|rule| ours(rule) && !wanted.iter().any(|w| rules::is_same_rule(w, rule))).cloned().collect()
+pub(crate) fn surplus(observed: &[Rule], desired: &BTreeSet<Rule>, ours: impl Fn(&Rule) -> bool) -> Vec<Rule> {
+    observed
+        .iter()
+        .filter(|rule| ours(rule) && !desired.iter().any(|w| rules::is_same_rule(w, rule)))
+        .cloned()
+        .collect()
 }
 
 /// Returns the path-MTU rules that become unused with the `revoked` client rules: those for networks without a
@@ -137,11 +141,11 @@ pub(crate) enum FrontendGroups<'a> {
 /// # Errors
 /// The request cannot be met.
 pub(crate) fn frontend_groups<'a>(
-    wanted: &'a DesiredLoadBalancer,
+    desired: &'a DesiredLoadBalancer,
     existing: Option<&[SecurityGroupId]>,
     settings: &Settings,
 ) -> Result<FrontendGroups<'a>, CloudError> {
-    let security = &wanted.security;
+    let security = &desired.security;
     // A load balancer that was created without a group can never get one.
     let fixed = existing.is_some_and(<[_]>::is_empty);
     let by_upstream = security.node_rules == NodeRuleSource::Networks;
@@ -151,7 +155,7 @@ pub(crate) fn frontend_groups<'a>(
             Err(CloudError::invalid_input(format!(
                 "service.beta.kubernetes.io/aws-load-balancer-disable-nlb-sg: conflicting security groups configuration: \
              load balancer {} has security groups, which cannot be taken off",
-                wanted.name
+                desired.name
             )))
         }
         SecurityGroupChoice::Keep | SecurityGroupChoice::None => Ok(FrontendGroups::None),

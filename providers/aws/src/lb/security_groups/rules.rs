@@ -105,72 +105,72 @@ pub(crate) enum RuleSourceKind<'a> {
 
 impl<'a> RuleSourceKind<'a> {
     /// Decides how targets admit a load balancer; `shared` is the shared group.
-    pub(crate) fn of(e: &RuleRequest<'a>, shared: Option<&SecurityGroupId>) -> Self {
-        if !e.desired.security.manage_backend_rules {
+    pub(crate) fn of(request: &RuleRequest<'a>, shared: Option<&SecurityGroupId>) -> Self {
+        if !request.desired.security.manage_backend_rules {
             return Self::Unmanaged;
         }
-        if let Some(group) = e.lb_groups.iter().find(|group| Some(*group) == shared) {
+        if let Some(group) = request.lb_groups.iter().find(|group| Some(*group) == shared) {
             // Ports of pods are outside the range of node ports, so every Service needs rules of its own.
-            let own = || e.lb_groups.iter().filter(|id| *id != group).min();
-            return match (e.desired.target_type, e.desired.security.node_rules) {
+            let own = || request.lb_groups.iter().filter(|id| *id != group).min();
+            return match (request.desired.target_type, request.desired.security.node_rules) {
                 (TargetType::Instance, _) => Self::Shared(group),
                 (TargetType::Ip, NodeRuleSource::Group) => Self::Group(own().unwrap_or(group)),
                 // With a rule that refers to the managed group, upstream could not delete that group.
                 (TargetType::Ip, NodeRuleSource::Networks) => Self::Group(group),
             };
         }
-        match e.desired.security.node_rules {
+        match request.desired.security.node_rules {
             NodeRuleSource::Networks => Self::Cidrs,
             // Any of its groups would do; always the same one, whatever order AWS returns.
-            NodeRuleSource::Group => e.lb_groups.iter().min().map_or(Self::Cidrs, Self::Group),
+            NodeRuleSource::Group => request.lb_groups.iter().min().map_or(Self::Cidrs, Self::Group),
         }
     }
 }
 
 /// Returns the rules of the managed group: each listener and "packet too big", from all permitted sources.
-pub(crate) fn managed_group_rules(wanted: &DesiredLoadBalancer) -> BTreeSet<Rule> {
+pub(crate) fn managed_group_rules(desired: &DesiredLoadBalancer) -> BTreeSet<Rule> {
     let mut rules = BTreeSet::new();
-    let lists = wanted.security.prefix_lists.iter().map(|list| RuleSource::PrefixList(list.clone()));
-    let networks = || wanted.sources.iter().map(|network| RuleSource::Cidr(network.trunc()));
+    let lists = desired.security.prefix_lists.iter().map(|list| RuleSource::PrefixList(list.clone()));
+    let networks = || desired.sources.iter().map(|network| RuleSource::Cidr(network.trunc()));
     for source in networks().chain(lists) {
-        for listener in &wanted.listeners {
+        for listener in &desired.listeners {
             for protocol in protocols(listener.protocol) {
                 rules.insert(rule(protocol, listener.port.get(), source.clone(), ""));
             }
         }
     }
-    rules.extend(wanted.sources.iter().map(|network| too_big(*network, "")));
+    rules.extend(desired.sources.iter().map(|network| too_big(*network, "")));
     rules
 }
 
 /// Returns the rules that a target's group needs for one load balancer.
-pub(crate) fn rules_for_nodes(e: &RuleRequest<'_>, admission: RuleSourceKind<'_>) -> BTreeSet<Rule> {
+pub(crate) fn rules_for_nodes(request: &RuleRequest<'_>, admission: RuleSourceKind<'_>) -> BTreeSet<Rule> {
     match admission {
         RuleSourceKind::Unmanaged => BTreeSet::new(),
-        RuleSourceKind::Cidrs => cidr_rules(e),
-        RuleSourceKind::Group(group) => security_group_rules(e, group),
-        RuleSourceKind::Shared(group) => shared_group_rules(e, group),
+        RuleSourceKind::Cidrs => cidr_rules(request),
+        RuleSourceKind::Group(group) => security_group_rules(request, group),
+        RuleSourceKind::Shared(group) => shared_group_rules(request, group),
     }
 }
 
-fn cidr_rules(e: &RuleRequest<'_>) -> BTreeSet<Rule> {
-    let client = format!("{CLIENT}{}", e.lb_name);
-    let health = format!("{HEALTH}{}", e.lb_name);
+fn cidr_rules(request: &RuleRequest<'_>) -> BTreeSet<Rule> {
+    let client = format!("{CLIENT}{}", request.lb_name);
+    let health = format!("{HEALTH}{}", request.lb_name);
     let mut rules = BTreeSet::new();
-    for (listener, port) in targets(e) {
-        for network in clients(e, listener) {
+    for (listener, port) in targets(request) {
+        for network in clients(request, listener) {
             for protocol in protocols(listener.target_group.protocol) {
                 rules.insert(rule(protocol, port, RuleSource::Cidr(network), &client));
             }
             rules.insert(too_big(network, MTU));
         }
     }
-    if clients_cover_health(e) {
+    if clients_cover_health(request) {
         return rules;
     }
-    for (listener, port) in targets(e) {
+    for (listener, port) in targets(request) {
         let port = health_port(listener, port);
-        let networks = subnets_of(e, listener.target_group.family);
+        let networks = subnets_of(request, listener.target_group.family);
         rules.extend(networks.map(|network| rule("tcp", port, RuleSource::Cidr(network), &health)));
     }
     // A health rule that equals a client rule is left out.
@@ -182,51 +182,51 @@ fn cidr_rules(e: &RuleRequest<'_>) -> BTreeSet<Rule> {
 
 /// Tells whether client rules cover the health checks. Like upstream, no health rules are needed if everybody may
 /// connect, everything is TCP, and health checks use exactly the ports of the clients. Otherwise every port has them.
-fn clients_cover_health(e: &RuleRequest<'_>) -> bool {
-    let sources = &e.desired.sources;
+fn clients_cover_health(request: &RuleRequest<'_>) -> bool {
+    let sources = &request.desired.sources;
     let everybody = |family| sources.iter().any(|n| n.prefix_len() == 0 && IpFamily::of(n) == family);
-    let ports: BTreeSet<_> = targets(e).map(|(_, port)| port).collect();
-    let checked: BTreeSet<_> = targets(e).map(|(listener, port)| health_port(listener, port)).collect();
+    let ports: BTreeSet<_> = targets(request).map(|(_, port)| port).collect();
+    let checked: BTreeSet<_> = targets(request).map(|(listener, port)| health_port(listener, port)).collect();
     sources.iter().all(|network| network.prefix_len() == 0)
-        && targets(e).all(|(listener, _)| {
+        && targets(request).all(|(listener, _)| {
             matches!(listener.target_group.protocol, ElbProtocol::Tcp | ElbProtocol::Tls)
                 && everybody(listener.target_group.family)
-                && admits_client_cidrs(e, listener)
+                && admits_client_cidrs(request, listener)
         })
         && ports == checked
 }
 
 /// Tells whether client CIDRs are admitted. Upstream admits them to nodes even if client addresses are not preserved;
 /// it has no pod targets, which are opened only to the addresses that reach them.
-fn admits_client_cidrs(e: &RuleRequest<'_>, listener: &DesiredListener) -> bool {
-    e.desired.target_type == TargetType::Instance || listener.target_group.preserves_client_ip
+fn admits_client_cidrs(request: &RuleRequest<'_>, listener: &DesiredListener) -> bool {
+    request.desired.target_type == TargetType::Instance || listener.target_group.preserves_client_ip
 }
 
 /// Returns the networks that connections to a target come from: those of clients, and those of the load balancer if it
 /// replaces their addresses.
-fn clients(e: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<IpNet> {
-    if !admits_client_cidrs(e, listener) {
-        return subnets_of(e, listener.target_group.family).collect();
+fn clients(request: &RuleRequest<'_>, listener: &DesiredListener) -> BTreeSet<IpNet> {
+    if !admits_client_cidrs(request, listener) {
+        return subnets_of(request, listener.target_group.family).collect();
     }
-    let mut networks: BTreeSet<IpNet> = e.desired.sources.iter().map(IpNet::trunc).collect();
+    let mut networks: BTreeSet<IpNet> = request.desired.sources.iter().map(IpNet::trunc).collect();
     let family = listener.target_group.family;
     let open = networks.iter().any(|network| network.prefix_len() == 0 && IpFamily::of(network) == family);
     let translated = !listener.target_group.preserves_client_ip
         || networks.iter().any(|network| IpFamily::of(network) != family)
-            && e.desired.ip_address_type == IpAddressType::Dualstack;
+            && request.desired.ip_address_type == IpAddressType::Dualstack;
     if translated && !open {
-        networks.extend(subnets_of(e, family));
+        networks.extend(subnets_of(request, family));
     }
     networks
 }
 
-fn security_group_rules(e: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
-    let description = format!("{GROUP}{}", e.lb_name);
+fn security_group_rules(request: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
+    let description = format!("{GROUP}{}", request.lb_name);
     let source = || RuleSource::Group(group.clone(), None);
-    ports(e).map(|(protocol, port)| rule(protocol, port, source(), &description)).collect()
+    ports(request).map(|(protocol, port)| rule(protocol, port, source(), &description)).collect()
 }
 
-fn shared_group_rules(e: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
+fn shared_group_rules(request: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<Rule> {
     let source = || RuleSource::Group(group.clone(), None);
     let (first, last) = NODE_PORTS;
     let range = |protocol: &str| Rule {
@@ -235,26 +235,26 @@ fn shared_group_rules(e: &RuleRequest<'_>, group: &SecurityGroupId) -> BTreeSet<
         source: source(),
         description: SHARED.into(),
     };
-    let outside = ports(e).filter(|(_, port)| !(first..=last).contains(port));
+    let outside = ports(request).filter(|(_, port)| !(first..=last).contains(port));
     let outside = outside.map(|(protocol, port)| rule(protocol, port, source(), SHARED));
     outside.chain(["tcp", "udp"].map(range)).collect()
 }
 
 /// Returns every protocol and port on targets that the load balancer connects to.
-fn ports<'a>(e: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str, u16)> + use<'a> {
-    targets(e).flat_map(|(listener, port)| {
+fn ports<'a>(request: &'a RuleRequest<'_>) -> impl Iterator<Item = (&'static str, u16)> + use<'a> {
+    targets(request).flat_map(|(listener, port)| {
         let traffic = protocols(listener.target_group.protocol).iter().map(move |protocol| (*protocol, port));
         traffic.chain([("tcp", health_port(listener, port))])
     })
 }
 
 /// Returns every target port of each listener.
-fn targets<'a>(e: &RuleRequest<'a>) -> impl Iterator<Item = (&'a DesiredListener, u16)> + use<'a> {
-    let wanted = e.desired;
-    let pods = e.pods;
-    wanted.listeners.iter().flat_map(move |listener| {
+fn targets<'a>(request: &RuleRequest<'a>) -> impl Iterator<Item = (&'a DesiredListener, u16)> + use<'a> {
+    let desired = request.desired;
+    let pods = request.pods;
+    desired.listeners.iter().flat_map(move |listener| {
         let named = || pods.ports.get(&(listener.port, listener.protocol)).cloned().unwrap_or_default();
-        let ports = wanted.target_port(listener).map_or_else(named, |port| [port].into());
+        let ports = desired.target_port(listener).map_or_else(named, |port| [port].into());
         ports.into_iter().map(move |port| (listener, port))
     })
 }
@@ -266,9 +266,10 @@ fn health_port(listener: &DesiredListener, traffic: u16) -> u16 {
     }
 }
 
-fn subnets_of<'a>(e: &RuleRequest<'a>, family: IpFamily) -> impl Iterator<Item = IpNet> + use<'a> {
-    let v4 = e.subnets.iter().filter(move |_| family == IpFamily::V4).filter_map(|subnet| subnet.cidr.map(IpNet::V4));
-    let v6 = e.subnets.iter().filter(move |_| family == IpFamily::V6);
+fn subnets_of<'a>(request: &RuleRequest<'a>, family: IpFamily) -> impl Iterator<Item = IpNet> + use<'a> {
+    let v4 =
+        request.subnets.iter().filter(move |_| family == IpFamily::V4).filter_map(|subnet| subnet.cidr.map(IpNet::V4));
+    let v6 = request.subnets.iter().filter(move |_| family == IpFamily::V6);
     v4.chain(v6.flat_map(|subnet| subnet.ipv6_cidrs.iter().copied().map(IpNet::V6)))
 }
 

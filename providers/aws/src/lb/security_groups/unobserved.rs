@@ -58,8 +58,8 @@ impl SecurityGroupManager {
         if !in_doubt {
             return Ok(BTreeSet::new());
         }
-        let sweep = self.listings.newer_than(op, ago(self.max_rule_age())).await?;
-        let names = sweep.balancers.iter().map(|balancer| &balancer.name);
+        let listing = self.listings.newer_than(op, ago(self.max_rule_age())).await?;
+        let names = listing.balancers.iter().map(|load_balancer| &load_balancer.name);
         Ok(names.filter(|name| !self.deleted.has(name)).cloned().collect())
     }
 
@@ -71,8 +71,8 @@ impl SecurityGroupManager {
         if ports.is_empty() || self.started_at.elapsed() > STARTUP_GRACE_PERIOD {
             return Ok(());
         }
-        let sweep = self.listings.newer_than(op, self.started_at).await?;
-        match self.find_unobserved(&sweep, lb_name, &ports) {
+        let listing = self.listings.newer_than(op, self.started_at).await?;
+        match self.find_unobserved(&listing, lb_name, &ports) {
             None => Ok(()),
             Some(other) => {
                 let message = format!("load balancer {other} may need the same rules and was not looked at yet");
@@ -82,18 +82,18 @@ impl SecurityGroupManager {
     }
 
     /// Returns a load balancer of the cluster with address targets on one of these ports whose needs are unknown.
-    fn find_unobserved(&self, sweep: &Listing, lb_name: &str, ports: &[(i32, i32)]) -> Option<Box<str>> {
+    fn find_unobserved(&self, listing: &Listing, lb_name: &str, ports: &[(i32, i32)]) -> Option<Box<str>> {
         let needs = self.needed_rules.lock();
         let has_port = |port: i32| ports.iter().any(|(from, to)| port == 1 || (*from..=*to).contains(&port));
-        let of_cluster = |arn: &str| sweep.tags.get(arn).is_some_and(|tags| self.scope.cluster.has(tags));
-        let groups = sweep.groups.iter().filter(|group| {
+        let of_cluster = |arn: &str| listing.tags.get(arn).is_some_and(|tags| self.scope.cluster.has(tags));
+        let groups = listing.groups.iter().filter(|group| {
             let by_address = group.target_type == Some(TargetType::Ip);
             by_address && has_port(group.port.into()) && of_cluster(&group.arn)
         });
         let arns: BTreeSet<&str> = groups.flat_map(|group| &group.load_balancers).map(|arn| &**arn).collect();
-        let mut balancers = sweep.balancers.iter().filter(|balancer| arns.contains(&*balancer.arn));
+        let mut load_balancers = listing.balancers.iter().filter(|load_balancer| arns.contains(&*load_balancer.arn));
         let unknown = |name: &str| *name != *lb_name && !needs.contains_key(name) && !self.deleted.has(name);
-        balancers.find(|balancer| unknown(&balancer.name)).map(|balancer| balancer.name.clone())
+        load_balancers.find(|balancer| unknown(&balancer.name)).map(|balancer| balancer.name.clone())
     }
 }
 

@@ -29,52 +29,52 @@ pub(in crate::lb) struct Addressing {
 
 impl Addressing {
     /// Returns the name of a new load balancer.
-    pub(super) fn name(&self, reads: &SpecReader<'_>) -> Box<str> {
-        match (&self.custom_name, reads.manner) {
+    pub(super) fn name(&self, reader: &SpecReader<'_>) -> Box<str> {
+        match (&self.custom_name, reader.manner) {
             (Some(name), _) => name.clone(),
-            (None, DefaultsSource::CloudProviderAws) => names::load_balancer(&reads.owner.uid),
+            (None, DefaultsSource::CloudProviderAws) => names::load_balancer(&reader.owner.uid),
             (None, DefaultsSource::LoadBalancerController) => {
-                names::lbc_load_balancer(reads.cluster, &reads.owner, self.scheme)
+                names::lbc_load_balancer(reader.cluster, &reader.owner, self.scheme)
             }
         }
     }
 }
 
-pub(super) fn read(reads: &mut SpecReader<'_>) -> Addressing {
-    let ip_address_type = reads.annotations.get(&a::IP_ADDRESS_TYPE).unwrap_or(IpAddressType::Ipv4);
-    let scheme = scheme(reads);
-    let subnets = subnets(reads);
+pub(super) fn read(reader: &mut SpecReader<'_>) -> Addressing {
+    let ip_address_type = reader.annotations.get(&a::IP_ADDRESS_TYPE).unwrap_or(IpAddressType::Ipv4);
+    let scheme = scheme(reader);
+    let subnets = subnets(reader);
     Addressing {
-        custom_name: custom_name(reads),
+        custom_name: custom_name(reader),
         scheme,
         ip_address_type,
-        allocations: allocations(reads, scheme, &subnets),
-        private_ipv4: private_ipv4(reads, scheme, &subnets),
-        ipv6: ipv6(reads, ip_address_type, &subnets),
-        ipv6_source_nat: source_nat(reads, ip_address_type),
+        allocations: allocations(reader, scheme, &subnets),
+        private_ipv4: private_ipv4(reader, scheme, &subnets),
+        ipv6: ipv6(reader, ip_address_type, &subnets),
+        ipv6_source_nat: source_nat(reader, ip_address_type),
         subnets,
     }
 }
 
-fn custom_name(reads: &mut SpecReader<'_>) -> Option<Box<str>> {
-    let name = reads.annotations.get(&a::NAME)?;
+fn custom_name(reader: &mut SpecReader<'_>) -> Option<Box<str>> {
+    let name = reader.annotations.get(&a::NAME)?;
     if let Some(mistake) = names::name_error(&name) {
-        reads.annotations.invalid_value(&a::NAME.row, mistake);
+        reader.annotations.invalid_value(&a::NAME.row, mistake);
     }
     Some(name)
 }
 
-fn scheme(reads: &mut SpecReader<'_>) -> Scheme {
+fn scheme(reader: &mut SpecReader<'_>) -> Scheme {
     let internal =
-        reads.annotations.get(&a::INTERNAL).unwrap_or(reads.manner == DefaultsSource::LoadBalancerController);
+        reader.annotations.get(&a::INTERNAL).unwrap_or(reader.manner == DefaultsSource::LoadBalancerController);
     let fallback = if internal { Scheme::Internal } else { Scheme::InternetFacing };
-    reads.annotations.get(&a::SCHEME).unwrap_or(fallback)
+    reader.annotations.get(&a::SCHEME).unwrap_or(fallback)
 }
 
-fn subnets(reads: &mut SpecReader<'_>) -> SubnetChoice {
-    let Some(named) = reads.annotations.get(&a::SUBNETS) else { return SubnetChoice::Discover };
+fn subnets(reader: &mut SpecReader<'_>) -> SubnetChoice {
+    let Some(named) = reader.annotations.get(&a::SUBNETS) else { return SubnetChoice::Discover };
     if named.is_empty() {
-        reads.annotations.invalid_value(&a::SUBNETS.row, "unable to resolve empty subnet slice");
+        reader.annotations.invalid_value(&a::SUBNETS.row, "unable to resolve empty subnet slice");
     }
     let one = |name: Box<str>| {
         if name.starts_with("subnet-") { SubnetName::Id((&*name).into()) } else { SubnetName::Name(name) }
@@ -92,56 +92,56 @@ fn address_count_mismatch<T>(found: &[T], subnets: &SubnetChoice) -> Option<(usi
     }
 }
 
-fn allocations(reads: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<AllocationId> {
+fn allocations(reader: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<AllocationId> {
     let key = &a::ALLOCATIONS;
-    let found = reads.annotations.get(&a::ALLOCATIONS).unwrap_or_default();
+    let found = reader.annotations.get(&a::ALLOCATIONS).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::Internal {
         let message = "EIP allocations can only be set for internet facing load balancers";
-        reads.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.row, message);
     }
     if let Some((n, m)) = address_count_mismatch(&found, subnets) {
         let message = format!("count of EIP allocations ({n}) and subnets ({m}) must match");
-        reads.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.row, message);
     }
     found
 }
 
-fn private_ipv4(reads: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<Ipv4Addr> {
+fn private_ipv4(reader: &mut SpecReader<'_>, scheme: Scheme, subnets: &SubnetChoice) -> Vec<Ipv4Addr> {
     let key = &a::PRIVATE_IPV4;
-    let mut found = reads.annotations.get(&a::PRIVATE_IPV4).unwrap_or_default();
+    let mut found = reader.annotations.get(&a::PRIVATE_IPV4).unwrap_or_default();
     if !found.is_empty() && scheme == Scheme::InternetFacing {
         let message = "private IPv4 addresses can only be set for internal load balancers";
-        reads.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.row, message);
     }
     if let Some((n, m)) = address_count_mismatch(&found, subnets) {
         let message = format!("count of private IPv4 addresses ({n}) and subnets ({m}) must match");
-        reads.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.row, message);
     }
     found.sort_unstable();
     found
 }
 
-fn ipv6(reads: &mut SpecReader<'_>, ip_address_type: IpAddressType, subnets: &SubnetChoice) -> Vec<Ipv6Addr> {
+fn ipv6(reader: &mut SpecReader<'_>, ip_address_type: IpAddressType, subnets: &SubnetChoice) -> Vec<Ipv6Addr> {
     let key = &a::IPV6;
-    let mut found = reads.annotations.get(&a::IPV6).unwrap_or_default();
+    let mut found = reader.annotations.get(&a::IPV6).unwrap_or_default();
     if !found.is_empty() && ip_address_type != IpAddressType::Dualstack {
         let message = "IPv6 addresses can only be set for dualstack load balancers";
-        reads.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.row, message);
     }
     if let Some((n, m)) = address_count_mismatch(&found, subnets) {
         let message = format!("count of IPv6 addresses ({n}) and subnets ({m}) must match");
-        reads.annotations.invalid_value(&key.row, message);
+        reader.annotations.invalid_value(&key.row, message);
     }
     found.sort_unstable();
     found
 }
 
-fn source_nat(reads: &mut SpecReader<'_>, ip_address_type: IpAddressType) -> Option<bool> {
-    let found = reads.annotations.get(&a::SOURCE_NAT);
+fn source_nat(reader: &mut SpecReader<'_>, ip_address_type: IpAddressType) -> Option<bool> {
+    let found = reader.annotations.get(&a::SOURCE_NAT);
     if found.is_some() && ip_address_type != IpAddressType::Dualstack {
         let message = "enable-prefix-for-ipv6-source-nat annotation is only applicable to Network Load Balancers using \
                        Dualstack IP address type.";
-        reads.annotations.invalid_value(&a::SOURCE_NAT.row, message);
+        reader.annotations.invalid_value(&a::SOURCE_NAT.row, message);
     }
     found
 }

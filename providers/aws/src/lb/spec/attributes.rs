@@ -47,17 +47,17 @@ const IDLE_TIMEOUT: &str = "tcp.idle_timeout.seconds";
 
 /// Parses the attributes of the load balancer, and whether they request deletion protection. Like upstream, four are
 /// always managed: cross-zone load balancing, and access logs with bucket and prefix while these are on.
-pub(super) fn of_load_balancer(reads: &mut SpecReader<'_>) -> (Attributes, bool) {
-    let mut found = reads.annotations.get(&a::ATTRIBUTES).unwrap_or_default();
-    check(reads, &mut found);
+pub(super) fn of_load_balancer(reader: &mut SpecReader<'_>) -> (Attributes, bool) {
+    let mut found = reader.annotations.get(&a::ATTRIBUTES).unwrap_or_default();
+    check(reader, &mut found);
     for (key, name) in [(&a::CROSS_ZONE, CROSS_ZONE), (&a::ACCESS_LOG, LOGS)] {
-        match reads.annotations.get(key) {
+        match reader.annotations.get(key) {
             Some(value) => _ = found.insert(name.into(), value.to_string().into()),
             None => _ = found.entry(name.into()).or_insert_with(|| "false".into()),
         }
     }
-    let bucket = reads.annotations.get(&a::ACCESS_LOG_BUCKET);
-    let prefix = reads.annotations.get(&a::ACCESS_LOG_PREFIX);
+    let bucket = reader.annotations.get(&a::ACCESS_LOG_BUCKET);
+    let prefix = reader.annotations.get(&a::ACCESS_LOG_PREFIX);
     if found.get(LOGS).is_some_and(|on| &**on == "true") {
         if let Some(bucket) = bucket {
             found.insert(LOGS_BUCKET.into(), bucket);
@@ -84,13 +84,13 @@ pub fn asks_for_protection(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
 }
 
 /// Checks attributes of load balancers with known values, and normalizes booleans to AWS' spelling.
-fn check(reads: &mut SpecReader<'_>, found: &mut Pairs) {
+fn check(reader: &mut SpecReader<'_>, found: &mut Pairs) {
     let row = &a::ATTRIBUTES.row;
     for (key, value) in found {
         if BOOLEAN_ATTRIBUTES.contains(&&**key) {
             match boolean(value) {
                 Some(on) => *value = on.to_string().into(),
-                None => reads.annotations.invalid_value(row, format!("failed to parse attribute {key}={value}")),
+                None => reader.annotations.invalid_value(row, format!("failed to parse attribute {key}={value}")),
             }
         } else if &**key == ROUTING_POLICY && !ROUTING_POLICIES.contains(&&**value) {
             let message = format!(
@@ -98,7 +98,7 @@ fn check(reads: &mut SpecReader<'_>, found: &mut Pairs) {
                 row.key(),
                 ROUTING_POLICIES.join("', '")
             );
-            reads.annotations.invalid_value(row, message);
+            reader.annotations.invalid_value(row, message);
         }
     }
 }
@@ -119,34 +119,34 @@ enum ProxyProtocolPorts {
 
 impl TargetAttributes {
     /// Parses the attributes.
-    pub(in crate::lb) fn read(reads: &mut SpecReader<'_>) -> Self {
-        let general = reads.annotations.get(&a::TARGET_ATTRIBUTES).unwrap_or_default();
+    pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> Self {
+        let general = reader.annotations.get(&a::TARGET_ATTRIBUTES).unwrap_or_default();
         let mut mistakes = Vec::new();
         let mut ports = Vec::new();
         check_targets(&a::TARGET_ATTRIBUTES.row.key(), &general, &mut mistakes);
-        for (port, pairs) in reads.annotations.each(&a::PORT_TARGET_ATTRIBUTES) {
+        for (port, pairs) in reader.annotations.each(&a::PORT_TARGET_ATTRIBUTES) {
             let key = format!("{}{port}", a::PORT_TARGET_ATTRIBUTES.row.key()).into_boxed_str();
             // Empty values do not override general ones.
             let pairs: Pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect();
             check_targets(&key, &pairs, &mut mistakes);
-            let known = |number: &u16| reads.service.ports.iter().any(|port| port.port.get() == *number);
-            match port.parse::<u16>().ok().filter(known) {
+            let state = |number: &u16| reader.service.ports.iter().any(|port| port.port.get() == *number);
+            match port.parse::<u16>().ok().filter(state) {
                 Some(number) => ports.push((key, number, pairs)),
                 None => {
                     let note = format!("{key} has no effect: the Service has no port {port}");
-                    reads.warn("UnusedAnnotation", note);
+                    reader.warn("UnusedAnnotation", note);
                 }
             }
         }
-        reads.annotations.add_errors(mistakes);
-        let stickiness = reads.service.session_affinity != SessionAffinity::None;
-        Self { general, ports, proxy: proxy_protocol_ports(reads), stickiness }
+        reader.annotations.add_errors(mistakes);
+        let stickiness = reader.service.session_affinity != SessionAffinity::None;
+        Self { general, ports, proxy: proxy_protocol_ports(reader), stickiness }
     }
 
     /// Returns the attributes of one target group, and whether its targets see the clients' addresses.
     pub(in crate::lb) fn of(
         &self,
-        reads: &mut SpecReader<'_>,
+        reader: &mut SpecReader<'_>,
         port: &ServicePort,
         listener: ElbProtocol,
         protocol: ElbProtocol,
@@ -155,7 +155,7 @@ impl TargetAttributes {
         let mut found = Attributes::new();
         if self.stickiness {
             if [listener, protocol].contains(&ElbProtocol::Tls) {
-                reads.annotations.add_error("spec.sessionAffinity", "unsupported load balancer affinity: ClientIP");
+                reader.annotations.add_error("spec.sessionAffinity", "unsupported load balancer affinity: ClientIP");
             }
             found.insert(STICKY.into(), "true".into());
             found.insert(STICKY_BY.into(), "source_ip".into());
@@ -176,17 +176,17 @@ impl TargetAttributes {
         }
         // Then reject combinations that AWS does not support.
         let udp = matches!(protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
-        let is = |key: &str, wanted: &str| found.get(key).is_some_and(|value| &**value == wanted);
+        let is = |key: &str, desired: &str| found.get(key).is_some_and(|value| &**value == desired);
         if udp && is(PRESERVE, "false") {
-            reads.annotations.add_error(&*field, invalid("client IP preservation can't be disabled for UDP ports"));
+            reader.annotations.add_error(&*field, invalid("client IP preservation can't be disabled for UDP ports"));
         }
         if is(STICKY, "true") && !self.stickiness && [listener, protocol].contains(&ElbProtocol::Tls) {
-            reads.annotations.add_error(&*field, invalid("stickiness is not possible for TLS ports"));
+            reader.annotations.add_error(&*field, invalid("stickiness is not possible for TLS ports"));
         }
         if self.stickiness && is(STICKY, "false") {
-            reads.annotations.add_error(&*field, invalid("stickiness contradicts spec.sessionAffinity: ClientIP"));
+            reader.annotations.add_error(&*field, invalid("stickiness contradicts spec.sessionAffinity: ClientIP"));
         }
-        let by_default = udp || reads.target_type == TargetType::Instance;
+        let by_default = udp || reader.target_type == TargetType::Instance;
         let preserves = found.get(PRESERVE).map_or(by_default, |value| &**value == "true");
         (found, preserves)
     }
@@ -224,17 +224,17 @@ fn check_targets(field: &str, found: &Pairs, mistakes: &mut Vec<FieldError>) {
     }
 }
 
-fn proxy_protocol_ports(reads: &mut SpecReader<'_>) -> Option<ProxyProtocolPorts> {
-    let all = reads.annotations.get(&a::PROXY_PROTOCOL);
+fn proxy_protocol_ports(reader: &mut SpecReader<'_>) -> Option<ProxyProtocolPorts> {
+    let all = reader.annotations.get(&a::PROXY_PROTOCOL);
     let row = &a::PROXY_PROTOCOL_PORTS.row;
-    let named = reads.annotations.get(&a::PROXY_PROTOCOL_PORTS);
+    let named = reader.annotations.get(&a::PROXY_PROTOCOL_PORTS);
     let mut ports = Vec::new();
     for text in named.iter().flatten() {
         match text.parse::<u16>() {
             Ok(port) if port > 0 => ports.push(port),
             _ => {
                 let message = format!("invalid port number in proxy-protocol-per-target-group: {text}");
-                reads.annotations.invalid_value(row, message);
+                reader.annotations.invalid_value(row, message);
             }
         }
     }
@@ -247,15 +247,15 @@ fn proxy_protocol_ports(reads: &mut SpecReader<'_>) -> Option<ProxyProtocolPorts
 
 /// Parses the attributes of listeners, by the end of the key, such as `TCP-80`. The caller takes out those of its
 /// listeners.
-pub(in crate::lb) fn of_listeners(reads: &mut SpecReader<'_>) -> Vec<(Box<str>, Attributes)> {
-    let found = reads.annotations.each(&a::LISTENER_ATTRIBUTES);
+pub(in crate::lb) fn of_listeners(reader: &mut SpecReader<'_>) -> Vec<(Box<str>, Attributes)> {
+    let found = reader.annotations.each(&a::LISTENER_ATTRIBUTES);
     let found: Vec<(Box<str>, Attributes)> = found.into_iter().map(|(name, pairs)| (name.into(), pairs)).collect();
     for (name, attributes) in &found {
         let Some(timeout) = attributes.get(IDLE_TIMEOUT) else { continue };
         if !timeout.parse::<u32>().is_ok_and(|seconds| (60..=6000).contains(&seconds)) {
             let key = format!("{}{name}", a::LISTENER_ATTRIBUTES.row.key());
             let message = format!("{IDLE_TIMEOUT} must be a number from 60 to 6000, not {timeout}");
-            reads.annotations.add_error(key, message);
+            reader.annotations.add_error(key, message);
         }
     }
     found

@@ -31,13 +31,13 @@ struct HealthCheckDefaults<'a> {
 }
 
 /// Parses the health check.
-pub(in crate::lb) fn read(reads: &mut SpecReader<'_>) -> HealthCheck {
+pub(in crate::lb) fn read(reader: &mut SpecReader<'_>) -> HealthCheck {
     // First, protocol, port and path.
-    let defaults = defaults(reads);
+    let defaults = defaults(reader);
     let asked = (
-        reads.annotations.get(&a::HEALTH_PROTOCOL),
-        reads.annotations.get(&a::HEALTH_PORT).and_then(|text| port(reads, &text)),
-        reads.annotations.get(&a::HEALTH_PATH),
+        reader.annotations.get(&a::HEALTH_PROTOCOL),
+        reader.annotations.get(&a::HEALTH_PORT).and_then(|text| port(reader, &text)),
+        reader.annotations.get(&a::HEALTH_PATH),
     );
     let (protocol, port, path) = match asked {
         _ if defaults.fixed => (defaults.protocol, defaults.port, defaults.path.into()),
@@ -48,16 +48,16 @@ pub(in crate::lb) fn read(reads: &mut SpecReader<'_>) -> HealthCheck {
         ),
     };
     // Then interval and timeout.
-    let interval = read_in_range(reads, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
+    let interval = read_in_range(reader, &a::HEALTH_INTERVAL, 5..=300).unwrap_or(defaults.interval);
     let by_protocol = if protocol == HealthProtocol::Http { 6 } else { 10 };
-    let timeout = read_in_range(reads, &a::HEALTH_TIMEOUT, 2..=120);
+    let timeout = read_in_range(reader, &a::HEALTH_TIMEOUT, 2..=120);
     if timeout.is_some_and(|timeout| timeout > interval) {
         let message =
             format!("health check timeout ({}) must not exceed the interval ({interval})", timeout.unwrap_or_default());
-        reads.annotations.invalid_value(&a::HEALTH_TIMEOUT.row, message);
+        reader.annotations.invalid_value(&a::HEALTH_TIMEOUT.row, message);
     }
     // Finally, put it together with success codes and thresholds.
-    let matcher = reads.annotations.get(&a::SUCCESS_CODES).or(defaults.matcher.map(Into::into));
+    let matcher = reader.annotations.get(&a::SUCCESS_CODES).or(defaults.matcher.map(Into::into));
     let http = protocol != HealthProtocol::Tcp;
     HealthCheck {
         protocol,
@@ -65,16 +65,16 @@ pub(in crate::lb) fn read(reads: &mut SpecReader<'_>) -> HealthCheck {
         path: http.then_some(path),
         interval,
         timeout: timeout.unwrap_or_else(|| defaults.timeout.unwrap_or(by_protocol).min(interval)),
-        healthy: read_in_range(reads, &a::HEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
-        unhealthy: read_in_range(reads, &a::UNHEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
+        healthy: read_in_range(reader, &a::HEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
+        unhealthy: read_in_range(reader, &a::UNHEALTHY_THRESHOLD, 2..=10).unwrap_or(defaults.thresholds),
         matcher: matcher.filter(|_| http),
     }
 }
 
 /// Returns the defaults. With node ports they depend on the traffic policy; pods are checked directly, whatever the
 /// policy.
-fn defaults<'a>(reads: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
-    let (interval, timeout, matcher) = match reads.manner {
+fn defaults<'a>(reader: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
+    let (interval, timeout, matcher) = match reader.manner {
         DefaultsSource::CloudProviderAws => (30, None, None),
         DefaultsSource::LoadBalancerController => (10, Some(10), Some("200-399")),
     };
@@ -88,17 +88,17 @@ fn defaults<'a>(reads: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
         matcher,
         fixed: false,
     };
-    if reads.target_type == TargetType::Ip {
+    if reader.target_type == TargetType::Ip {
         return cluster;
     }
     let http = |port| HealthCheckDefaults { protocol: HealthProtocol::Http, port: HealthPort::Number(port), ..cluster };
-    match (reads.service.external_traffic_policy, reads.service.health_check_node_port) {
+    match (reader.service.external_traffic_policy, reader.service.health_check_node_port) {
         (TrafficPolicy::Local, Some(port)) => {
             let of_kube_proxy = http(port);
             HealthCheckDefaults { path: "/healthz", interval: 10, timeout: Some(6), thresholds: 2, ..of_kube_proxy }
         }
         (TrafficPolicy::Local, None) => HealthCheckDefaults { interval: 10, thresholds: 2, ..cluster },
-        (TrafficPolicy::Cluster, _) => match &reads.settings.shared_health_probe {
+        (TrafficPolicy::Cluster, _) => match &reader.settings.shared_health_probe {
             Some(probe) => HealthCheckDefaults { path: &probe.path, fixed: true, ..http(probe.port) },
             None => cluster,
         },
@@ -107,21 +107,21 @@ fn defaults<'a>(reads: &SpecReader<'a>) -> HealthCheckDefaults<'a> {
 
 /// Parses a number with limits set by AWS.
 fn read_in_range(
-    reads: &mut SpecReader<'_>,
+    reader: &mut SpecReader<'_>,
     key: &AnnotationKey<u32>,
     bounds: std::ops::RangeInclusive<u32>,
 ) -> Option<u32> {
-    let found = reads.annotations.get(key)?;
+    let found = reader.annotations.get(key)?;
     if bounds.contains(&found) {
         return Some(found);
     }
     let message = format!("{found} is not between {} and {}", bounds.start(), bounds.end());
-    reads.annotations.invalid_value(&key.row, message);
+    reader.annotations.invalid_value(&key.row, message);
     None
 }
 
 /// Parses the port: the traffic port, a number, or the target of a named Service port.
-fn port(reads: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
+fn port(reader: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
     if text == "traffic-port" {
         return Some(HealthPort::Traffic);
     }
@@ -129,22 +129,22 @@ fn port(reads: &mut SpecReader<'_>, text: &str) -> Option<HealthPort> {
         return Some(HealthPort::Number(number));
     }
     let found =
-        if is_port_name(text) { named_port(reads, text) } else { Err(format!("Invalid health check port '{text}'")) };
+        if is_port_name(text) { named_port(reader, text) } else { Err(format!("Invalid health check port '{text}'")) };
     match found {
         Ok(port) => Some(HealthPort::Number(port)),
         Err(message) => {
-            reads.annotations.invalid_value(&a::HEALTH_PORT.row, message);
+            reader.annotations.invalid_value(&a::HEALTH_PORT.row, message);
             None
         }
     }
 }
 
-fn named_port(reads: &SpecReader<'_>, name: &str) -> Result<NonZeroU16, String> {
-    let Some(port) = reads.service.ports.iter().find(|port| *port.name == *name) else {
-        let service = reads.service.key();
+fn named_port(reader: &SpecReader<'_>, name: &str) -> Result<NonZeroU16, String> {
+    let Some(port) = reader.service.ports.iter().find(|port| *port.name == *name) else {
+        let service = reader.service.key();
         return Err(format!("failed to resolve healthCheckPort: unable to find port {name} on service {service}"));
     };
-    match reads.target_type {
+    match reader.target_type {
         TargetType::Instance => port.node_port.ok_or_else(|| NO_NODE_PORT.to_owned()),
         TargetType::Ip => match target_port(port) {
             Some(number) => Ok(number),

@@ -42,42 +42,42 @@ struct TlsAnnotations {
 
 /// Parses the listeners, sorted by port and protocol; empty only together with a validation error.
 pub(in crate::lb) fn read(
-    reads: &mut SpecReader<'_>,
+    reader: &mut SpecReader<'_>,
     placement: &Addressing,
     check: &HealthCheck,
 ) -> Vec<DesiredListener> {
     // First, parse the annotations, and group the Service's ports into listeners.
-    let tls = tls(reads);
-    let mut attributes = listener_attributes(reads);
-    let targets = TargetAttributes::read(reads);
-    let mut fronts = group_ports(reads, &tls);
+    let tls = tls(reader);
+    let mut attributes = listener_attributes(reader);
+    let targets = TargetAttributes::read(reader);
+    let mut fronts = group_ports(reader, &tls);
     fronts.sort_by_key(|front| (front.port.port, front.protocol));
-    reject_port_conflicts(reads, &fronts);
-    if fronts.is_empty() && reads.service.ports.is_empty() {
-        reads.annotations.add_error("spec.ports", "requested load balancer with no ports");
+    reject_port_conflicts(reader, &fronts);
+    if fronts.is_empty() && reader.service.ports.is_empty() {
+        reader.annotations.add_error("spec.ports", "requested load balancer with no ports");
     }
     if fronts.len() > MAX_LISTENERS {
         let message = format!("{} listeners are wanted, AWS allows {MAX_LISTENERS} per load balancer", fronts.len());
-        reads.annotations.add_error("spec.ports", message);
+        reader.annotations.add_error("spec.ports", message);
     }
     // Then build each listener with its target group.
-    let family = family(reads, placement, &fronts);
+    let family = family(reader, placement, &fronts);
     let mut taken = BTreeSet::new();
     let mut found = Vec::new();
     for front in &fronts {
         let back = if front.protocol == ElbProtocol::Tls { tls.backend } else { front.protocol };
-        let Some(port) = target_group_port(reads, front) else { continue };
-        let (target_attributes, preserves_client_ip) = targets.of(reads, front.port, front.protocol, back);
+        let Some(port) = target_group_port(reader, front) else { continue };
+        let (target_attributes, preserves_client_ip) = targets.of(reader, front.port, front.protocol, back);
         found.push(DesiredListener {
             port: front.port.port,
             protocol: front.protocol,
             tls: tls.tls.clone().filter(|_| front.protocol == ElbProtocol::Tls),
             attributes: take_attributes(&mut attributes, front),
             target_group: DesiredTargetGroup {
-                name: name(reads, front, back, port, check, &mut taken),
+                name: name(reader, front, back, port, check, &mut taken),
                 protocol: back,
                 port,
-                target_type: reads.target_type,
+                target_type: reader.target_type,
                 family,
                 health_check: check.clone(),
                 attributes: target_attributes,
@@ -89,7 +89,7 @@ pub(in crate::lb) fn read(
     // Finally, warn about attributes of listeners that do not exist.
     for (end, _) in attributes {
         let note = format!("{}{end} has no effect: there is no such listener", a::LISTENER_ATTRIBUTES.row.key());
-        reads.warn("UnusedAnnotation", note);
+        reader.warn("UnusedAnnotation", note);
     }
     found
 }
@@ -102,20 +102,20 @@ fn take_attributes(attributes: &mut Vec<(Box<str>, Attributes)>, front: &Listene
 }
 
 /// Parses the TLS settings, and warns about entries of `ssl-ports` that match no port.
-fn tls(reads: &mut SpecReader<'_>) -> TlsAnnotations {
-    let certificates = reads.annotations.get(&a::CERTIFICATES).unwrap_or_default();
-    let ports = reads.annotations.get(&a::TLS_PORTS).unwrap_or_default();
-    let ssl = reads.annotations.get(&a::BACKEND_PROTOCOL).is_some_and(|backend| &*backend == "ssl");
-    let policy = reads.annotations.get(&a::TLS_POLICY);
-    let alpn = reads.annotations.get(&a::ALPN_POLICY);
+fn tls(reader: &mut SpecReader<'_>) -> TlsAnnotations {
+    let certificates = reader.annotations.get(&a::CERTIFICATES).unwrap_or_default();
+    let ports = reader.annotations.get(&a::TLS_PORTS).unwrap_or_default();
+    let ssl = reader.annotations.get(&a::BACKEND_PROTOCOL).is_some_and(|backend| &*backend == "ssl");
+    let policy = reader.annotations.get(&a::TLS_POLICY);
+    let alpn = reader.annotations.get(&a::ALPN_POLICY);
     let all = ports.is_empty() || ports.iter().any(|port| &**port == "*");
     let ports: BTreeSet<Box<str>> = ports.into_iter().filter(|port| &**port != "*").collect();
     let tcp = |service: &ServicePort| service.protocol == Protocol::Tcp;
-    let used = |entry: &str| reads.service.ports.iter().filter(|port| tcp(port)).any(|port| is_named(port, entry));
+    let used = |entry: &str| reader.service.ports.iter().filter(|port| tcp(port)).any(|port| is_named(port, entry));
     let unused: Vec<&str> = ports.iter().map(|entry| &**entry).filter(|entry| !used(entry)).collect();
     if !certificates.is_empty() && !unused.is_empty() {
         let note = format!("Unused port in ssl-ports annotation [{}]", unused.join(" "));
-        reads.warn("UnusedAnnotation", note);
+        reader.warn("UnusedAnnotation", note);
     }
     TlsAnnotations {
         tls: certificates_in_order(certificates).map(|certificates| Tls { certificates, policy, alpn }),
@@ -137,21 +137,21 @@ fn is_named(port: &ServicePort, entry: &str) -> bool {
 }
 
 /// Groups Service ports that share a listener.
-fn group_ports<'a>(reads: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<ListenerPorts<'a>> {
-    let merge = reads.annotations.get(&a::TCP_UDP).unwrap_or(true);
+fn group_ports<'a>(reader: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<ListenerPorts<'a>> {
+    let merge = reader.annotations.get(&a::TCP_UDP).unwrap_or(true);
     let mut plain: BTreeMap<NonZeroU16, Vec<&ServicePort>> = BTreeMap::new();
     let mut found = Vec::new();
     // First, take out TLS ports, which share nothing, and group the others by number.
-    for port in &*reads.service.ports {
+    for port in &*reader.service.ports {
         let named = tls.ports.as_ref().is_none_or(|ports| ports.iter().any(|entry| is_named(port, entry)));
         match port.protocol {
             Protocol::Sctp => {
-                reads.annotations.add_error("spec.ports", "Protocol SCTP not supported by LoadBalancer");
+                reader.annotations.add_error("spec.ports", "Protocol SCTP not supported by LoadBalancer");
             }
             Protocol::Tcp if named && tls.tls.is_some() => {
                 let same = |other: &&ServicePort| (other.port, other.protocol) == (port.port, port.protocol);
-                if reads.service.ports.iter().filter(same).count() > 1 {
-                    reads.annotations.add_error("spec.ports", "protocols can't match for merging: TLS");
+                if reader.service.ports.iter().filter(same).count() > 1 {
+                    reader.annotations.add_error("spec.ports", "protocols can't match for merging: TLS");
                 }
                 found.push(ListenerPorts { protocol: ElbProtocol::Tls, port, other: None });
             }
@@ -164,7 +164,7 @@ fn group_ports<'a>(reads: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<List
             [port] => found.push(ListenerPorts { protocol: wire(port.protocol), port, other: None }),
             [one, two] if one.protocol == two.protocol => {
                 let message = format!("protocols can't match for merging: {}", wire(one.protocol));
-                reads.annotations.add_error("spec.ports", message);
+                reader.annotations.add_error("spec.ports", message);
             }
             [one, two] if merge => {
                 let (port, udp) = if one.protocol == Protocol::Tcp { (one, two) } else { (two, one) };
@@ -172,12 +172,12 @@ fn group_ports<'a>(reads: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<List
             }
             [_, _] => {
                 let message = format!("TCP and UDP on port {number} take one listener for both, which this turns off");
-                reads.annotations.invalid_value(&a::TCP_UDP.row, message);
+                reader.annotations.invalid_value(&a::TCP_UDP.row, message);
             }
             _ => {
                 let list: Vec<_> = ports.iter().map(|port| format!("{}/{}", port.port, wire(port.protocol))).collect();
                 let message = format!("can only merge two ports, not {} ({})", ports.len(), list.join(", "));
-                reads.annotations.add_error("spec.ports", message);
+                reader.annotations.add_error("spec.ports", message);
             }
         }
     }
@@ -185,7 +185,7 @@ fn group_ports<'a>(reads: &mut SpecReader<'a>, tls: &TlsAnnotations) -> Vec<List
 }
 
 /// Adds errors for ports that need two listeners: AWS allows one per port, and TLS cannot share one with UDP.
-fn reject_port_conflicts(reads: &mut SpecReader<'_>, fronts: &[ListenerPorts<'_>]) {
+fn reject_port_conflicts(reader: &mut SpecReader<'_>, fronts: &[ListenerPorts<'_>]) {
     let collide =
         |pair: &&[ListenerPorts<'_>]| pair[0].port.port == pair[1].port.port && pair[0].protocol != pair[1].protocol;
     for pair in fronts.windows(2).filter(collide) {
@@ -196,7 +196,7 @@ fn reject_port_conflicts(reads: &mut SpecReader<'_>, fronts: &[ListenerPorts<'_>
             said(&pair[1]),
             pair[0].port.port
         );
-        reads.annotations.add_error("spec.ports", message);
+        reader.annotations.add_error("spec.ports", message);
     }
 }
 
@@ -205,22 +205,22 @@ fn wire(protocol: Protocol) -> ElbProtocol {
 }
 
 /// Returns the port of the target group: the node port, or the target port, with 1 for a named one.
-fn target_group_port(reads: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> Option<NonZeroU16> {
-    let of = |port: &ServicePort| match reads.target_type {
+fn target_group_port(reader: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> Option<NonZeroU16> {
+    let of = |port: &ServicePort| match reader.target_type {
         TargetType::Instance => port.node_port,
         TargetType::Ip => Some(target_port(port).unwrap_or(NonZeroU16::MIN)),
     };
     let first = of(front.port);
     let second = front.other.map_or(of(front.port), of);
     let (Some(first), Some(second)) = (first, second) else {
-        reads.annotations.add_error("spec.ports", NO_NODE_PORT);
+        reader.annotations.add_error("spec.ports", NO_NODE_PORT);
         return None;
     };
-    let same_name = reads.target_type == TargetType::Instance
+    let same_name = reader.target_type == TargetType::Instance
         || front.other.is_none_or(|o| o.target_port == front.port.target_port);
     if first != second || !same_name {
-        let what = if reads.target_type == TargetType::Instance { "node port" } else { "target port" };
-        let written = |port: &ServicePort, number: NonZeroU16| match reads.target_type {
+        let what = if reader.target_type == TargetType::Instance { "node port" } else { "target port" };
+        let written = |port: &ServicePort, number: NonZeroU16| match reader.target_type {
             TargetType::Instance => number.to_string(),
             TargetType::Ip => port.target_port.to_string(),
         };
@@ -230,23 +230,23 @@ fn target_group_port(reads: &mut SpecReader<'_>, front: &ListenerPorts<'_>) -> O
             written(front.port, first),
             front.other.map_or_else(String::new, |other| written(other, second))
         );
-        reads.annotations.add_error("spec.ports", message);
+        reader.annotations.add_error("spec.ports", message);
         return None;
     }
     Some(first)
 }
 
 /// Returns the address family of the targets: the Service's first one.
-fn family(reads: &mut SpecReader<'_>, placement: &Addressing, fronts: &[ListenerPorts<'_>]) -> IpFamily {
-    let family = reads.service.ip_families.first().copied().unwrap_or(IpFamily::V4);
+fn family(reader: &mut SpecReader<'_>, placement: &Addressing, fronts: &[ListenerPorts<'_>]) -> IpFamily {
+    let family = reader.service.ip_families.first().copied().unwrap_or(IpFamily::V4);
     let dual = placement.ip_address_type == IpAddressType::Dualstack;
     if family == IpFamily::V6 && !dual {
-        reads.annotations.add_error("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
+        reader.annotations.add_error("spec.ipFamilies", "unsupported IPv6 configuration, lb not dual-stack");
     }
     let udp = |front: &ListenerPorts<'_>| matches!(front.protocol, ElbProtocol::Udp | ElbProtocol::TcpUdp);
     if dual && placement.ipv6_source_nat != Some(true) && fronts.iter().any(udp) {
         let message = "UDP on a dualstack load balancer takes enable-prefix-for-ipv6-source-nat: on";
-        reads.annotations.invalid_value(&a::SOURCE_NAT.row, message);
+        reader.annotations.invalid_value(&a::SOURCE_NAT.row, message);
     }
     family
 }
@@ -254,7 +254,7 @@ fn family(reads: &mut SpecReader<'_>, placement: &Addressing, fronts: &[Listener
 /// Generates the name of a target group. Upstream concatenates the inputs without separators, so two ports of one
 /// Service may get the same name; the second one then gets another.
 fn name(
-    reads: &SpecReader<'_>,
+    reader: &SpecReader<'_>,
     front: &ListenerPorts<'_>,
     protocol: ElbProtocol,
     target_port: NonZeroU16,
@@ -265,11 +265,11 @@ fn name(
         port: front.port.port.get(),
         target_port: target_port.get(),
         protocol,
-        target_type: reads.target_type,
+        target_type: reader.target_type,
         health: Some((check.protocol, check.interval)),
     };
     loop {
-        let name = names::target_group(reads.cluster, &reads.owner, &of);
+        let name = names::target_group(reader.cluster, &reader.owner, &of);
         if taken.insert(name.clone()) {
             return name;
         }

@@ -135,13 +135,13 @@ fn parse_managed(
     };
     let owner =
         ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
-    let mut reads =
+    let mut reader =
         SpecReader { service, settings, cluster, manner, target_type, owner, annotations, notices: Vec::new() };
-    let wanted = desired(&mut reads).map(Box::new);
-    notices::ignored_annotations(&mut reads);
-    let mistakes = reads.annotations.finish();
-    let remarks = reads.notices;
-    let (verdict, tolerant) = match wanted {
+    let desired = desired(&mut reader).map(Box::new);
+    notices::ignored_annotations(&mut reader);
+    let mistakes = reader.annotations.finish();
+    let remarks = reader.notices;
+    let (verdict, tolerant) = match desired {
         Some(wanted) if mistakes.is_empty() => (ServiceSpec::Nlb(wanted), None),
         wanted => (ServiceSpec::Invalid(mistakes), wanted),
     };
@@ -149,17 +149,17 @@ fn parse_managed(
 }
 
 /// Parses everything; `None` only together with a validation error.
-fn desired(reads: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
-    reject_unsupported(reads);
-    let placement = addressing::read(reads);
-    let checks = health::read(reads);
-    let listeners = listeners::read(reads, &placement, &checks);
-    let sources = security_groups::source_ranges(reads, placement.ip_address_type);
-    let (security, sources) = security_groups::read(reads, sources);
-    let (attributes, deletion_protection) = attributes::of_load_balancer(reads);
-    let wanted = DesiredLoadBalancer {
-        name: placement.name(reads),
-        owner: reads.owner.clone(),
+fn desired(reader: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
+    reject_unsupported(reader);
+    let placement = addressing::read(reader);
+    let checks = health::read(reader);
+    let listeners = listeners::read(reader, &placement, &checks);
+    let sources = security_groups::source_ranges(reader, placement.ip_address_type);
+    let (security, sources) = security_groups::read(reader, sources);
+    let (attributes, deletion_protection) = attributes::of_load_balancer(reader);
+    let desired = DesiredLoadBalancer {
+        name: placement.name(reader),
+        owner: reader.owner.clone(),
         scheme: placement.scheme,
         ip_address_type: placement.ip_address_type,
         subnets: placement.subnets,
@@ -171,39 +171,39 @@ fn desired(reads: &mut SpecReader<'_>) -> Option<DesiredLoadBalancer> {
         listeners,
         attributes,
         deletion_protection,
-        extra_tags: extra_tags(reads),
+        extra_tags: extra_tags(reader),
         sources,
-        node_labels: node_labels(reads),
-        target_type: reads.target_type,
+        node_labels: node_labels(reader),
+        target_type: reader.target_type,
     };
-    notices::unenforced_source_ranges(reads, &wanted);
-    notices::proxy_protocol_on_health_checks(reads, &wanted);
-    (!wanted.listeners.is_empty()).then_some(wanted)
+    notices::unenforced_source_ranges(reader, &desired);
+    notices::proxy_protocol_on_health_checks(reader, &desired);
+    (!desired.listeners.is_empty()).then_some(desired)
 }
 
 /// Adds errors for what a Network Load Balancer cannot do at all.
-fn reject_unsupported(reads: &mut SpecReader<'_>) {
-    if reads.annotations.text(&annotations::EXTRA_SECURITY_GROUPS.row).is_some() {
+fn reject_unsupported(reader: &mut SpecReader<'_>) {
+    if reader.annotations.text(&annotations::EXTRA_SECURITY_GROUPS.row).is_some() {
         let row = &annotations::EXTRA_SECURITY_GROUPS.row;
         let message = format!("BYO extra security group annotation \"{}\" is not supported by NLB", row.key());
-        reads.annotations.invalid_value(row, message);
+        reader.annotations.invalid_value(row, message);
     }
-    if reads.annotations.get(&annotations::MULTI_CLUSTER) == Some(true) {
+    if reader.annotations.get(&annotations::MULTI_CLUSTER) == Some(true) {
         let row = &annotations::MULTI_CLUSTER.row;
-        reads.annotations.invalid_value(row, "target groups of several clusters are not supported");
+        reader.annotations.invalid_value(row, "target groups of several clusters are not supported");
     }
-    if reads.service.load_balancer_ip.as_ref().is_some_and(|ip| !ip.is_empty()) {
-        reads.annotations.add_error("spec.loadBalancerIP", "LoadBalancerIP cannot be specified for AWS ELB");
+    if reader.service.load_balancer_ip.as_ref().is_some_and(|ip| !ip.is_empty()) {
+        reader.annotations.add_error("spec.loadBalancerIP", "LoadBalancerIP cannot be specified for AWS ELB");
     }
 }
 
 /// Parses the extra tags. Ownership tags cannot be set.
-fn extra_tags(reads: &mut SpecReader<'_>) -> Tags {
-    let mut tags = reads.annotations.get(&annotations::TAGS).unwrap_or_default();
-    let own = format!("{}{}", cluster::CLUSTER_TAG_PREFIX, reads.cluster.id());
+fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
+    let mut tags = reader.annotations.get(&annotations::TAGS).unwrap_or_default();
+    let own = format!("{}{}", cluster::CLUSTER_TAG_PREFIX, reader.cluster.id());
     for key in [&*own, cluster::LEGACY_CLUSTER_TAG, cluster::SERVICE_TAG, cluster::OTHER_CONTROLLER_TAG] {
         if tags.remove(key).is_some() {
-            reads.warn("ReservedTag", format!("tag {key} cannot be set by annotation and is left out"));
+            reader.warn("ReservedTag", format!("tag {key} cannot be set by annotation and is left out"));
         }
     }
     for (key, value) in &tags {
@@ -213,7 +213,7 @@ fn extra_tags(reads: &mut SpecReader<'_>) -> Tags {
             () if value.chars().count() > TAG_LENGTHS.1 => "the value is longer than 256 characters",
             () => continue,
         };
-        reads
+        reader
             .annotations
             .invalid_value(&annotations::TAGS.row, format!("tag {key:?} is not possible in AWS: {problem}"));
     }
@@ -221,9 +221,9 @@ fn extra_tags(reads: &mut SpecReader<'_>) -> Tags {
 }
 
 /// Parses the label requirements for target nodes.
-fn node_labels(reads: &mut SpecReader<'_>) -> Vec<LabelRequirement> {
-    let labels = node_requirements(&mut reads.annotations);
-    if reads.target_type == TargetType::Ip { Vec::new() } else { labels }
+fn node_labels(reader: &mut SpecReader<'_>) -> Vec<LabelRequirement> {
+    let labels = node_requirements(&mut reader.annotations);
+    if reader.target_type == TargetType::Ip { Vec::new() } else { labels }
 }
 
 /// Returns the nodes that a Service selects, even if it is invalid; all nodes if the annotation is invalid.

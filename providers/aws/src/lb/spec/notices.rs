@@ -15,9 +15,9 @@ use crate::{
 const MAX_LIST_LENGTH: usize = 800;
 
 /// Reports annotations without effect, in one notice.
-pub(super) fn ignored_annotations(reads: &mut SpecReader<'_>) {
+pub(super) fn ignored_annotations(reader: &mut SpecReader<'_>) {
     let mut list = String::new();
-    for (key, why) in annotations::ignored_annotations(reads.service) {
+    for (key, why) in annotations::ignored_annotations(reader.service) {
         let entry = format!("{}{key} ({why})", if list.is_empty() { "" } else { ", " });
         if list.len() + entry.len() > MAX_LIST_LENGTH {
             list.push_str(", …");
@@ -27,18 +27,18 @@ pub(super) fn ignored_annotations(reads: &mut SpecReader<'_>) {
     }
     if !list.is_empty() {
         let note = format!("annotations without effect: {list}").into();
-        reads.notices.push(ServiceNotice { kind: EventType::Normal, reason: "AnnotationsWithoutEffect", note });
+        reader.notices.push(ServiceNotice { kind: EventType::Normal, reason: "AnnotationsWithoutEffect", note });
     }
 }
 
 /// Warns if source ranges cannot be enforced, for instance because client addresses do not reach the nodes.
-pub(super) fn unenforced_source_ranges(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
-    let Ok(sources) = SourceRanges::of(reads.service) else { return };
+pub(super) fn unenforced_source_ranges(reader: &mut SpecReader<'_>, desired: &DesiredLoadBalancer) {
+    let Ok(sources) = SourceRanges::of(reader.service) else { return };
     if !sources.restricts(&[]) {
         return;
     }
-    let hidden = wanted.listeners.iter().find(|listener| !listener.target_group.preserves_client_ip);
-    let why = match (&wanted.security.groups, hidden) {
+    let hidden = desired.listeners.iter().find(|listener| !listener.target_group.preserves_client_ip);
+    let why = match (&desired.security.groups, hidden) {
         (SecurityGroupChoice::Given(_), _) => {
             "the load balancer has security groups of its own, whose rules are left alone".to_owned()
         }
@@ -47,23 +47,23 @@ pub(super) fn unenforced_source_ranges(reads: &mut SpecReader<'_>, wanted: &Desi
             listener.port
         ),
         (SecurityGroupChoice::Keep | SecurityGroupChoice::None, None)
-            if reads.settings.disable_security_group_ingress || !wanted.security.manage_backend_rules =>
+            if reader.settings.disable_security_group_ingress || !desired.security.manage_backend_rules =>
         {
             "the rules of nodes' security groups are not looked after and the load balancer has no security group"
                 .to_owned()
         }
         (SecurityGroupChoice::Managed, _) | (SecurityGroupChoice::Keep | SecurityGroupChoice::None, None) => return,
     };
-    reads.warn("SourceRangesNotEnforced", format!("source ranges cannot be enforced: {why}"));
+    reader.warn("SourceRangesNotEnforced", format!("source ranges cannot be enforced: {why}"));
 }
 
 /// Warns if proxy protocol may add its header to health checks of kube-proxy, which does not expect it.
-pub(super) fn proxy_protocol_on_health_checks(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
-    let wrapped = wanted.listeners.iter().find(|listener| {
+pub(super) fn proxy_protocol_on_health_checks(reader: &mut SpecReader<'_>, desired: &DesiredLoadBalancer) {
+    let wrapped = desired.listeners.iter().find(|listener| {
         let group = &listener.target_group;
         TargetAttributes::has_proxy_protocol(&group.attributes)
             && group.health_check.protocol != HealthProtocol::Tcp
-            && of_kube_proxy(reads, group.health_check.port)
+            && of_kube_proxy(reader, group.health_check.port)
     });
     if let Some(listener) = wrapped {
         let note = format!(
@@ -71,12 +71,12 @@ pub(super) fn proxy_protocol_on_health_checks(reads: &mut SpecReader<'_>, wanted
              accept",
             listener.port, listener.target_group.health_check.port
         );
-        reads.warn("ProxyProtocolHealthCheck", note);
+        reader.warn("ProxyProtocolHealthCheck", note);
     }
 }
 
-fn of_kube_proxy(reads: &SpecReader<'_>, port: HealthPort) -> bool {
+fn of_kube_proxy(reader: &SpecReader<'_>, port: HealthPort) -> bool {
     let HealthPort::Number(port) = port else { return false };
-    let shared = reads.settings.shared_health_probe.as_ref().map(|probe| probe.port);
-    [reads.service.health_check_node_port, shared].contains(&Some(port))
+    let shared = reader.settings.shared_health_probe.as_ref().map(|probe| probe.port);
+    [reader.service.health_check_node_port, shared].contains(&Some(port))
 }

@@ -21,22 +21,22 @@ pub(in crate::lb) fn accepts_traffic(node: &NodeView) -> bool {
 }
 
 /// Makes each instance a target of each listener's target group.
-pub(in crate::lb) fn instance_targets(wanted: &DesiredLoadBalancer, instances: &BTreeSet<InstanceId>) -> Targets {
+pub(in crate::lb) fn instance_targets(desired: &DesiredLoadBalancer, instances: &BTreeSet<InstanceId>) -> Targets {
     let targets = |listener: &DesiredListener| {
         let port = listener.target_group.port.get();
         instances.iter().map(|id| Target { id: id.as_str().into(), port, zone: None }).collect()
     };
-    wanted.listeners.iter().map(|listener| ((listener.port, listener.protocol), targets(listener))).collect()
+    desired.listeners.iter().map(|listener| ((listener.port, listener.protocol), targets(listener))).collect()
 }
 
 /// Makes each ready endpoint a target of its port's target group. An address outside the VPC gets the zone `all`.
 pub(in crate::lb) fn ip_targets(
-    wanted: &DesiredLoadBalancer,
+    desired: &DesiredLoadBalancer,
     slices: &[Arc<EndpointSliceView>],
     vpc: &[IpNet],
 ) -> Targets {
     let mut targets = BTreeMap::new();
-    for listener in &wanted.listeners {
+    for listener in &desired.listeners {
         let group = &listener.target_group;
         let (name, protocol) = &group.service_port;
         let mut found = BTreeSet::new();

@@ -152,7 +152,7 @@ impl InterfaceCache {
             }
             entry.last_used = now;
             match &entry.interface_groups {
-                Some(footing) => drop(found.interface_groups.insert(footing.clone())),
+                Some(interface_groups) => drop(found.interface_groups.insert(interface_groups.clone())),
                 None => drop(found.missing.insert(*address)),
             }
             false
@@ -173,7 +173,7 @@ impl InterfaceCache {
         let mut state = self.state.lock();
         for address in all {
             let entry = match listed.remove(address) {
-                Some(footing) => CachedInterface::new(Some(footing), true),
+                Some(interface_groups) => CachedInterface::new(Some(interface_groups), true),
                 None => CachedInterface::new(found.get(address).cloned(), false),
             };
             state.entries.insert(*address, entry);
@@ -199,21 +199,21 @@ impl InterfaceCache {
         let mut found = BTreeMap::new();
         for row in rows {
             let of_cluster = row.instance.as_ref().is_some_and(|id| self.store.in_cluster(id));
-            let footing =
+            let interface_groups =
                 InterfaceGroups { groups: row.security_groups.iter().cloned().collect(), has_cluster_tag: of_cluster };
             let addresses = row.private_ips.iter().chain(&row.ipv6_addresses).filter_map(|text| text.parse().ok());
-            found.extend(addresses.map(|address| (address, footing.clone())));
+            found.extend(addresses.map(|address| (address, interface_groups.clone())));
         }
         found
     }
 
     /// Searches the cached instances.
     fn of_instances(&self, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, InterfaceGroups> {
-        let footing = |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| InterfaceGroups {
+        let interface_groups = |(instance, groups): (Arc<Instance>, Box<[SecurityGroupId]>)| InterfaceGroups {
             groups: groups.into_iter().collect(),
             has_cluster_tag: instance.in_cluster,
         };
         let found = self.store.interfaces(addresses, MAX_INSTANCE_AGE).of.into_iter();
-        found.map(|(address, of)| (address, footing(of))).collect()
+        found.map(|(address, of)| (address, interface_groups(of))).collect()
     }
 }

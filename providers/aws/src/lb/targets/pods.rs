@@ -77,7 +77,7 @@ pub(in crate::lb) fn addresses(targets: &Targets) -> (BTreeSet<IpAddr>, BTreeSet
 /// Returns the endpoint ports of listeners with a named port. Endpoints that are not ready count, so that the rules
 /// exist before they become ready.
 pub(in crate::lb) fn ports(
-    wanted: &DesiredLoadBalancer,
+    desired: &DesiredLoadBalancer,
     slices: &[Arc<EndpointSliceView>],
 ) -> BTreeMap<ListenerKey, BTreeSet<u16>> {
     let of = |listener: &DesiredListener| {
@@ -86,6 +86,6 @@ pub(in crate::lb) fn ports(
         let own = all.filter(|port| port.name == *name && port.protocol == *protocol);
         own.filter_map(|port| port.port).map(Into::into).collect()
     };
-    let named = wanted.listeners.iter().filter(|listener| wanted.target_port(listener).is_none());
+    let named = desired.listeners.iter().filter(|listener| desired.target_port(listener).is_none());
     named.map(|listener| (listener.key(), of(listener))).collect()
 }

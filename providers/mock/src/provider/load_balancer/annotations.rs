@@ -51,7 +51,7 @@ impl Options {
     pub(super) fn parse(service: &ServiceView, settings: &Settings) -> (Self, Vec<FieldError>) {
         let mut mistakes = Vec::new();
         let text = |key: &str| service.annotations.get(key).map(|text| text.trim());
-        let mut wrong = |key: &str, why: &str| {
+        let mut add_error = |key: &str, why: &str| {
             let value = text(key).unwrap_or_default();
             mistakes.push(FieldError::new(key, format!("{value:?}: {why}")));
         };
@@ -59,11 +59,11 @@ impl Options {
             None | Some("nodes") => false,
             Some("endpoints") if settings.features.endpoints => true,
             Some("endpoints") => {
-                wrong(BACKENDS, "the cloud takes no endpoints");
+                add_error(BACKENDS, "the cloud takes no endpoints");
                 true
             }
             Some(_) => {
-                wrong(BACKENDS, "must be nodes or endpoints");
+                add_error(BACKENDS, "must be nodes or endpoints");
                 false
             }
         };
@@ -71,7 +71,7 @@ impl Options {
             None | Some("internet-facing") => false,
             Some("internal") => true,
             Some(_) => {
-                wrong(SCHEME, "must be internet-facing or internal");
+                add_error(SCHEME, "must be internet-facing or internal");
                 true
             }
         };
@@ -80,7 +80,7 @@ impl Options {
             Some("Proxy") => Some("Proxy"),
             Some("unset") => None,
             Some(_) => {
-                wrong(IP_MODE, "must be VIP, Proxy or unset");
+                add_error(IP_MODE, "must be VIP, Proxy or unset");
                 None
             }
         };
@@ -88,18 +88,18 @@ impl Options {
             None => None,
             Some(Ok(delay)) => Some(delay),
             Some(Err(why)) => {
-                wrong(ACTIVATION_DELAY, &why);
+                add_error(ACTIVATION_DELAY, &why);
                 None
             }
         };
         // Then combine the kind of backends with the node selector.
         let selector = text(NODE_SELECTOR).map(|text| requirements(text, settings));
         if endpoints && selector.is_some() {
-            wrong(NODE_SELECTOR, "selects nodes, but the backends are endpoints");
+            add_error(NODE_SELECTOR, "selects nodes, but the backends are endpoints");
         }
         let backends = match selector {
             Some(Err(why)) => {
-                wrong(NODE_SELECTOR, &why);
+                add_error(NODE_SELECTOR, &why);
                 BackendKind::Nodes(Vec::new())
             }
             _ if endpoints => BackendKind::Endpoints,

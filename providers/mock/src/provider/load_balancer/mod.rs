@@ -55,8 +55,8 @@ impl LoadBalancers for MockProvider {
     /// one of these changes.
     fn interpret(&self, service: &ServiceView) -> ServiceInterpretation {
         let (options, mut mistakes) = Options::parse(service, &self.settings);
-        let sources = SourceRanges::of(service).unwrap_or_else(|wrong| {
-            mistakes.extend(wrong);
+        let sources = SourceRanges::of(service).unwrap_or_else(|add_error| {
+            mistakes.extend(add_error);
             SourceRanges::Unset
         });
         match desired::settings(service, &options, &sources) {
@@ -88,7 +88,7 @@ impl LoadBalancers for MockProvider {
     /// call stopped. The status is returned once the load balancer is active.
     async fn ensure(&self, op: &Op, want: &LbSpec, _: ReadMode) -> LbOutcome {
         match self.ensure_balancer(op, want).await {
-            Ok(balancer) => outcome(op, &balancer, Options::parse(&want.service, &self.settings).0.ip_mode),
+            Ok(load_balancer) => outcome(op, &load_balancer, Options::parse(&want.service, &self.settings).0.ip_mode),
             Err(error) => error.into(),
         }
     }
@@ -96,7 +96,7 @@ impl LoadBalancers for MockProvider {
     /// Costs one write and no read; the status stays unchanged.
     async fn update_backends(&self, op: &Op, want: &LbSpec) -> LbOutcome {
         match self.set_members(op, want).await {
-            Ok(balancer) => LbOutcome { status: None, ..outcome(op, &balancer, None) },
+            Ok(load_balancer) => LbOutcome { status: None, ..outcome(op, &load_balancer, None) },
             Err(error) => error.into(),
         }
     }
@@ -165,7 +165,7 @@ impl MockProvider {
         let underway = Progress::Pending { after: poll_interval(op), why: "load balancer is being deleted".into() };
         match op.run(self.api.get_load_balancer(key)).await? {
             None => return Ok(Progress::Done),
-            Some(balancer) if balancer.state == LoadBalancerState::Deleting => return Ok(underway),
+            Some(load_balancer) if load_balancer.state == LoadBalancerState::Deleting => return Ok(underway),
             Some(_) => {}
         }
         let mutation = Mutation::new(DELETE, &*key.name);
@@ -178,16 +178,16 @@ impl MockProvider {
     }
 }
 
-fn outcome(op: &Op, balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOutcome {
-    match balancer.state {
+fn outcome(op: &Op, load_balancer: &LoadBalancer, ip_mode: Option<&str>) -> LbOutcome {
+    match load_balancer.state {
         LoadBalancerState::Provisioning => LbOutcome::pending(poll_interval(op), "load balancer is being provisioned"),
         LoadBalancerState::Deleting => {
             LbOutcome::pending(poll_interval(op), "the previous load balancer is being deleted")
         }
         LoadBalancerState::Active => {
             let ingress = |ip| LbIngress { ip: Some(ip), ip_mode: ip_mode.map(Into::into), ..LbIngress::default() };
-            let status = LbStatus { ingress: balancer.addresses.iter().copied().map(ingress).collect() };
-            LbOutcome::done(status).with_annotation(annotations::LOAD_BALANCER_ID, &*balancer.id)
+            let status = LbStatus { ingress: load_balancer.addresses.iter().copied().map(ingress).collect() };
+            LbOutcome::done(status).with_annotation(annotations::LOAD_BALANCER_ID, &*load_balancer.id)
         }
     }
 }

@@ -127,15 +127,15 @@ impl Session {
     /// The catalog does not have the service; the message says what it has.
     pub async fn endpoint(&self, service: Service) -> Result<Url, OpenStackError> {
         let call = Call::TokenCreate;
-        let signed = self.current().await?;
-        signed.endpoint(service).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))
+        let token = self.current().await?;
+        token.endpoint(service).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))
     }
 
     /// Returns the token, and renews it first if it is about to expire.
     pub(super) async fn current(&self) -> Result<Arc<ScopedToken>, OpenStackError> {
-        let signed = self.scoped_token.lock().clone();
+        let token = self.scoped_token.lock().clone();
         let now = Instant::now();
-        match signed {
+        match token {
             Some(signed) if now < signed.renew_at => Ok(signed),
             Some(signed) if now < signed.expires_at => {
                 // If another task is renewing it, this one is still valid.
@@ -182,12 +182,13 @@ impl Session {
         mut renewal: tokio::sync::MutexGuard<'_, TokenRenewal>,
         generation: Option<u64>,
     ) -> Result<Arc<ScopedToken>, Arc<SessionError>> {
-        if let Some(signed) = self.scoped_token.lock().clone().filter(|signed| Some(signed.generation) != generation) {
-            return Ok(signed);
+        if let Some(token) = self.scoped_token.lock().clone().filter(|signed| Some(signed.generation) != generation) {
+            return Ok(token);
         }
-        let stamp = self.credentials.file_version();
+        let file_version = self.credentials.file_version();
         let failure = renewal.failure.as_ref();
-        if let Some(failure) = failure.filter(|failure| Instant::now() < failure.until && failure.stamp == stamp) {
+        if let Some(failure) = failure.filter(|failure| Instant::now() < failure.until && failure.stamp == file_version)
+        {
             return Err(failure.error.clone());
         }
         match self.request_token(&mut renewal).await {
@@ -202,7 +203,7 @@ impl Session {
                 let pause = error.pause(pause);
                 let error = Arc::new(error);
                 let until = Instant::now() + pause;
-                renewal.failure = Some(AuthFailure { error: error.clone(), pause, until, stamp });
+                renewal.failure = Some(AuthFailure { error: error.clone(), pause, until, stamp: file_version });
                 Err(error)
             }
         }
@@ -212,10 +213,10 @@ impl Session {
     pub(super) async fn endpoint_for(
         &self,
         call: Call,
-        signed: &ScopedToken,
+        token: &ScopedToken,
     ) -> Result<(Url, HeaderMap), OpenStackError> {
         let endpoint =
-            signed.endpoint(call.service()).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))?;
+            token.endpoint(call.service()).map_err(|error| OpenStackError::new(call, ErrorCause::Session(error)))?;
         match call.service() {
             Service::Compute => {
                 let compute = self.compute(&endpoint).await.map_err(|error| OpenStackError { call, ..error })?;

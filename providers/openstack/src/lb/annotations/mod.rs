@@ -127,8 +127,8 @@ impl<'a> AnnotationReader<'a> {
 
 /// Lists annotations that have our prefix and are unknown.
 pub(super) fn unknown(service: &ServiceView) -> Vec<&str> {
-    let known = |key: &str| ALL.iter().any(|row| *row.key() == *key);
-    service.annotations.keys().map(|key| &**key).filter(|key| key.starts_with(PREFIX) && !known(key)).collect()
+    let state = |key: &str| ALL.iter().any(|row| *row.key() == *key);
+    service.annotations.keys().map(|key| &**key).filter(|key| key.starts_with(PREFIX) && !state(key)).collect()
 }
 
 /// Parses `key=value,key`: a key alone has an empty value, spaces around entries are ignored, a value may contain `=`.

@@ -16,34 +16,36 @@ const DEFAULTS: Timeouts = Timeouts { client_data: 50_000, member_connect: 5_000
 
 /// Returns the update of a listener and which fields differ.
 pub(super) fn differences(
-    side: &PlanInput<'_>,
-    wanted: &DesiredListener,
-    seen: &Listener,
+    input: &PlanInput<'_>,
+    desired: &DesiredListener,
+    observed: &Listener,
 ) -> Option<(ListenerUpdate, Vec<&'static str>)> {
     let mut update = ListenerUpdate::default();
     let mut why = Vec::new();
-    if side.features.tags {
-        let tags = side.ownership.tagged(&seen.tags);
-        if tags != seen.tags {
+    if input.features.tags {
+        let tags = input.ownership.tagged(&observed.tags);
+        if tags != observed.tags {
             update.tags = Patch::Set(tags);
             why.push("tags");
         }
     }
-    if i64::from(wanted.connection_limit) != seen.connection_limit {
-        update.connection_limit = Patch::Set(wanted.connection_limit.into());
+    if i64::from(desired.connection_limit) != observed.connection_limit {
+        update.connection_limit = Patch::Set(desired.connection_limit.into());
         why.push("connection limit");
     }
-    update_insert_headers(wanted, seen, &mut update, &mut why);
-    if wanted.tls_container.is_some() && wanted.tls_container.as_deref() != seen.default_tls_container_ref.as_deref() {
+    update_insert_headers(desired, observed, &mut update, &mut why);
+    if desired.tls_container.is_some()
+        && desired.tls_container.as_deref() != observed.default_tls_container_ref.as_deref()
+    {
         update.default_tls_container_ref =
-            wanted.tls_container.as_deref().map_or(Patch::Keep, |to| Patch::Set(to.into()));
+            desired.tls_container.as_deref().map_or(Patch::Keep, |to| Patch::Set(to.into()));
         why.push("certificate");
     }
-    if let Some(timeouts) = &wanted.timeouts {
-        set_timeouts(timeouts, seen, &mut update, &mut why);
+    if let Some(timeouts) = &desired.timeouts {
+        set_timeouts(timeouts, observed, &mut update, &mut why);
     }
-    if let Some(allowed) = &wanted.allowed
-        && !has_allowed_cidrs(seen, allowed)
+    if let Some(allowed) = &desired.allowed
+        && !has_allowed_cidrs(observed, allowed)
     {
         update.allowed_cidrs = Patch::Set(allowed.iter().map(ToString::to_string).collect());
         why.push("source ranges");
@@ -53,18 +55,18 @@ pub(super) fn differences(
 
 /// Sets or removes `X-Forwarded-For`; other headers stay.
 fn update_insert_headers(
-    wanted: &DesiredListener,
-    seen: &Listener,
+    desired: &DesiredListener,
+    observed: &Listener,
     update: &mut ListenerUpdate,
     why: &mut Vec<&'static str>,
 ) {
-    let speaks_http = matches!(wanted.protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps);
-    let is_on = seen.insert_headers.get(FORWARDED_FOR).is_some_and(|value| value == "true");
-    if !speaks_http || is_on == wanted.forwarded_for {
+    let speaks_http = matches!(desired.protocol, ListenerProtocol::Http | ListenerProtocol::TerminatedHttps);
+    let is_on = observed.insert_headers.get(FORWARDED_FOR).is_some_and(|value| value == "true");
+    if !speaks_http || is_on == desired.forwarded_for {
         return;
     }
-    let mut headers = seen.insert_headers.clone();
-    if wanted.forwarded_for {
+    let mut headers = observed.insert_headers.clone();
+    if desired.forwarded_for {
         headers.insert(FORWARDED_FOR.into(), "true".into());
     } else {
         headers.remove(FORWARDED_FOR);
@@ -73,17 +75,17 @@ fn update_insert_headers(
     why.push("headers");
 }
 
-fn set_timeouts(wanted: &Timeouts, seen: &Listener, update: &mut ListenerUpdate, why: &mut Vec<&'static str>) {
+fn set_timeouts(desired: &Timeouts, observed: &Listener, update: &mut ListenerUpdate, why: &mut Vec<&'static str>) {
     let fields = [
-        (wanted.client_data, seen.timeout_client_data, DEFAULTS.client_data, &mut update.timeout_client_data),
+        (desired.client_data, observed.timeout_client_data, DEFAULTS.client_data, &mut update.timeout_client_data),
         (
-            wanted.member_connect,
-            seen.timeout_member_connect,
+            desired.member_connect,
+            observed.timeout_member_connect,
             DEFAULTS.member_connect,
             &mut update.timeout_member_connect,
         ),
-        (wanted.member_data, seen.timeout_member_data, DEFAULTS.member_data, &mut update.timeout_member_data),
-        (wanted.tcp_inspect, seen.timeout_tcp_inspect, DEFAULTS.tcp_inspect, &mut update.timeout_tcp_inspect),
+        (desired.member_data, observed.timeout_member_data, DEFAULTS.member_data, &mut update.timeout_member_data),
+        (desired.tcp_inspect, observed.timeout_tcp_inspect, DEFAULTS.tcp_inspect, &mut update.timeout_tcp_inspect),
     ];
     let mut differ = false;
     for (wanted, seen, default, field) in fields {
@@ -99,13 +101,13 @@ fn set_timeouts(wanted: &Timeouts, seen: &Listener, update: &mut ListenerUpdate,
 }
 
 /// Returns whether a listener admits exactly these networks. One that has no list, or an empty one, admits everybody.
-fn has_allowed_cidrs(seen: &Listener, wanted: &[IpNet]) -> bool {
-    let open = || wanted.iter().any(|network| network.prefix_len() == 0) && wanted.len() == 1;
-    match seen.allowed_cidrs.as_deref() {
+fn has_allowed_cidrs(observed: &Listener, desired: &[IpNet]) -> bool {
+    let open = || desired.iter().any(|network| network.prefix_len() == 0) && desired.len() == 1;
+    match observed.allowed_cidrs.as_deref() {
         None | Some([]) => open(),
         Some(list) => {
             let seen: Option<BTreeSet<IpNet>> = list.iter().map(|text| text.parse().ok()).collect();
-            seen.is_some_and(|seen| seen == wanted.iter().copied().collect())
+            seen.is_some_and(|seen| seen == desired.iter().copied().collect())
         }
     }
 }

@@ -46,28 +46,28 @@ pub struct PlanInput<'a> {
 
 impl<'a> PlanInput<'a> {
     /// Returns this Service's listener with the desired port and protocol.
-    pub fn listener_of(&self, wanted: &DesiredListener) -> Option<&'a Listener> {
-        let key = (wanted.protocol.as_str(), wanted.port);
+    pub fn listener_of(&self, desired: &DesiredListener) -> Option<&'a Listener> {
+        let key = (desired.protocol.as_str(), desired.port);
         let mut mine = self.observed.listeners.iter().filter(|listener| self.ownership.owns_listener(listener));
         mine.find(|listener| (listener.protocol.as_str(), listener.protocol_port) == key)
     }
 
     /// Returns this Service's listener that serves a port now, although it may have to be replaced.
-    fn current_listener(&self, wanted: &DesiredListener) -> Option<&'a Listener> {
+    fn current_listener(&self, desired: &DesiredListener) -> Option<&'a Listener> {
         let mut mine = self.observed.listeners.iter().filter(|listener| self.ownership.owns_listener(listener));
-        mine.find(|listener| has_port_of(listener, wanted))
+        mine.find(|listener| has_port_of(listener, desired))
     }
 
     /// Returns what the security group has to admit for the ports that are served now.
-    pub fn current_security_group(&self, wanted: &DesiredLoadBalancer) -> Option<SecurityGroupSpec> {
+    pub fn current_security_group(&self, desired: &DesiredLoadBalancer) -> Option<SecurityGroupSpec> {
         let is_served = |(protocol, port): &(&str, u16)| {
             let leads_there = |listener: &&DesiredListener| {
                 let transport = transport(listener.protocol.as_str());
                 transport.eq_ignore_ascii_case(protocol) && listener.pool.node_port == Some(*port)
             };
-            wanted.listeners.iter().filter(leads_there).any(|listener| self.current_listener(listener).is_some())
+            desired.listeners.iter().filter(leads_there).any(|listener| self.current_listener(listener).is_some())
         };
-        let group = wanted.security_group.as_ref()?;
+        let group = desired.security_group.as_ref()?;
         Some(SecurityGroupSpec { ports: group.ports.iter().copied().filter(is_served).collect(), ..group.clone() })
     }
 }
@@ -77,102 +77,106 @@ impl<'a> PlanInput<'a> {
 /// # Errors
 /// The load balancer cannot be shared like this: no tags, too many Services, an internal Service, a port in use.
 pub fn plan(
-    side: &PlanInput<'_>,
-    wanted: &DesiredLoadBalancer,
+    input: &PlanInput<'_>,
+    desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
     most: usize,
 ) -> Result<Vec<PlannedAction>, CloudError> {
-    check_sharing(side, wanted, most)?;
-    for listener in &wanted.listeners {
-        check_port_conflict(side, listener)?;
+    check_sharing(input, desired, most)?;
+    for listener in &desired.listeners {
+        check_port_conflict(input, listener)?;
     }
     let mut steps = Vec::new();
-    if side.ownership.former_names.is_none() {
-        steps.extend(own_tag(side));
+    if input.ownership.former_names.is_none() {
+        steps.extend(own_tag(input));
     }
-    steps.extend(renamed_children(side));
-    let (in_the_way, others): (Vec<_>, Vec<_>) = unwanted_listeners(side, wanted).partition(|seen| {
-        let mut missing = wanted.listeners.iter().filter(|wanted| side.listener_of(wanted).is_none());
-        missing.any(|wanted| has_port_of(seen, wanted))
+    steps.extend(renamed_children(input));
+    let (in_the_way, others): (Vec<_>, Vec<_>) = unwanted_listeners(input, desired).partition(|observed| {
+        let mut missing = desired.listeners.iter().filter(|wanted| input.listener_of(wanted).is_none());
+        missing.any(|wanted| has_port_of(observed, wanted))
     });
     // Octavia allows one listener on a port: the old one is deleted first.
     for listener in in_the_way {
-        steps.extend(delete_listener(side.observed, listener, "another protocol is wanted on its port"));
+        steps.extend(delete_listener(input.observed, listener, "another protocol is wanted on its port"));
     }
-    for (listener, members) in wanted.listeners.iter().zip(members) {
-        steps.extend(one_listener(side, listener, members));
+    for (listener, members) in desired.listeners.iter().zip(members) {
+        steps.extend(one_listener(input, listener, members));
     }
     for listener in others {
-        steps.extend(delete_listener(side.observed, listener, "no port wants it"));
+        steps.extend(delete_listener(input.observed, listener, "no port wants it"));
     }
-    steps.extend(unused_pools(side));
-    if side.ownership.former_names.is_some() {
-        steps.extend(own_tag(side));
+    steps.extend(unused_pools(input));
+    if input.ownership.former_names.is_some() {
+        steps.extend(own_tag(input));
     }
     Ok(steps)
 }
 
 /// Plans only the members of existing pools, whatever else has to change.
 pub fn plan_members_only(
-    side: &PlanInput<'_>,
-    wanted: &DesiredLoadBalancer,
+    input: &PlanInput<'_>,
+    desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
 ) -> Vec<PlannedAction> {
     let one = |(wanted, members, pool): (&DesiredListener, &Vec<DesiredMember>, &Pool)| {
-        pools::plan_members(side, wanted, members, Some(pool))
+        pools::plan_members(input, wanted, members, Some(pool))
     };
-    pools_there(side, wanted, members).flat_map(one).collect()
+    pools_there(input, desired, members).flat_map(one).collect()
 }
 
 /// Plans the members of existing pools for an invalid Service. Their port, monitor port and subnet are copied from a
 /// member that serves, because the Service's own may be wrong.
 pub fn following(
-    side: &PlanInput<'_>,
-    wanted: &DesiredLoadBalancer,
+    input: &PlanInput<'_>,
+    desired: &DesiredLoadBalancer,
     members: &[Vec<DesiredMember>],
 ) -> Vec<PlannedAction> {
     let one = |(wanted, members, pool): (&DesiredListener, &Vec<DesiredMember>, &Pool)| {
-        let Some(first) = side.observed.members.get(&pool.id).and_then(|seen| seen.first()) else { return Vec::new() };
+        let Some(first) = input.observed.members.get(&pool.id).and_then(|observed| observed.first()) else {
+            return Vec::new();
+        };
         let like = |member: &DesiredMember| DesiredMember {
             port: first.port,
             monitor_port: first.monitor_port,
             ..member.clone()
         };
         let members: Vec<_> = members.iter().map(like).collect();
-        let side = PlanInput { subnet: first.subnet.as_deref().or(side.subnet), exact_subnet: None, ..*side };
+        let side = PlanInput { subnet: first.subnet.as_deref().or(input.subnet), exact_subnet: None, ..*input };
         pools::plan_members(&side, wanted, &members, Some(pool))
     };
-    pools_there(side, wanted, members).flat_map(one).collect()
+    pools_there(input, desired, members).flat_map(one).collect()
 }
 
 /// Returns the existing pools, each with the listener that it serves and its desired members. Ports without a node port
 /// are left out: their members are not known, so those that serve stay.
 fn pools_there<'a>(
-    side: &'a PlanInput<'_>,
-    wanted: &'a DesiredLoadBalancer,
+    input: &'a PlanInput<'_>,
+    desired: &'a DesiredLoadBalancer,
     members: &'a [Vec<DesiredMember>],
 ) -> impl Iterator<Item = (&'a DesiredListener, &'a Vec<DesiredMember>, &'a Pool)> {
     let there = |(wanted, members): (&'a DesiredListener, &'a Vec<DesiredMember>)| {
-        let pool = side.current_listener(wanted).and_then(|listener| side.observed.pool_of(listener))?;
+        let pool = input.current_listener(wanted).and_then(|listener| input.observed.pool_of(listener))?;
         wanted.pool.node_port.is_some().then_some((wanted, members, pool))
     };
-    wanted.listeners.iter().zip(members).filter_map(there)
+    desired.listeners.iter().zip(members).filter_map(there)
 }
 
 /// Plans to remove a Service's listeners and tag from a load balancer that stays.
 pub fn plan_removal_from_shared(
-    seen: &ObservedLoadBalancer,
-    standing: &ServiceOwnership,
+    observed: &ObservedLoadBalancer,
+    ownership: &ServiceOwnership,
     tags: bool,
 ) -> Vec<PlannedAction> {
-    let mine = seen.listeners.iter().filter(|listener| standing.owns_listener(listener));
-    let mut steps: Vec<_> = mine.flat_map(|listener| delete_listener(seen, listener, "its Service is gone")).collect();
-    let left: Vec<String> = seen.load_balancer.tags.iter().filter(|tag| !standing.is_own_tag(tag)).cloned().collect();
-    if tags && left.len() != seen.load_balancer.tags.len() {
+    let mine = observed.listeners.iter().filter(|listener| ownership.owns_listener(listener));
+    let mut steps: Vec<_> =
+        mine.flat_map(|listener| delete_listener(observed, listener, "its Service is gone")).collect();
+    let left: Vec<String> =
+        observed.load_balancer.tags.iter().filter(|tag| !ownership.is_own_tag(tag)).cloned().collect();
+    if tags && left.len() != observed.load_balancer.tags.len() {
         let update = LoadBalancerUpdate { tags: Patch::Set(left), ..LoadBalancerUpdate::default() };
         steps.push(PlannedAction::new(
             ActionKind::UpdateLoadBalancer(update),
-            &*seen.load_balancer.name,
+            &*observed.load_balancer.name,
             "the Service of a tag is gone",
         ));
     }
@@ -180,9 +184,9 @@ pub fn plan_removal_from_shared(
 }
 
 /// Plans to remove everything from a load balancer that is to be deleted.
-pub fn plan_clear(seen: &ObservedLoadBalancer) -> Vec<PlannedAction> {
+pub fn plan_clear(observed: &ObservedLoadBalancer) -> Vec<PlannedAction> {
     let mut steps = Vec::new();
-    for pool in &seen.pools {
+    for pool in &observed.pools {
         if let Some(monitor) = &pool.monitor.healthmonitor_id {
             let change = ActionKind::DeleteMonitor(monitor.clone());
             steps.push(PlannedAction::new(change, &**monitor, "its load balancer is to be deleted"));
@@ -190,7 +194,7 @@ pub fn plan_clear(seen: &ObservedLoadBalancer) -> Vec<PlannedAction> {
         let change = ActionKind::DeletePool(pool.id.clone());
         steps.push(PlannedAction::new(change, &*pool.name, "its load balancer is to be deleted"));
     }
-    for listener in &seen.listeners {
+    for listener in &observed.listeners {
         let change = ActionKind::DeleteListener(listener.id.clone());
         steps.push(PlannedAction::new(change, &*listener.name, "its load balancer is to be deleted"));
     }
@@ -198,22 +202,22 @@ pub fn plan_clear(seen: &ObservedLoadBalancer) -> Vec<PlannedAction> {
 }
 
 /// Checks that this Service may use the load balancer.
-fn check_sharing(side: &PlanInput<'_>, wanted: &DesiredLoadBalancer, most: usize) -> Result<(), CloudError> {
-    let balancer = &side.observed.load_balancer;
-    let standing = side.ownership;
-    if standing.owner {
+fn check_sharing(input: &PlanInput<'_>, desired: &DesiredLoadBalancer, most: usize) -> Result<(), CloudError> {
+    let load_balancer = &input.observed.load_balancer;
+    let ownership = input.ownership;
+    if ownership.owner {
         return Ok(());
     }
     let refuse = |message: String| Err(CloudError::invalid_input(message));
-    let id = &balancer.id;
-    if !side.features.tags {
+    let id = &load_balancer.id;
+    if !input.features.tags {
         return refuse(format!("load balancer {id} is not this Service's, and this cloud has no tags to share it by"));
     }
-    if wanted.internal {
+    if desired.internal {
         return refuse(format!("internal Service cannot share load balancer {id}"));
     }
-    let others = standing.other_service_tags(balancer).count();
-    let listed = balancer.tags.iter().any(|t| standing.is_own_tag(t));
+    let others = ownership.other_service_tags(load_balancer).count();
+    let listed = load_balancer.tags.iter().any(|t| ownership.is_own_tag(t));
     if !listed && others + 1 > most {
         return refuse(format!("load balancer {id} already has {others} Services, and max-shared-lb is {most}"));
     }
@@ -221,17 +225,17 @@ fn check_sharing(side: &PlanInput<'_>, wanted: &DesiredLoadBalancer, most: usize
 }
 
 /// Returns whether a listener is on the port of a desired one. Octavia compares transports: HTTP counts as TCP.
-fn has_port_of(seen: &Listener, wanted: &DesiredListener) -> bool {
-    let place = (transport(seen.protocol.as_str()), seen.protocol_port);
-    place == (transport(wanted.protocol.as_str()), wanted.port)
+fn has_port_of(observed: &Listener, desired: &DesiredListener) -> bool {
+    let place = (transport(observed.protocol.as_str()), observed.protocol_port);
+    place == (transport(desired.protocol.as_str()), desired.port)
 }
 
 /// Checks that no listener of another Service has the port.
-pub fn check_port_conflict(side: &PlanInput<'_>, wanted: &DesiredListener) -> Result<(), CloudError> {
-    match side.observed.listeners.iter().find(|seen| has_port_of(seen, wanted)) {
-        Some(seen) if !side.ownership.owns_listener(seen) => {
-            let port = wanted.label();
-            let id = &side.observed.load_balancer.id;
+pub fn check_port_conflict(input: &PlanInput<'_>, desired: &DesiredListener) -> Result<(), CloudError> {
+    match input.observed.listeners.iter().find(|observed| has_port_of(observed, desired)) {
+        Some(seen) if !input.ownership.owns_listener(seen) => {
+            let port = desired.label();
+            let id = &input.observed.load_balancer.id;
             let message = format!("the listener port {port} already exists on load balancer {id}");
             Err(CloudError::new(ErrorKind::Conflict, message))
         }
@@ -240,122 +244,122 @@ pub fn check_port_conflict(side: &PlanInput<'_>, wanted: &DesiredListener) -> Re
 }
 
 /// Plans to set the Service's tag on the load balancer, and its new name if the cluster was renamed.
-fn own_tag(side: &PlanInput<'_>) -> Option<PlannedAction> {
-    let balancer = &side.observed.load_balancer;
-    let standing = side.ownership;
+fn own_tag(input: &PlanInput<'_>) -> Option<PlannedAction> {
+    let load_balancer = &input.observed.load_balancer;
+    let ownership = input.ownership;
     let mut update = LoadBalancerUpdate::default();
     let mut why = Vec::new();
-    let tags = standing.tagged(&balancer.tags);
-    if side.features.tags && tags != balancer.tags {
+    let tags = ownership.tagged(&load_balancer.tags);
+    if input.features.tags && tags != load_balancer.tags {
         update.tags = Patch::Set(tags);
         why.push("the Service's tag is missing");
     }
-    if let Some(former) = &standing.former_names
-        && *former.name == *balancer.name
+    if let Some(former) = &ownership.former_names
+        && *former.name == *load_balancer.name
     {
-        update.name = Patch::Set(standing.name.to_string());
+        update.name = Patch::Set(ownership.name.to_string());
         why.push("the cluster was renamed");
     }
     (!why.is_empty())
-        .then(|| PlannedAction::new(ActionKind::UpdateLoadBalancer(update), &*balancer.name, why.join(", ")))
+        .then(|| PlannedAction::new(ActionKind::UpdateLoadBalancer(update), &*load_balancer.name, why.join(", ")))
 }
 
 /// Plans to put the cluster's new name into the names of this Service's listeners, pools and monitors, and on its own
 /// load balancer into those of others too. The tags of this Service's listeners are compared with their other fields.
-fn renamed_children(side: &PlanInput<'_>) -> Vec<PlannedAction> {
-    let standing = side.ownership;
-    let goes_along = |listener: &&Listener| standing.owns_listener(listener) || standing.renames_all();
+fn renamed_children(input: &PlanInput<'_>) -> Vec<PlannedAction> {
+    let ownership = input.ownership;
+    let goes_along = |listener: &&Listener| ownership.owns_listener(listener) || ownership.renames_all();
     let why = "the cluster was renamed";
     let mut steps = Vec::new();
-    for listener in side.observed.listeners.iter().filter(goes_along) {
-        let pool = side.observed.pool_of(listener);
-        if let Some(monitor) = pool.and_then(|pool| side.observed.monitor_of(pool))
-            && let Some(name) = standing.renamed(&monitor.name)
+    for listener in input.observed.listeners.iter().filter(goes_along) {
+        let pool = input.observed.pool_of(listener);
+        if let Some(monitor) = pool.and_then(|pool| input.observed.monitor_of(pool))
+            && let Some(name) = ownership.renamed(&monitor.name)
         {
             let update = HealthMonitorUpdate { name: Patch::Set(name.into()), ..HealthMonitorUpdate::default() };
             let change = ActionKind::UpdateMonitor(monitor.id.clone(), Box::new(update));
             steps.push(PlannedAction::new(change, &*monitor.name, why));
         }
         if let Some(pool) = pool
-            && let Some(name) = standing.renamed(&pool.name)
+            && let Some(name) = ownership.renamed(&pool.name)
         {
             let update = PoolUpdate { name: Patch::Set(name.into()), ..PoolUpdate::default() };
             steps.push(PlannedAction::new(ActionKind::UpdatePool(pool.id.clone(), Box::new(update)), &*pool.name, why));
         }
-        steps.extend(renamed_listener(side, listener, why));
+        steps.extend(renamed_listener(input, listener, why));
     }
     steps
 }
 
-fn renamed_listener(side: &PlanInput<'_>, listener: &Listener, why: &str) -> Option<PlannedAction> {
-    let standing = side.ownership;
-    let mine = standing.owns_listener(listener);
-    let tags = if mine { standing.tagged(&listener.tags) } else { standing.retagged(&listener.tags) };
-    let name = standing.renamed(&listener.name);
+fn renamed_listener(input: &PlanInput<'_>, listener: &Listener, why: &str) -> Option<PlannedAction> {
+    let ownership = input.ownership;
+    let mine = ownership.owns_listener(listener);
+    let tags = if mine { ownership.tagged(&listener.tags) } else { ownership.retagged(&listener.tags) };
+    let name = ownership.renamed(&listener.name);
     // For listeners of others the tags alone may be left to change.
-    if name.is_none() && (mine || !side.features.tags || tags == listener.tags) {
+    if name.is_none() && (mine || !input.features.tags || tags == listener.tags) {
         return None;
     }
     let update = ListenerUpdate {
         name: name.map_or(Patch::Keep, |name| Patch::Set(name.into())),
-        tags: if side.features.tags { Patch::Set(tags) } else { Patch::Keep },
+        tags: if input.features.tags { Patch::Set(tags) } else { Patch::Keep },
         ..ListenerUpdate::default()
     };
     Some(PlannedAction::new(ActionKind::UpdateListener(listener.id.clone(), Box::new(update)), &*listener.name, why))
 }
 
-fn one_listener(side: &PlanInput<'_>, wanted: &DesiredListener, members: &[DesiredMember]) -> Vec<PlannedAction> {
+fn one_listener(input: &PlanInput<'_>, desired: &DesiredListener, members: &[DesiredMember]) -> Vec<PlannedAction> {
     let mut steps = Vec::new();
-    let seen = side.listener_of(wanted);
-    match seen {
+    let observed = input.listener_of(desired);
+    match observed {
         None => {
-            let body = Box::new(body::listener(wanted, side.name, side.features));
-            let name = names::listener(wanted.index, side.name);
+            let body = Box::new(body::listener(desired, input.name, input.features));
+            let name = names::listener(desired.index, input.name);
             steps.push(PlannedAction::new(
                 ActionKind::CreateListener(body),
                 name,
-                format!("port {} has none", wanted.label()),
+                format!("port {} has none", desired.label()),
             ));
         }
         Some(seen) => {
-            if let Some((update, why)) = listeners::differences(side, wanted, seen) {
+            if let Some((update, why)) = listeners::differences(input, desired, seen) {
                 let change = ActionKind::UpdateListener(seen.id.clone(), Box::new(update));
                 steps.push(PlannedAction::new(change, &*seen.name, format!("differs: {}", why.join(", "))));
             }
         }
     }
-    let pool = seen.and_then(|listener| side.observed.pool_of(listener));
-    steps.extend(pools::plan(side, wanted, members, pool));
+    let pool = observed.and_then(|listener| input.observed.pool_of(listener));
+    steps.extend(pools::plan(input, desired, members, pool));
     steps
 }
 
 /// Returns listeners of this Service that no port needs.
 fn unwanted_listeners<'a>(
-    side: &'a PlanInput<'a>,
-    wanted: &'a DesiredLoadBalancer,
+    input: &'a PlanInput<'a>,
+    desired: &'a DesiredLoadBalancer,
 ) -> impl Iterator<Item = &'a Listener> {
     let used: BTreeSet<&str> =
-        wanted.listeners.iter().filter_map(|wanted| side.listener_of(wanted)).map(|seen| &*seen.id).collect();
-    let mine = side.observed.listeners.iter().filter(|listener| side.ownership.owns_listener(listener));
+        desired.listeners.iter().filter_map(|wanted| input.listener_of(wanted)).map(|observed| &*observed.id).collect();
+    let mine = input.observed.listeners.iter().filter(|listener| input.ownership.owns_listener(listener));
     mine.filter(move |listener| !used.contains(&*listener.id))
 }
 
 /// Plans to delete a listener: its pool first, since a pool without its listener is hard to find again.
-fn delete_listener(seen: &ObservedLoadBalancer, listener: &Listener, why: &str) -> Vec<PlannedAction> {
-    let pool = seen.pool_of(listener).filter(|pool| pool.listeners.iter().all(|of| of.id == listener.id));
+fn delete_listener(observed: &ObservedLoadBalancer, listener: &Listener, why: &str) -> Vec<PlannedAction> {
+    let pool = observed.pool_of(listener).filter(|pool| pool.listeners.iter().all(|of| of.id == listener.id));
     let pool = pool.map(|pool| PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, why));
     let listener = PlannedAction::new(ActionKind::DeleteListener(listener.id.clone()), &*listener.name, why);
     pool.into_iter().chain([listener]).collect()
 }
 
 /// Plans to delete pools that are named as this Service's and serve no listener.
-fn unused_pools<'a>(side: &'a PlanInput<'a>) -> impl Iterator<Item = PlannedAction> + 'a {
+fn unused_pools<'a>(input: &'a PlanInput<'a>) -> impl Iterator<Item = PlannedAction> + 'a {
     let is_used = |pool: &Pool| {
         let by = |listener: &Listener| listener.default_pool_id.as_deref() == Some(&*pool.id);
-        !pool.listeners.is_empty() || side.observed.listeners.iter().any(by)
+        !pool.listeners.is_empty() || input.observed.listeners.iter().any(by)
     };
     let orphaned =
-        side.observed.pools.iter().filter(move |pool| names::is_pool_of(&pool.name, side.name) && !is_used(pool));
+        input.observed.pools.iter().filter(move |pool| names::is_pool_of(&pool.name, input.name) && !is_used(pool));
     orphaned
         .map(|pool| PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, "it serves no listener"))
 }

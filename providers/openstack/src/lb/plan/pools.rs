@@ -17,15 +17,15 @@ use crate::lb::{
 };
 
 /// Returns the update of a pool and which fields differ.
-pub(super) fn differences(wanted: &DesiredPool, seen: &Pool) -> Option<(PoolUpdate, Vec<&'static str>)> {
+pub(super) fn differences(desired: &DesiredPool, observed: &Pool) -> Option<(PoolUpdate, Vec<&'static str>)> {
     let mut update = PoolUpdate::default();
     let mut why = Vec::new();
-    if *wanted.method != *seen.lb_algorithm.as_str() {
-        update.lb_algorithm = Patch::Set(LbAlgorithm::from(&*wanted.method));
+    if *desired.method != *observed.lb_algorithm.as_str() {
+        update.lb_algorithm = Patch::Set(LbAlgorithm::from(&*desired.method));
         why.push("algorithm");
     }
-    let by_source = seen.session_persistence.as_ref().map(|found| found.kind == PersistenceType::SourceIp);
-    match (wanted.session_persistence, by_source) {
+    let by_source = observed.session_persistence.as_ref().map(|found| found.kind == PersistenceType::SourceIp);
+    match (desired.session_persistence, by_source) {
         (true, Some(true)) | (false, None) => {}
         (true, _) => {
             update.session_persistence = Patch::Set(SessionPersistence::SOURCE_IP);
@@ -41,27 +41,27 @@ pub(super) fn differences(wanted: &DesiredPool, seen: &Pool) -> Option<(PoolUpda
 
 /// Plans a listener's pool with members and monitor. `seen`: the existing pool, if there is one.
 pub(super) fn plan(
-    side: &PlanInput<'_>,
-    wanted: &DesiredListener,
+    input: &PlanInput<'_>,
+    desired: &DesiredListener,
     members: &[DesiredMember],
-    seen: Option<&Pool>,
+    observed: Option<&Pool>,
 ) -> Vec<PlannedAction> {
     let mut steps = Vec::new();
-    let fits = |pool: &&Pool| pool.protocol.as_str() == wanted.pool.protocol.as_str();
-    let kept = seen.filter(fits);
-    let name = names::pool(wanted.index, side.name);
-    if let (Some(pool), None) = (seen, kept) {
-        let why = format!("its protocol is {} and not {}", pool.protocol, wanted.pool.protocol.as_str());
+    let fits = |pool: &&Pool| pool.protocol.as_str() == desired.pool.protocol.as_str();
+    let kept = observed.filter(fits);
+    let name = names::pool(desired.index, input.name);
+    if let (Some(pool), None) = (observed, kept) {
+        let why = format!("its protocol is {} and not {}", pool.protocol, desired.pool.protocol.as_str());
         steps.push(PlannedAction::new(ActionKind::DeletePool(pool.id.clone()), &*pool.name, why));
     }
     match kept {
         None => {
-            let listener = side.listener_of(wanted).map(|listener| listener.id.clone());
-            let body = Box::new(body::pool(wanted, side.name));
+            let listener = input.listener_of(desired).map(|listener| listener.id.clone());
+            let body = Box::new(body::pool(desired, input.name));
             steps.push(PlannedAction::new(ActionKind::CreatePool(listener, body), name, "it is not there"));
         }
         Some(pool) => {
-            if let Some((update, why)) = differences(&wanted.pool, pool) {
+            if let Some((update, why)) = differences(&desired.pool, pool) {
                 let why = format!("differs: {}", why.join(", "));
                 steps.push(PlannedAction::new(
                     ActionKind::UpdatePool(pool.id.clone(), Box::new(update)),
@@ -71,32 +71,32 @@ pub(super) fn plan(
             }
         }
     }
-    steps.extend(plan_members(side, wanted, members, kept));
-    steps.extend(plan_monitor(side, wanted, kept));
+    steps.extend(plan_members(input, desired, members, kept));
+    steps.extend(plan_monitor(input, desired, kept));
     steps
 }
 
 /// Plans the members of a pool.
 pub(super) fn plan_members(
-    side: &PlanInput<'_>,
-    wanted: &DesiredListener,
+    input: &PlanInput<'_>,
+    desired: &DesiredListener,
     members: &[DesiredMember],
     pool: Option<&Pool>,
 ) -> Vec<PlannedAction> {
-    let seen: &[ObservedMember] =
-        pool.and_then(|pool| side.observed.members.get(&pool.id)).map_or(&[], |members| members);
-    let view = MemberDiff::new(side, members, seen);
-    let object = pool.map_or_else(|| names::pool(wanted.index, side.name), |pool| (&*pool.name).into());
+    let observed: &[ObservedMember] =
+        pool.and_then(|pool| input.observed.members.get(&pool.id)).map_or(&[], |members| members);
+    let view = MemberDiff::new(input, members, observed);
+    let object = pool.map_or_else(|| names::pool(desired.index, input.name), |pool| (&*pool.name).into());
     let Some(why) = view.reason() else { return Vec::new() };
     let id = pool.map(|pool| pool.id.clone());
-    if side.serial_api_calls {
+    if input.serial_api_calls {
         return view
-            .single_changes(side, id.as_deref())
+            .single_changes(input, id.as_deref())
             .into_iter()
             .map(|c| PlannedAction::new(c, object.clone(), &*why))
             .collect();
     }
-    vec![PlannedAction::new(ActionKind::SetMembers(id, view.list(side)), object, why)]
+    vec![PlannedAction::new(ActionKind::SetMembers(id, view.list(input)), object, why)]
 }
 
 /// Differences between the desired and observed members of a pool.
@@ -112,7 +112,7 @@ struct MemberDiff<'a> {
 }
 
 impl<'a> MemberDiff<'a> {
-    fn new(side: &PlanInput<'_>, desired: &'a [DesiredMember], seen: &'a [ObservedMember]) -> Self {
+    fn new(input: &PlanInput<'_>, desired: &'a [DesiredMember], seen: &'a [ObservedMember]) -> Self {
         let observed: BTreeMap<_, _> = seen.iter().map(|member| (member.key(), member)).collect();
         let keys: Vec<Box<str>> = desired.iter().map(|member| member.address.to_string().into()).collect();
         let there: BTreeSet<(&str, u16)> =
@@ -125,10 +125,10 @@ impl<'a> MemberDiff<'a> {
             match observed.get(&(&**key, member.port)) {
                 None => missing += 1,
                 Some(found) => {
-                    let elsewhere = side.exact_subnet.is_some() && found.subnet.as_deref() != side.exact_subnet;
+                    let elsewhere = input.exact_subnet.is_some() && found.subnet.as_deref() != input.exact_subnet;
                     // Upstream sets no subnet for members that it creates one by one, and they serve.
-                    let astray = elsewhere && !(side.serial_api_calls && found.subnet.is_none());
-                    if astray {
+                    let wrong_subnet = elsewhere && !(input.serial_api_calls && found.subnet.is_none());
+                    if wrong_subnet {
                         in_wrong_subnet.insert((key.clone(), member.port));
                     }
                     changed += usize::from(found.weight != 1 || found.monitor_port != member.monitor_port);
@@ -157,13 +157,13 @@ impl<'a> MemberDiff<'a> {
     }
 
     /// Returns the complete list for a batch update.
-    fn list(&self, side: &PlanInput<'_>) -> Vec<MemberCreate> {
-        let outcasts = self.members_to_recreate();
-        let stays = |at: &usize| !outcasts.contains(&(self.keys[*at].clone(), self.desired[*at].port));
+    fn list(&self, input: &PlanInput<'_>) -> Vec<MemberCreate> {
+        let to_recreate = self.members_to_recreate();
+        let stays = |at: &usize| !to_recreate.contains(&(self.keys[*at].clone(), self.desired[*at].port));
         let body = |at: usize| {
             let member = &self.desired[at];
             let found = self.observed.get(&(&*self.keys[at], member.port));
-            let subnet = found.map_or(side.subnet, |found| found.subnet.as_deref());
+            let subnet = found.map_or(input.subnet, |found| found.subnet.as_deref());
             MemberCreate {
                 weight: found.filter(|found| found.weight != 1).map(|_| 1),
                 ..body::member(member, subnet, false)
@@ -174,7 +174,7 @@ impl<'a> MemberDiff<'a> {
 
     /// Returns the changes of single members. Missing ones are created first, so that there is always a member that
     /// serves.
-    fn single_changes(&self, side: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
+    fn single_changes(&self, input: &PlanInput<'_>, pool: Option<&str>) -> Vec<ActionKind> {
         let mut changes = Vec::new();
         let mut updates = Vec::new();
         let mut there = BTreeSet::new();
@@ -182,7 +182,7 @@ impl<'a> MemberDiff<'a> {
             there.insert((&**key, member.port));
             match self.observed.get(&(&**key, member.port)) {
                 None => {
-                    let body = body::member(member, side.subnet, true);
+                    let body = body::member(member, input.subnet, true);
                     changes.push(ActionKind::CreateMember(pool.map(Into::into), body));
                 }
                 Some(found) if found.weight != 1 || found.monitor_port != member.monitor_port => {
@@ -198,8 +198,8 @@ impl<'a> MemberDiff<'a> {
         }
         let Some(pool) = pool else { return changes };
         changes.extend(updates.into_iter().map(|(id, update)| ActionKind::UpdateMember(pool.into(), id, update)));
-        let outcasts = self.members_to_recreate();
-        let goes = |key: &(&str, u16)| !there.contains(key) || outcasts.contains(&(key.0.into(), key.1));
+        let to_recreate = self.members_to_recreate();
+        let goes = |key: &(&str, u16)| !there.contains(key) || to_recreate.contains(&(key.0.into(), key.1));
         let gone = self.observed.iter().filter(|(key, _)| goes(key)).filter_map(|(_, found)| found.id.clone());
         changes.extend(gone.map(|id| ActionKind::DeleteMember(pool.into(), id)));
         changes
@@ -207,25 +207,29 @@ impl<'a> MemberDiff<'a> {
 }
 
 /// Plans the health monitor of a pool.
-pub(super) fn plan_monitor(side: &PlanInput<'_>, wanted: &DesiredListener, pool: Option<&Pool>) -> Vec<PlannedAction> {
-    let seen = pool.and_then(|pool| side.observed.monitor_of(pool));
+pub(super) fn plan_monitor(
+    input: &PlanInput<'_>,
+    desired: &DesiredListener,
+    pool: Option<&Pool>,
+) -> Vec<PlannedAction> {
+    let observed = pool.and_then(|pool| input.observed.monitor_of(pool));
     // First, delete a monitor that is not desired.
-    let Some(monitor) = &wanted.pool.monitor else {
+    let Some(monitor) = &desired.pool.monitor else {
         let gone = |seen: &HealthMonitor| {
             PlannedAction::new(ActionKind::DeleteMonitor(seen.id.clone()), &*seen.name, "members are not to be checked")
         };
-        return seen.map(gone).into_iter().collect();
+        return observed.map(gone).into_iter().collect();
     };
     let mut steps = Vec::new();
-    let name = names::monitor(wanted.index, side.name);
+    let name = names::monitor(desired.index, input.name);
     // Then replace one of another type, because the type cannot be changed.
-    let kept = seen.filter(|seen| seen.kind.as_str() == monitor.kind.as_str());
-    if let (Some(seen), None) = (seen, kept) {
+    let kept = observed.filter(|seen| seen.kind.as_str() == monitor.kind.as_str());
+    if let (Some(seen), None) = (observed, kept) {
         let why = format!("its type is {} and not {}", seen.kind, monitor.kind.as_str());
         steps.push(PlannedAction::new(ActionKind::DeleteMonitor(seen.id.clone()), &*seen.name, why));
     }
     // Finally, create the monitor, or update the fields that differ.
-    let body = body::monitor(monitor, wanted.index, side.name);
+    let body = body::monitor(monitor, desired.index, input.name);
     match kept {
         None => {
             let change = ActionKind::CreateMonitor(pool.map(|pool| pool.id.clone()), Box::new(body));

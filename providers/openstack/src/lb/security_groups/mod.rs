@@ -152,8 +152,8 @@ impl SecurityGroupManager {
     async fn observe(&self, api: Api<'_>, task: SecurityGroupTask<'_>) -> Result<SecurityGroupChanges, CloudError> {
         let group = find(api, &task.group.name).await?;
         let rules = desired_rules(task.group, &self.network(api, task.subnet).await?);
-        let seen = group.as_ref().map_or(&[][..], |group| &group.security_group_rules);
-        let (missing, surplus) = diff(&rules, seen);
+        let observed = group.as_ref().map_or(&[][..], |group| &group.security_group_rules);
+        let (missing, surplus) = diff(&rules, observed);
         let servers: Vec<&str> = task.backends.iter().filter_map(|backend| backend.server.as_deref()).collect();
         let ports = api.ports_of(&servers).await?;
         let id = group.as_ref().map_or("", |group| &group.id);
@@ -164,8 +164,8 @@ impl SecurityGroupManager {
     }
 
     async fn network(&self, api: Api<'_>, subnet: &str) -> Result<IpNet, CloudError> {
-        if let Some(known) = self.networks.lock().get(subnet) {
-            return Ok(*known);
+        if let Some(state) = self.networks.lock().get(subnet) {
+            return Ok(*state);
         }
         let found = api.subnet(subnet).await?;
         let Some(found) = found else {
@@ -243,11 +243,11 @@ impl SecurityGroupManager {
 
     /// Changes the groups of a port, unless somebody changed it since it was read; then it is read again. A port that
     /// does not exist needs nothing.
-    async fn set(&self, api: Api<'_>, port: &Port, wanted: &PortMembership<'_>, why: &str) -> Result<(), CloudError> {
+    async fn set(&self, api: Api<'_>, port: &Port, desired: &PortMembership<'_>, why: &str) -> Result<(), CloudError> {
         let _turn = api.op.wait_shared(self.port_lock.lock()).await;
         let mut port = Cow::Borrowed(port);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(groups) = wanted.missing(&port) else { return Ok(()) };
+            let Some(groups) = desired.missing(&port) else { return Ok(()) };
             match api.set_groups(&port, groups, why).await {
                 Err(error) if error.class() == ErrorClass::Changed => match api.port(&port.id).await? {
                     Some(now) => port = Cow::Owned(now),

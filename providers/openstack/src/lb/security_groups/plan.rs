@@ -80,16 +80,16 @@ pub fn desired_rules(group: &SecurityGroupSpec, subnet: &IpNet) -> BTreeSet<Rule
 }
 
 /// Returns the rules to create, and the IDs of those to delete. Of equal rules one stays.
-pub fn diff(wanted: &BTreeSet<Rule>, seen: &[SecurityGroupRule]) -> (Vec<Rule>, Vec<String>) {
+pub fn diff(desired: &BTreeSet<Rule>, observed: &[SecurityGroupRule]) -> (Vec<Rule>, Vec<String>) {
     let mut kept = BTreeSet::new();
     let mut surplus = Vec::new();
-    for rule in seen {
+    for rule in observed {
         let key = Rule::from(rule);
-        if !wanted.contains(&key) || !kept.insert(key) {
+        if !desired.contains(&key) || !kept.insert(key) {
             surplus.push(rule.id.clone());
         }
     }
-    (wanted.difference(&kept).cloned().collect(), surplus)
+    (desired.difference(&kept).cloned().collect(), surplus)
 }
 
 /// Returns the ports that need the group: of nodes that are members, with port security, holding the address that the

@@ -67,109 +67,110 @@ pub fn parse(
     let internal = annotations.boolean(&annotations::INTERNAL, settings.internal) || settings.internal;
     let proxy = ProxyProtocol::parse(annotations.text(&annotations::PROXY_PROTOCOL, ""));
     let forwarded_for = annotations.boolean(&annotations::X_FORWARDED_FOR, false);
-    let remarks = Vec::new();
-    let mut reads = SpecReader { service, settings, features, annotations, remarks, internal, proxy, forwarded_for };
-    reject_unsupported(&mut reads);
-    let wanted = wanted(&mut reads, cluster);
-    notices::collect_notices(&mut reads, &wanted);
-    let (mistakes, ignored) = reads.annotations.finish();
-    let mut remarks = reads.remarks;
+    let notices = Vec::new();
+    let mut reader =
+        SpecReader { service, settings, features, annotations, remarks: notices, internal, proxy, forwarded_for };
+    reject_unsupported(&mut reader);
+    let desired = wanted(&mut reader, cluster);
+    notices::collect_notices(&mut reader, &desired);
+    let (mistakes, ignored) = reader.annotations.finish();
+    let mut remarks = reader.remarks;
     notices::ignored_values(&mut remarks, &ignored);
     if mistakes.is_empty() {
-        return ParsedService { desired: Ok(Box::new(wanted)), tolerant: None, notices: remarks };
+        return ParsedService { desired: Ok(Box::new(desired)), tolerant: None, notices: remarks };
     }
     // With an unknown class the subnet of members is not known, and the rules depend on it.
     let placed = !mistakes.iter().any(|mistake| mistake.field == annotations::CLASS.key());
-    let group = wanted.security_group.clone().filter(|group| placed && group.clients.is_none());
+    let group = desired.security_group.clone().filter(|group| placed && group.clients.is_none());
     ParsedService {
         desired: Err(mistakes),
-        tolerant: Some(Box::new(DesiredLoadBalancer { security_group: group, ..wanted })),
+        tolerant: Some(Box::new(DesiredLoadBalancer { security_group: group, ..desired })),
         notices: remarks,
     }
 }
 
-fn wanted(reads: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
-    let service = reads.service;
+fn wanted(reader: &mut SpecReader<'_>, cluster: &str) -> DesiredLoadBalancer {
+    let service = reader.service;
     let owner =
         ServiceKey { namespace: service.namespace.clone(), name: service.name.clone(), uid: service.uid.clone() };
-    let sources = source_ranges(reads);
-    let listeners = ports::read(reads, &sources);
-    let place = networks::read(reads);
-    let node_labels = match reads.annotations.given(&annotations::NODE_SELECTOR) {
+    let sources = source_ranges(reader);
+    let listeners = ports::read(reader, &sources);
+    let place = networks::read(reader);
+    let node_labels = match reader.annotations.given(&annotations::NODE_SELECTOR) {
         Some(text) => annotations::selector(text),
-        None => reads.settings.node_selector.clone(),
+        None => reader.settings.node_selector.clone(),
     };
     DesiredLoadBalancer {
         name: names::load_balancer(cluster, &owner.namespace, &owner.name),
         description: names::description(cluster, &owner.namespace, &owner.name),
-        internal: reads.internal,
+        internal: reader.internal,
         create_settings: place.front,
         floating_ip: place.floating,
         member_subnet: place.member_subnet,
         vip_subnet: place.vip_subnet,
-        family: reads.family(),
+        family: reader.family(),
         node_labels,
-        security_group: group(reads, cluster, &owner, sources),
-        status_format: status_format(reads),
+        security_group: group(reader, cluster, &owner, sources),
+        status_format: status_format(reader),
         listeners,
         owner,
     }
 }
 
 /// Records what cannot be served at all.
-fn reject_unsupported(reads: &mut SpecReader<'_>) {
-    if reads.service.ports.is_empty() {
-        reads.annotations.add_error("spec.ports", "there are no ports");
+fn reject_unsupported(reader: &mut SpecReader<'_>) {
+    if reader.service.ports.is_empty() {
+        reader.annotations.add_error("spec.ports", "there are no ports");
     }
-    if reads.proxy.is_some() && reads.forwarded_for {
-        reads.annotations.invalid_value(&annotations::PROXY_PROTOCOL, "cannot be had together with x-forwarded-for");
+    if reader.proxy.is_some() && reader.forwarded_for {
+        reader.annotations.invalid_value(&annotations::PROXY_PROTOCOL, "cannot be had together with x-forwarded-for");
     }
-    if reads.settings.driver.is_ovn() {
-        if reads.proxy.is_some() {
-            reads
+    if reader.settings.driver.is_ovn() {
+        if reader.proxy.is_some() {
+            reader
                 .annotations
                 .invalid_value(&annotations::PROXY_PROTOCOL, "load balancers of OVN have no proxy protocol");
         }
-        if reads.forwarded_for {
-            reads.annotations.invalid_value(&annotations::X_FORWARDED_FOR, "load balancers of OVN have no HTTP");
+        if reader.forwarded_for {
+            reader.annotations.invalid_value(&annotations::X_FORWARDED_FOR, "load balancers of OVN have no HTTP");
         }
     }
 }
 
 /// Reads the client networks: those of the VIP's address family, and all of that family unless the Service sets some.
-fn source_ranges(reads: &mut SpecReader<'_>) -> Vec<IpNet> {
-    let of_vip = reads.family().unwrap_or(IpFamily::V4);
+fn source_ranges(reader: &mut SpecReader<'_>) -> Vec<IpNet> {
+    let of_vip = reader.family().unwrap_or(IpFamily::V4);
     let all = match of_vip {
         IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
         IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
     };
-    match SourceRanges::of(reads.service) {
+    match SourceRanges::of(reader.service) {
         Ok(SourceRanges::Unset) => vec![all],
         Ok(SourceRanges::Only(networks)) => {
             let found: Vec<_> = networks.into_iter().filter(|network| IpFamily::of(network) == of_vip).collect();
             // An empty list opens the listener to everybody.
             if found.is_empty() {
                 let message = "no network is of the address family of the load balancer";
-                reads.annotations.add_error("spec.loadBalancerSourceRanges", message);
+                reader.annotations.add_error("spec.loadBalancerSourceRanges", message);
             }
             found
         }
         Err(mistakes) => {
-            reads.annotations.add_errors(mistakes);
+            reader.annotations.add_errors(mistakes);
             vec![all]
         }
     }
 }
 
-fn group(reads: &SpecReader<'_>, cluster: &str, owner: &ServiceKey, sources: Vec<IpNet>) -> Option<SecurityGroupSpec> {
-    let ports = reads.service.ports.iter().filter_map(|port| Some((transport(port.protocol), port.node_port?.get())));
+fn group(reader: &SpecReader<'_>, cluster: &str, owner: &ServiceKey, sources: Vec<IpNet>) -> Option<SecurityGroupSpec> {
+    let ports = reader.service.ports.iter().filter_map(|port| Some((transport(port.protocol), port.node_port?.get())));
     let ports = ports.collect();
-    let ovn = reads.settings.driver.is_ovn();
-    reads.settings.manage_security_groups.then(|| SecurityGroupSpec {
+    let ovn = reader.settings.driver.is_ovn();
+    reader.settings.manage_security_groups.then(|| SecurityGroupSpec {
         name: names::security_group(&owner.uid, &owner.namespace, &owner.name),
         description: names::security_group_description(cluster, &owner.namespace, &owner.name),
         ports,
-        health_port: reads.service.health_check_node_port.map(Into::into),
+        health_port: reader.service.health_check_node_port.map(Into::into),
         clients: ovn.then_some(sources),
     })
 }
@@ -182,18 +183,18 @@ fn transport(protocol: ccm_core::k8s::Protocol) -> &'static str {
     }
 }
 
-fn status_format(reads: &SpecReader<'_>) -> StatusFormat {
-    let hostname = reads.annotations.text(&annotations::HOSTNAME, "");
-    let suffix = reads.settings.ingress_hostname.then(|| reads.settings.ingress_hostname_suffix.clone());
-    StatusFormat { hostname: some(hostname), proxy: reads.proxy.is_some(), suffix }
+fn status_format(reader: &SpecReader<'_>) -> StatusFormat {
+    let hostname = reader.annotations.text(&annotations::HOSTNAME, "");
+    let suffix = reader.settings.ingress_hostname.then(|| reader.settings.ingress_hostname_suffix.clone());
+    StatusFormat { hostname: some(hostname), proxy: reader.proxy.is_some(), suffix }
 }
 
 /// Reads the address that a Service requests.
-fn requested_address(reads: &mut SpecReader<'_>) -> Option<IpAddr> {
-    let text = reads.service.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
+fn requested_address(reader: &mut SpecReader<'_>) -> Option<IpAddr> {
+    let text = reader.service.load_balancer_ip.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
     let parsed = text.parse();
     if parsed.is_err() {
-        reads.annotations.add_error("spec.loadBalancerIP", format!("{text:?} is no address"));
+        reader.annotations.add_error("spec.loadBalancerIP", format!("{text:?} is no address"));
     }
     parsed.ok()
 }

@@ -19,66 +19,66 @@ pub(super) struct NetworkSpec {
 }
 
 /// Reads all of it from the annotations, the class and the configuration.
-pub(super) fn read(reads: &mut SpecReader<'_>) -> NetworkSpec {
-    let settings = reads.settings;
+pub(super) fn read(reader: &mut SpecReader<'_>) -> NetworkSpec {
+    let settings = reader.settings;
     // First, find the class that the Service names.
-    let named = reads.annotations.text(&keys::CLASS, "");
+    let named = reader.annotations.text(&keys::CLASS, "");
     let class = match find(named, settings) {
         Ok(class) => class.cloned().unwrap_or_default(),
         Err(mistake) => {
-            reads.annotations.add_errors([mistake]);
+            reader.annotations.add_errors([mistake]);
             NetworkSettings::default()
         }
     };
     let config = &settings.networks;
     // Then read the subnets and networks. An unknown class was recorded above, and leaves them empty.
-    let subnet = vip_subnet(reads.annotations.text(&keys::SUBNET, ""), named, settings).unwrap_or_default();
-    let network = vip_network(reads.annotations.text(&keys::NETWORK, ""), named, settings).unwrap_or_default();
-    let member = member_subnet(reads.annotations.text(&keys::MEMBER_SUBNET, ""), named, settings);
+    let subnet = vip_subnet(reader.annotations.text(&keys::SUBNET, ""), named, settings).unwrap_or_default();
+    let network = vip_network(reader.annotations.text(&keys::NETWORK, ""), named, settings).unwrap_or_default();
+    let member = member_subnet(reader.annotations.text(&keys::MEMBER_SUBNET, ""), named, settings);
     let member_subnet = member.unwrap_or_default().or_else(|| some(&config.subnet));
-    let asked = super::requested_address(reads);
-    let of_vip = reads.internal || reads.family() == Some(IpFamily::V6);
+    let asked = super::requested_address(reader);
+    let of_vip = reader.internal || reader.family() == Some(IpFamily::V6);
     // For an external Service the class takes precedence over its annotations.
-    let over = |own: &str, given: &Option<Box<str>>| match reads.internal {
+    let over = |own: &str, given: &Option<Box<str>>| match reader.internal {
         false if !own.is_empty() => some(own),
         _ => given.clone(),
     };
-    let front = CreateSettings {
+    let create_settings = CreateSettings {
         driver: settings.driver.as_str().into(),
-        port: some(reads.annotations.text(&keys::PORT, "")),
+        port: some(reader.annotations.text(&keys::PORT, "")),
         subnet: over(&class.subnet, &subnet),
         network: over(&class.network, &network),
         address: asked.filter(|_| of_vip),
-        flavor: some(reads.annotations.text(&keys::FLAVOR, &settings.flavor)).filter(|_| reads.features.flavors),
-        availability_zone: some(reads.annotations.text(&keys::AVAILABILITY_ZONE, &settings.availability_zone))
-            .filter(|_| reads.features.availability_zones),
+        flavor: some(reader.annotations.text(&keys::FLAVOR, &settings.flavor)).filter(|_| reader.features.flavors),
+        availability_zone: some(reader.annotations.text(&keys::AVAILABILITY_ZONE, &settings.availability_zone))
+            .filter(|_| reader.features.availability_zones),
     };
     // Finally, read the floating IP.
-    let given_network = reads.annotations.text(&keys::FLOATING_NETWORK, &config.floating_network);
-    let keep = reads.annotations.boolean(&keys::KEEP_FLOATING_IP, false);
+    let given_network = reader.annotations.text(&keys::FLOATING_NETWORK, &config.floating_network);
+    let keep = reader.annotations.boolean(&keys::KEEP_FLOATING_IP, false);
     let floating = FloatingIpSpec {
         network: first([&*class.floating_network, given_network]),
-        subnet: floating_subnet(reads, &class),
+        subnet: floating_subnet(reader, &class),
         address: asked.filter(|_| !of_vip),
         keep,
     };
-    NetworkSpec { front, floating, member_subnet, vip_subnet: subnet }
+    NetworkSpec { front: create_settings, floating, member_subnet, vip_subnet: subnet }
 }
 
 /// Reads the subnet of the floating network: from the class, else the annotations, else the configuration.
-fn floating_subnet(reads: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
-    let text = |row| reads.annotations.text(row, "");
+fn floating_subnet(reader: &mut SpecReader<'_>, class: &NetworkSettings) -> FloatingSubnet {
+    let text = |row| reader.annotations.text(row, "");
     let annotated = FloatingSubnet::of(
         text(&keys::FLOATING_SUBNET_ID),
         text(&keys::FLOATING_SUBNET),
         text(&keys::FLOATING_SUBNET_TAGS),
     );
-    let configured = || reads.settings.networks.floating_subnet.clone();
+    let configured = || reader.settings.networks.floating_subnet.clone();
     let found = class.floating_subnet.clone().or_else(|| annotated.clone()).or_else(configured).unwrap_or_default();
     if let FloatingSubnet::Matching { name, .. } = &found
         && let Err(message) = NamePattern::parse(name)
     {
-        reads.annotations.invalid_value(&keys::FLOATING_SUBNET, message);
+        reader.annotations.invalid_value(&keys::FLOATING_SUBNET, message);
     }
     found
 }

@@ -12,13 +12,13 @@ use crate::lb::{annotations as keys, model::DesiredLoadBalancer};
 const ROOM: usize = 800;
 
 /// Collects notices about the parsed Service.
-pub(super) fn collect_notices(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBalancer) {
-    let service = reads.service;
+pub(super) fn collect_notices(reader: &mut SpecReader<'_>, desired: &DesiredLoadBalancer) {
+    let service = reader.service;
     let mut warn = |reason, note: String| {
-        reads.remarks.push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
+        reader.remarks.push(ServiceNotice { kind: EventType::Warning, reason, note: note.into() });
     };
     // First, settings that are unknown or that the cloud does not support.
-    let method = reads.annotations.text(&keys::METHOD, "");
+    let method = reader.annotations.text(&keys::METHOD, "");
     if !method.is_empty() && !METHODS.contains(&method) {
         let short: String = method.chars().take(40).collect();
         warn(
@@ -26,12 +26,12 @@ pub(super) fn collect_notices(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBa
             format!("{short:?} is no algorithm of Octavia; that of the configuration holds"),
         );
     }
-    let zone = reads.annotations.text(&keys::AVAILABILITY_ZONE, &reads.settings.availability_zone);
-    if !zone.is_empty() && !reads.features.availability_zones {
+    let zone = reader.annotations.text(&keys::AVAILABILITY_ZONE, &reader.settings.availability_zone);
+    if !zone.is_empty() && !reader.features.availability_zones {
         warn("LoadBalancerAvailabilityZonesIgnored", "this cloud's load balancers have no availability zones".into());
     }
     // Then settings whose effect may be unexpected.
-    let unchecked = wanted.listeners.iter().any(|listener| listener.pool.monitor.is_none());
+    let unchecked = desired.listeners.iter().any(|listener| listener.pool.monitor.is_none());
     if service.external_traffic_policy == TrafficPolicy::Local && unchecked {
         let note = "externalTrafficPolicy is Local and members are not checked: nodes without endpoints drop what they \
                     are sent; set the annotation enable-health-monitor";
@@ -52,15 +52,15 @@ pub(super) fn collect_notices(reads: &mut SpecReader<'_>, wanted: &DesiredLoadBa
     if !unknown.is_empty() {
         let kind = EventType::Normal;
         let note = list("unknown annotations: ", unknown.into_iter());
-        reads.remarks.push(ServiceNotice { kind, reason: "AnnotationsWithoutEffect", note });
+        reader.remarks.push(ServiceNotice { kind, reason: "AnnotationsWithoutEffect", note });
     }
 }
 
 /// Adds a notice about the values that were not understood.
-pub(super) fn ignored_values(remarks: &mut Vec<ServiceNotice>, ignored: &[String]) {
+pub(super) fn ignored_values(notices: &mut Vec<ServiceNotice>, ignored: &[String]) {
     if !ignored.is_empty() {
         let note = list("", ignored.iter().map(String::as_str));
-        remarks.push(ServiceNotice { kind: EventType::Warning, reason: "AnnotationNotUnderstood", note });
+        notices.push(ServiceNotice { kind: EventType::Warning, reason: "AnnotationNotUnderstood", note });
     }
 }
 

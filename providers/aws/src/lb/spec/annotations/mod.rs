@@ -180,8 +180,11 @@ impl<'a> AnnotationReader<'a> {
 
     /// Returns all errors, without duplicates.
     pub(in crate::lb) fn finish(self) -> Vec<FieldError> {
-        let mut seen = BTreeSet::new();
-        self.mistakes.into_iter().filter(|found| seen.insert((found.field.clone(), found.message.clone()))).collect()
+        let mut observed = BTreeSet::new();
+        self.mistakes
+            .into_iter()
+            .filter(|found| observed.insert((found.field.clone(), found.message.clone())))
+            .collect()
     }
 }
 
