@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Config, ControllerInfo, controllers,
+    Config, ControllerInfo,
     yaml_file::{self, FileError},
 };
-use crate::k8s::well_known as wk;
+use crate::{config::controller_names, k8s::well_known as wk};
 
 const GROUP: &str = "controllermanager.config.k8s.io";
 const KIND: &str = "LeaderMigrationConfiguration";
@@ -29,7 +29,7 @@ const DEFAULT_LEADER_NAME: &str = "cloud-provider-extraction-migration";
 const DEFAULT_CONTROLLERS: [&str; 3] = ["route-controller", "service-controller", "cloud-node-lifecycle-controller"];
 /// kube-controller-manager's names of controllers that have another name here.
 const KUBE_CONTROLLER_MANAGER_NAMES: [(&str, &str); 2] =
-    [("service-controller", controllers::SERVICE_LB), ("route-controller", controllers::NODE_ROUTE)];
+    [("service-controller", controller_names::SERVICE_LB), ("route-controller", controller_names::NODE_ROUTE)];
 
 /// The lock under which a controller runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

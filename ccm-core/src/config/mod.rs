@@ -18,10 +18,9 @@
 mod args;
 pub(crate) mod boolean;
 pub(crate) mod cipher_suites;
-pub mod client;
 mod client_feature_gates;
 mod configz;
-pub mod controllers;
+pub mod controller_names;
 pub(crate) mod duration;
 mod error;
 pub mod feature_gates;
@@ -29,6 +28,7 @@ mod flags;
 pub mod gcfg;
 pub mod gcfg_keys;
 mod help;
+pub mod kubeconfig;
 pub mod leader_migration;
 pub(crate) mod logging;
 mod pod_networks;
@@ -41,7 +41,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 
 pub use client_feature_gates::ClientFeatureGates;
-pub use controllers::{ControllerInfo, ControllerSelection};
+pub use controller_names::{ControllerInfo, ControllerSelection};
 pub use duration::parse as parse_duration;
 pub use error::{ConfigError, ConfigErrors};
 pub use feature_gates::FeatureGates;
@@ -75,7 +75,7 @@ impl Product {
             version,
             commit: "unknown",
             providers,
-            controllers: controllers::standard(),
+            controllers: controller_names::standard(),
             extra_flags: Vec::new(),
         }
     }
@@ -198,7 +198,7 @@ fn fill_flag_report(product: &Product, config: &mut Config, used: &BTreeSet<&'st
     }
     // Then add warnings about combinations of flags.
     warnings.extend(leader_migration::ignored_file_flag(config).map(str::to_owned));
-    let ipam = controllers::NODE_IPAM;
+    let ipam = controller_names::NODE_IPAM;
     if config.node_ipam.allocate_node_cidrs && !config.generic.controllers.is_enabled(ipam) {
         warnings.push(format!(
             "--allocate-node-cidrs=true allocates nothing here, because the controller {ipam} does not run: leave the \

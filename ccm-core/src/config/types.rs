@@ -10,9 +10,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::client_feature_gates::ClientFeatureGates;
-use super::controllers::ControllerSelection;
 use super::feature_gates::FeatureGates;
 use super::{NodeIpamOptions, logging::LoggingConfig};
+use crate::config::controller_names::ControllerSelection;
 
 /// The checked values of the whole command line. No file was opened, no name resolved, and no connection made.
 ///

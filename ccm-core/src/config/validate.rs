@@ -9,7 +9,8 @@ use ipnet::IpNet;
 
 use super::logging;
 use super::types::{Config, LeaderElectionConfig, OrphansConfig, ResourceLock};
-use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, client, duration, feature_gates};
+use super::{ConfigError, ConfigErrors, ControllerSelection, FeatureGates, Product, duration, feature_gates};
+use crate::config::kubeconfig;
 
 pub(super) use self::tls::warnings as tls_warnings;
 
@@ -181,7 +182,8 @@ fn check_leader_election(config: &mut Config, errors: &mut Vec<ConfigError>) {
 
 fn check_client(config: &mut Config, errors: &mut Vec<ConfigError>) {
     // The address is logged with the other flags and must not contain a password.
-    if let Err(client::MasterError { shown, reason }) = client::master_uri(&config.kube_client.master, "https") {
+    if let Err(kubeconfig::MasterError { shown, reason }) = kubeconfig::master_uri(&config.kube_client.master, "https")
+    {
         errors.push(rejected("master", &shown, reason));
     }
     match u32::try_from(config.raw.kube_api_burst) {

@@ -19,7 +19,7 @@ use crate::{
         cache::Cache,
         events::{EventRecorder, WallClock},
     },
-    telemetry::controllers::ControllerMetrics,
+    telemetry::controller_metrics::ControllerMetrics,
 };
 
 /// What every controller needs. API client, event recorder and rate limits are separate for each controller, as

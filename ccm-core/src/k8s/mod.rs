@@ -5,18 +5,18 @@
 
 mod intern;
 mod label;
-mod node;
-mod service;
+mod node_view;
+mod service_view;
 pub mod well_known;
 
 pub use intern::Interner;
 pub(crate) use label::is_label_name;
 pub use label::is_label_value;
-pub use node::{
+pub use node_view::{
     AddressType, ConditionStatus, LabelMap, MachineId, NodeAddress, NodeCondition, NodeFields, NodeView, Taint,
     TaintEffect, UnknownAddressType,
 };
-pub use service::{
+pub use service_view::{
     EndpointSliceView, EndpointView, IpFamily, LbIngress, LbPortStatus, LbStatus, Protocol, ServiceFields, ServicePort,
     ServiceView, SessionAffinity, SlicePort, TrafficPolicy,
 };

@@ -1,5 +1,5 @@
 use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
-use crate::{config::controllers as names, controllers::node_ipam::NodeIpamController, k8s::well_known as wk};
+use crate::{config::controller_names as names, controllers::node_ipam::NodeIpamController, k8s::well_known as wk};
 
 impl ControllerBuilder<'_> {
     /// Adds the node IPAM controller if `--controllers` names it and `--allocate-node-cidrs` is set.

@@ -42,8 +42,8 @@ pub use self::{
 use crate::{
     config::{
         self, Config, Product,
-        client::{ClientConfig, ClientConfigError},
         feature_gates::ADDITIONAL_LABELS_RECONCILIATION,
+        kubeconfig::{ClientConfig, ClientConfigError},
         leader_migration::{ControllerLock, LeaderMigration},
         yaml_file::FileError,
     },
@@ -204,16 +204,16 @@ impl Manager {
         config: Config,
         provider: Arc<dyn CloudProvider>,
     ) -> Result<Self, ManagerError> {
-        let base = config::client::load(&config.kube_client, &product, NODE_CLIENT).await?;
+        let base = config::kubeconfig::load(&config.kube_client, &product, NODE_CLIENT).await?;
         let host = base.kube.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let build = |config: &ClientConfig, name: &str| {
             let mut config = config.clone();
             // The clients do not retry: the work queues count attempts, and a hidden retry could repeat a write.
             config.kube.headers.retain(|(header, _)| header != http::header::USER_AGENT);
-            if let Ok(agent) = http::HeaderValue::from_str(&config::client::user_agent(&product, name)) {
+            if let Ok(agent) = http::HeaderValue::from_str(&config::kubeconfig::user_agent(&product, name)) {
                 config.kube.headers.push((http::header::USER_AGENT, agent));
             }
-            config::client::connect::client(&config).map_err(|error| ManagerError::Client(Box::new(error)))
+            config::kubeconfig::connect::client(&config).map_err(|error| ManagerError::Client(Box::new(error)))
         };
         // All clients are built here, so that a bad certificate is an error now and not later in a controller.
         let mut clients = BTreeMap::new();

@@ -1,6 +1,6 @@
 use super::{ManagerError, NODE_CLIENT, wiring::ControllerBuilder};
 use crate::{
-    config::{self, controllers as names, leader_migration::ControllerLock},
+    config::{self, controller_names as names, leader_migration::ControllerLock},
     controllers::{
         node::{NodeController, NodeControllerConfig},
         node_lifecycle::{NodeLifecycleController, NodeLifecycleOptions},

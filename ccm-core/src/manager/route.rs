@@ -1,6 +1,6 @@
 use super::{ManagerError, wiring::ControllerBuilder};
 use crate::{
-    config::{controllers as names, feature_gates::WATCH_BASED_ROUTES},
+    config::{controller_names as names, feature_gates::WATCH_BASED_ROUTES},
     controllers::route::{NetworkConditions, RouteController, RouteControllerConfig},
     k8s::well_known as wk,
 };

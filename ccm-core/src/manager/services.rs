@@ -5,7 +5,7 @@ use super::{
     wiring::{ControllerBuilder, RunMode},
 };
 use crate::{
-    config::controllers as names,
+    config::controller_names as names,
     controllers::service::{EndpointSliceIndex, ServiceController, ServiceControllerConfig},
     k8s::{EndpointSliceView, ServiceFields, ServiceView, well_known as wk},
     runtime::cache::Cache,

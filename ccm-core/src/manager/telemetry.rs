@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Manager, health::LeaderHealthChecks};
 use crate::{
-    config::controllers as names,
+    config::controller_names as names,
     k8s::well_known as wk,
     provider::metrics::{CloudMetrics, MutationMetrics},
     runtime::{
@@ -19,7 +19,7 @@ use crate::{
         reflector::CacheMetrics,
     },
     telemetry::{
-        controllers::ControllerMetrics,
+        controller_metrics::ControllerMetrics,
         metrics::register,
         process::{register_build_info, register_process},
     },

@@ -252,7 +252,7 @@ impl<'a> ControllerBuilder<'a> {
             writes: self.writes.clone(),
             shutdown: self.stop.clone(),
             ..ApiClientOptions::new(
-                config::client::user_agent(product, &agent),
+                config::kubeconfig::user_agent(product, &agent),
                 &**host,
                 self.telemetry.api.clone(),
                 self.gates.for_lock(lock).clone(),

@@ -1,7 +1,7 @@
 //! Metrics, logs and traces.
 
 pub mod controller_health;
-pub mod controllers;
+pub mod controller_metrics;
 pub mod json;
 #[cfg(test)]
 pub(crate) mod log_capture;

@@ -38,7 +38,7 @@ pub fn register_build_info(registry: &Registry, version: &str, commit: &str) -> 
     let mut numbers = version.trim_start_matches('v').split('.');
     let major = numbers.next().unwrap_or_default();
     let minor = numbers.next().unwrap_or_default();
-    let platform = crate::config::client::platform();
+    let platform = crate::config::kubeconfig::platform();
     info.with_label_values(&[major, minor, version, commit, "", "", "", "rustc", &platform]).set(1);
     register(registry, info).map(drop)
 }

@@ -11,12 +11,9 @@ use prometheus::{
     proto::{Bucket, Metric, MetricFamily, MetricType},
 };
 
-use super::{
-    controllers::ControllerMetrics,
-    process::{register_build_info, register_process},
-};
+use super::process::{register_build_info, register_process};
 use crate::{
-    config::controllers as names,
+    config::controller_names as names,
     controllers::{
         node::metrics::NodeMetrics, node_ipam::metrics::NodeIpamMetrics, node_lifecycle::metrics::LifecycleMetrics,
         orphans::metrics::OrphanMetrics, route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
@@ -32,6 +29,7 @@ use crate::{
         serving::auth::metrics::AuthMetrics,
         work_queue::WorkQueue,
     },
+    telemetry::controller_metrics::ControllerMetrics,
 };
 
 const INTRODUCTION: &str = "\

@@ -12,8 +12,8 @@ use crate::{
         ec2::{DescribeInstances, Instance},
     },
     client::Client,
-    cluster::{CLUSTER_TAG_PREFIX, Cluster, LEGACY_CLUSTER_TAG},
     config::Settings,
+    ownership_tags::{CLUSTER_TAG_PREFIX, Cluster, LEGACY_CLUSTER_TAG},
 };
 
 /// Paths below `latest/meta-data/`.

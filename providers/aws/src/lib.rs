@@ -9,7 +9,6 @@ extern crate self as ccm_aws;
 pub mod api;
 pub mod client;
 mod clock;
-pub mod cluster;
 pub mod config;
 pub mod environment;
 #[cfg(any(test, feature = "fake"))]
@@ -17,6 +16,7 @@ pub mod fake;
 pub mod instances;
 pub mod lb;
 pub mod manager;
+pub mod ownership_tags;
 pub mod provider;
 pub mod provider_id;
 pub mod routes;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{api::VpcId, client::Client, cluster::Cluster, config::SharedSettings};
+use crate::{api::VpcId, client::Client, config::SharedSettings, ownership_tags::Cluster};
 
 /// Client, cluster, region, VPC and settings of the provider. Cheap to clone.
 #[derive(Clone)]

@@ -15,12 +15,12 @@ use tokio::time::Instant;
 use tower::{BoxError, Service as _};
 
 use crate::{
+    cluster_conditions::{self, Way},
     fault::Fault,
     interceptor::{FaultResponse, Interceptor, Operation, OperationKind, Side},
     invariants::InvariantChecker,
     mutants::MutantClient,
     process::{LeaseTerm, Process},
-    way::{self, Way},
 };
 
 /// Seconds that a refusal asks to wait.
@@ -56,7 +56,11 @@ impl ApiConnection {
         if let Some(status) = self.lies.barred(bars, &info).await {
             self.process.lives().await;
             // Nobody but a proxy says so of what it does not know.
-            return Ok(if status == StatusCode::NOT_FOUND { self.lies.page() } else { way::answer(status, None) });
+            return Ok(if status == StatusCode::NOT_FOUND {
+                self.lies.page()
+            } else {
+                cluster_conditions::answer(status, None)
+            });
         }
         let body = self.lies.rewritten(&info, body);
         let request = Request::from_parts(parts, Full::new(body.clone()));
@@ -110,7 +114,7 @@ impl FaultResponse for Reply {
             _ => return Self::broken(operation),
         };
         let retry_after = (status == StatusCode::TOO_MANY_REQUESTS).then_some(RETRY_AFTER);
-        Ok(way::answer(status, retry_after))
+        Ok(cluster_conditions::answer(status, retry_after))
     }
 
     fn broken(operation: &Operation) -> Self {

@@ -25,12 +25,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api_connection::ApiConnection,
     cloud::InterceptedCloud,
+    cluster_conditions::Way,
     interceptor::Interceptor,
     invariants::InvariantChecker,
     mutants::{Bug, MutantClient},
     process::Process,
     scenario::Scenario,
-    way::Way,
 };
 
 /// Cluster IPs of both families, so that a Service can have either.

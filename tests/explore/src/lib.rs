@@ -10,6 +10,7 @@
 #![deny(missing_docs)]
 
 pub mod cluster;
+pub mod cluster_conditions;
 pub mod explorer;
 pub mod fault;
 pub mod final_state;
@@ -19,7 +20,6 @@ pub mod mutants;
 pub mod objects;
 pub mod process;
 pub mod scenario;
-pub mod way;
 
 mod api_connection;
 mod cloud;

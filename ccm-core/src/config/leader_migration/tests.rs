@@ -1,4 +1,5 @@
-use super::{super::controllers::*, *};
+use super::*;
+use crate::config::controller_names::*;
 
 fn parse(text: &str) -> Result<LeaderMigration, String> {
     LeaderMigration::parse(text, &standard()).map_err(|problems| problems.join("; "))

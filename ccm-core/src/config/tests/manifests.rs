@@ -146,7 +146,7 @@ fn manifests_of_other_controller_managers_are_accepted_unchanged() {
             Ok(Invocation::Run(config)) => config,
             other => panic!("{manifest}: {other:?}"),
         };
-        assert!(config.generic.controllers.is_enabled(controllers::CLOUD_NODE), "{manifest}");
+        assert!(config.generic.controllers.is_enabled(controller_names::CLOUD_NODE), "{manifest}");
         assert_eq!(config.warnings().len(), *warnings, "{manifest}: {:?}", config.warnings());
     }
 }
@@ -156,11 +156,11 @@ fn selections_in_manifests_mean_what_they_mean_upstream() {
     let enabled = |args: &str| run(args).generic.controllers.enabled().to_vec();
     assert_eq!(
         enabled("--controllers=*,-service"),
-        [controllers::CLOUD_NODE, controllers::CLOUD_NODE_LIFECYCLE, controllers::NODE_ROUTE]
+        [controller_names::CLOUD_NODE, controller_names::CLOUD_NODE_LIFECYCLE, controller_names::NODE_ROUTE]
     );
     assert_eq!(
         enabled("--controllers=cloud-node,cloud-node-lifecycle"),
-        [controllers::CLOUD_NODE, controllers::CLOUD_NODE_LIFECYCLE]
+        [controller_names::CLOUD_NODE, controller_names::CLOUD_NODE_LIFECYCLE]
     );
 }
 

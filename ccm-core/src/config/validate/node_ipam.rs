@@ -5,7 +5,7 @@ use ipnet::IpNet;
 
 use super::{at_most_one_of_each_family, rejected};
 use crate::config::{
-    ConfigError, NodeIpamOptions, PodNetwork, controllers::NODE_IPAM, types::Config, value::parse_networks,
+    ConfigError, NodeIpamOptions, PodNetwork, controller_names::NODE_IPAM, types::Config, value::parse_networks,
 };
 
 const ALLOCATOR: &str = "RangeAllocator";

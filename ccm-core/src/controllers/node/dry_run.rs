@@ -10,7 +10,7 @@ use super::{
     plan::{self, InitializationError, InitializationPlan, NodeChange, addresses::AddressError},
 };
 use crate::{
-    config::controllers::CLOUD_NODE,
+    config::controller_names::CLOUD_NODE,
     error::chain,
     k8s::{NodeAddress, NodeView},
     provider::{InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, PowerState},

@@ -22,7 +22,7 @@ use self::{
 };
 use super::{ControllerContext, event_dedup::EventDeduplicator, route::NetworkConditions};
 use crate::{
-    config::controllers as names,
+    config::controller_names as names,
     error::{caught, chain},
     k8s::NodeView,
     provider::{
@@ -35,7 +35,7 @@ use crate::{
         events::ObjectRef,
         work_queue::{Backoff, WorkQueue},
     },
-    telemetry::controllers::{ReconcileOutcome as Reconciled, record_reason},
+    telemetry::controller_metrics::{ReconcileOutcome as Reconciled, record_reason},
 };
 
 /// Nodes synced concurrently: enough to fill the cloud's batches when a thousand nodes appear together.

@@ -16,7 +16,7 @@ use crate::{
     k8s::NodeView,
     provider::{InstanceMetadata, InstanceQuery, InstanceStatus, MetadataScope, PowerState},
     runtime::api::ApiError,
-    telemetry::controllers::SkippedWrite,
+    telemetry::controller_metrics::SkippedWrite,
 };
 
 /// A cached answer of the provider may be this fraction of the period old: 1/10.

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use super::{NodeIpamController, plan::AllocationDecision};
 use crate::{
-    config::controllers::NODE_IPAM,
+    config::controller_names::NODE_IPAM,
     runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, ObjectKind},
 };
 

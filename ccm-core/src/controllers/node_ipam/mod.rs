@@ -31,7 +31,7 @@ use self::{
 };
 use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
-    config::{InvalidBlocks, NodeIpamOptions, controllers as names},
+    config::{InvalidBlocks, NodeIpamOptions, controller_names as names},
     error::chain,
     k8s::NodeView,
     provider::EventType,
@@ -40,7 +40,7 @@ use crate::{
         cache::Change,
         work_queue::{Backoff, WorkQueue},
     },
-    telemetry::controllers::{ReconcileOutcome, record_reason},
+    telemetry::controller_metrics::{ReconcileOutcome, record_reason},
 };
 
 /// Nodes processed concurrently, hence the limit of writes in flight; upstream's number of workers.

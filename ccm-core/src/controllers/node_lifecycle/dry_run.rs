@@ -13,7 +13,7 @@ use super::{
     plan::{Action, InstanceObservation, NotReadyTracker},
 };
 use crate::{
-    config::controllers::CLOUD_NODE_LIFECYCLE,
+    config::controller_names::CLOUD_NODE_LIFECYCLE,
     k8s::{NodeView, well_known as wk},
     provider::{CloudError, InstanceStatus, NodeOwnership},
     runtime::shadow::{Difference, DryRun, DryRunFindings, NONE, NotCompared, ObjectKind},

@@ -24,12 +24,12 @@ use self::{
 };
 use super::{ControllerContext, event_dedup::EventDeduplicator};
 use crate::{
-    config::controllers as names,
+    config::controller_names as names,
     error::chain,
     k8s::NodeView,
     provider::{CloudError, EventType, InstanceBatcher, InstanceQuery, InstanceStatus, MetadataScope, NodeOwnership},
     runtime::events::ObjectRef,
-    telemetry::controllers::ReconcileOutcome,
+    telemetry::controller_metrics::ReconcileOutcome,
 };
 
 /// Deletions per pass at most: if wrong deletions pass every check, somebody notices before all Nodes are deleted, and

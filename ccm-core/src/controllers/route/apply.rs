@@ -9,7 +9,7 @@ use tracing::Instrument;
 use super::{CALL_TIMEOUT, RouteController, metrics::SyncTrigger};
 use crate::{
     provider::{CloudError, ErrorKind, Op, RouteChange},
-    telemetry::controllers::call_span,
+    telemetry::controller_metrics::call_span,
 };
 
 /// Maximum of changes in one call. In larger batches the first results wait for the last.

@@ -11,7 +11,7 @@ use super::{
     plan::{self, CreateResult, NodePlan, RoutePlan, RouteStep},
 };
 use crate::{
-    config::controllers::NODE_ROUTE,
+    config::controller_names::NODE_ROUTE,
     k8s::well_known as wk,
     provider::{CloudError, ErrorKind, Route},
     runtime::{

@@ -30,7 +30,7 @@ use self::{
 };
 use super::ControllerContext;
 use crate::{
-    config::controllers as names,
+    config::controller_names as names,
     k8s::NodeView,
     provider::{CloudProvider, NodeOwnership, Op, Throttle, metrics::CloudMetrics},
     runtime::{cache::Change, work_queue::WorkQueue},

@@ -10,7 +10,7 @@ use crate::{
     k8s::NodeView,
     provider::{CloudError, ErrorKind, NodeOwnership, Route},
     runtime::api::ApiError,
-    telemetry::controllers::call_span,
+    telemetry::controller_metrics::call_span,
 };
 
 /// All nodes of the cluster.

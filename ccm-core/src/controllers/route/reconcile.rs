@@ -25,7 +25,7 @@ use crate::{
     k8s::NodeView,
     provider::{CloudError, ErrorKind, EventType, Route, RouteChange},
     runtime::{events::ObjectRef, work_queue::Backoff},
-    telemetry::controllers::{ReconcileOutcome, SkippedWrite, record_reason},
+    telemetry::controller_metrics::{ReconcileOutcome, SkippedWrite, record_reason},
 };
 
 /// Period of reconciles that nothing triggers, if the feature gate is on; lengthened by up to a tenth at random.

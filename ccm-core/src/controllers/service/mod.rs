@@ -12,13 +12,13 @@ mod backend_node_cache;
 mod backend_nodes;
 mod concurrency;
 mod endpoint_slices;
-mod error;
 pub(crate) mod metrics;
 mod node_change_batch;
 pub(crate) mod patches;
 mod plan;
 mod provider_calls;
 mod sync;
+mod sync_failure;
 
 use std::{
     collections::{HashMap, HashSet},

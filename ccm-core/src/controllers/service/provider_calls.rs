@@ -12,7 +12,7 @@ use crate::{
         CloudError, CloudProvider, ErrorKind, LbOutcome, LbRef, LbSpec, LoadBalancers, Op, PlannedChange, Progress,
         ReadMode, Throttle, metrics::CloudMetrics,
     },
-    telemetry::controllers::call_span,
+    telemetry::controller_metrics::call_span,
 };
 
 /// Timeout of one call. Calls do not sleep, so this is enough for many requests to a slow cloud. A call that hangs

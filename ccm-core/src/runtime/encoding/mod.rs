@@ -1,7 +1,10 @@
 //! Reading what the API server sends: JSON or protobuf, as narrow types.
 
 pub(crate) mod decode;
+pub(in crate::runtime) mod endpoint_slice;
+pub(in crate::runtime) mod node;
 pub(crate) mod proto;
+pub(in crate::runtime) mod service;
 
 use http::HeaderValue;
 

@@ -21,13 +21,10 @@
 //!   does not count, because the server is reachable and a restart would not grant a permission.
 
 mod backoff;
-mod endpoint_slice;
 mod error;
 mod list;
 mod metrics;
-mod node;
 mod resource_version;
-mod service;
 #[cfg(test)]
 pub(crate) mod tests;
 mod watch;

@@ -8,8 +8,8 @@
 
 mod compare_schedule;
 mod difference;
-mod http;
 mod report;
+mod report_endpoint;
 
 use std::{
     io::{self, Write},
@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::{compare_schedule::CompareSchedule, difference::NONE};
 pub use self::{
     difference::{Difference, NotCompared, ObjectKind},
-    http::routes,
     report::{ShadowReport, Summary},
+    report_endpoint::routes,
 };
 
 /// Interval between two comparisons of the caches. Comparisons that cost requests have a schedule of their own.

@@ -20,7 +20,7 @@ use super::*;
 use crate::{
     config::LoggingConfig,
     telemetry::{
-        controllers::{ControllerMetrics, ReconcileOutcome, call_span, record_reason},
+        controller_metrics::{ControllerMetrics, ReconcileOutcome, call_span, record_reason},
         logging::dispatch_with,
     },
 };

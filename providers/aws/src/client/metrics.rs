@@ -3,8 +3,10 @@
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector, histogram_opts, opts};
 use tokio::time::Instant;
 
-use super::error_kind::ErrorClass;
-use crate::api::{Action, AwsError, AwsErrorCause};
+use crate::{
+    api::{Action, AwsError, AwsErrorCause},
+    client::error_class::ErrorClass,
+};
 
 /// Metrics of requests to AWS. Cheap to clone.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Client that sends requests to AWS: with rate limits, quick retries, metrics, and writes only through the write
 //! gate.
 
-mod error_kind;
+mod error_class;
 mod metrics;
 mod rate_limit;
 mod response_cache;
@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::time::Instant;
 
-pub use self::error_kind::reason;
-pub(crate) use self::error_kind::{ErrorClass, rate_limit_delay, wait_in_line, with_message};
 pub(crate) use self::response_cache::ResponseCache;
 use self::{metrics::ApiMetrics, rate_limit::RateLimiters};
+pub use crate::client::error_class::reason;
+pub(crate) use crate::client::error_class::{ErrorClass, rate_limit_delay, wait_in_line, with_message};
 use crate::{
     api::{self, AwsError, AwsErrorCause, Page, Request, RequestClass, Transport},
     config::Limits,

@@ -10,8 +10,10 @@ use ccm_core::provider::{CloudError, ErrorKind};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::error_kind::ErrorClass;
-use crate::api::{AwsError, Call, Reply};
+use crate::{
+    api::{AwsError, Call, Reply},
+    client::error_class::ErrorClass,
+};
 
 /// Age limit of a response.
 const TTL: Duration = Duration::from_secs(600);

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::error_kind::ErrorClass;
-use crate::api::{AwsError, AwsErrorCause, RequestClass};
+use crate::{
+    api::{AwsError, AwsErrorCause, RequestClass},
+    client::error_class::ErrorClass,
+};
 
 /// Maximum number of attempts of a request.
 pub(super) const ATTEMPTS: u32 = 5;

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     api::ec2::{Rule, RuleSource},
     fake::{AccountSnapshot, FakeAws},
-    lb::security_groups::rules::is_client,
+    lb::security_groups::desired_rules::is_client,
 };
 
 /// A case, which is run again and again.

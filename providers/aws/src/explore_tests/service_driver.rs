@@ -16,12 +16,12 @@ use ccm_core::{
 
 use super::account::{Account, op, targets};
 use crate::{
-    cluster::SERVICE_TAG,
     fake::{CLUSTER, FakeAws},
     lb::{
         spec::annotations::PREFIX,
         tests::fixture::{fresh, reference, service as template, slice},
     },
+    ownership_tags::SERVICE_TAG,
     provider::AwsProvider,
 };
 

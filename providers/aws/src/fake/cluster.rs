@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 use super::{FakeAws, REGION};
 use crate::{
     api::{InstanceId, RouteTableId, SecurityGroupId, SubnetId, VpcId},
-    cluster::Cluster,
     config::Settings,
+    ownership_tags::Cluster,
     scope::Scope,
 };
 

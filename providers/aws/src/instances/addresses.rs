@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::{
         api::ec2::{self, InstanceInterface},
-        cluster::Cluster,
+        ownership_tags::Cluster,
     };
 
     const V4: &[IpFamily] = &[IpFamily::V4];

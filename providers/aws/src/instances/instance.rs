@@ -8,7 +8,7 @@ use crate::{
         EniId, InstanceId, SecurityGroupId, SubnetId, VpcId,
         ec2::{self, InstanceState},
     },
-    cluster::Cluster,
+    ownership_tags::Cluster,
 };
 
 /// A cached instance: only the fields that are used, with repeated strings shared.

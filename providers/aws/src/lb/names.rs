@@ -11,7 +11,7 @@ use sha2::Sha256;
 use super::model::ServiceKey;
 use crate::{
     api::elb::{ElbProtocol, HealthProtocol, Scheme, TargetType},
-    cluster::Cluster,
+    ownership_tags::Cluster,
 };
 
 /// Maximum length of the name of a load balancer or target group.

@@ -3,7 +3,7 @@
 use super::{model::ServiceKey, names};
 use crate::{
     api::{Tags, elb::Scheme},
-    cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
+    ownership_tags::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
 /// How an object was found, which decides how much its tags must prove.

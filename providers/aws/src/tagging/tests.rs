@@ -18,9 +18,9 @@ use super::*;
 use crate::{
     api::{Action, Call, InstanceId, Tags},
     client::Client,
-    cluster::Cluster,
     config::{Limits, Rate, Settings},
     fake::FakeCluster,
+    ownership_tags::Cluster,
 };
 
 /// Of `key1=value1,key2=value2`.

@@ -10,12 +10,12 @@ mod instance_mutants;
 mod load_balancer_mutants;
 mod load_balancers;
 mod misbehaving;
-mod planted_start;
 mod route_mutants;
 mod routes;
 mod runner;
 mod scripted;
 mod separate_process;
+mod start_mutants;
 mod time_limits;
 
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 mod auth;
 mod catalog;
 mod delegation;
+mod http_routes;
 pub mod key_manager;
 mod policy;
 mod projects;
-mod routes;
 mod rows;
 mod secret;
 pub(crate) mod seed;
@@ -17,7 +17,7 @@ mod users;
 
 pub(crate) use self::secret::random_secret;
 pub use self::{
-    routes::routes,
+    http_routes::routes,
     rows::*,
     token::{RequestUser, authorize},
 };

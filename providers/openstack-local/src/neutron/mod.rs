@@ -9,6 +9,7 @@ pub mod extensions;
 pub mod extra_routes;
 pub mod floating_ips;
 pub mod gateways;
+mod http_routes;
 pub mod ipam;
 pub mod networks;
 pub mod port_validation;
@@ -17,7 +18,6 @@ pub mod quotas;
 pub mod resource;
 pub mod router_interfaces;
 pub mod routers;
-mod routes;
 pub mod rows;
 pub mod security_group_rules;
 pub mod security_groups;
@@ -30,8 +30,8 @@ pub mod trunks;
 use openstack_api::neutron as api;
 
 pub use self::{
+    http_routes::routes,
     resource::Resource,
-    routes::routes,
     rows::{Limits, QuotaRow},
 };
 use crate::state::tables;

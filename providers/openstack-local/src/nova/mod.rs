@@ -8,10 +8,10 @@ pub mod create;
 mod discovery;
 mod flavor_routes;
 pub mod flavors;
+mod http_routes;
 pub mod interfaces;
 mod list;
 pub mod quotas;
-mod routes;
 mod rows;
 pub mod servers;
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod view;
 pub mod zones;
 
 pub use self::{
-    routes::routes,
+    http_routes::routes,
     rows::{Attachment, FlavorRow, Lock, QuotaRow, ServerRow, ZoneRow},
     version::Microversion,
 };

@@ -10,6 +10,7 @@ pub mod dataplane_sync;
 mod error;
 mod graph;
 mod health;
+mod http_routes;
 pub mod listeners;
 pub mod load_balancers;
 pub mod members;
@@ -19,7 +20,6 @@ pub mod pools;
 mod provider_driver;
 mod provisioning;
 pub mod quotas;
-mod routes;
 pub mod rows;
 pub mod schema;
 pub mod settings;
@@ -31,8 +31,8 @@ use crate::state::tables;
 pub use self::{
     catalog::{providers, put_availability_zone, put_flavor, versions},
     health::{ListenerReport, MemberReport, Report, forget_reports, report},
+    http_routes::routes,
     provisioning::{finish_due, force_error},
-    routes::routes,
 };
 
 tables! {

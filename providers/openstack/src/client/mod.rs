@@ -8,7 +8,7 @@ mod body;
 mod call;
 mod display_url;
 mod error;
-mod error_kind;
+mod error_class;
 mod https;
 mod metrics;
 mod rate_limit;
@@ -37,7 +37,7 @@ use self::{
 pub use self::{
     call::{Call, Class, Service},
     error::{ErrorCause, ErrorResponse, OpenStackError, SessionError, UnreliableResponse},
-    error_kind::{ErrorClass, reason},
+    error_class::{ErrorClass, reason},
     https::{Https, HttpsError},
     request::Request,
     session::{Credentials, Microversion, OctaviaVersion, Session},

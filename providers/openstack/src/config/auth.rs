@@ -7,8 +7,8 @@ use url::Url;
 use super::{
     Auth, Domain, Identity, Scope, User,
     keys::{Global, SecretValue},
-    report::{ValidationReport, text},
 };
+use crate::config::validation_report::{ValidationReport, text};
 
 const SECTION: &str = "Global";
 

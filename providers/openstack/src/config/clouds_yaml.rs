@@ -9,7 +9,8 @@ use ccm_core::config::gcfg_keys::ConfigValue;
 use openstack_api::Secret;
 use serde::Deserialize;
 
-use super::{ConfigIssue, Environment, Raw, keys::Global, report::ValidationReport, report::text};
+use super::{ConfigIssue, Environment, Raw, keys::Global};
+use crate::config::validation_report::{ValidationReport, text};
 
 /// Variable with the path of the file.
 const FILE: &str = "OS_CLIENT_CONFIG_FILE";

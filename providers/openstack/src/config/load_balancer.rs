@@ -4,11 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ccm_core::config::gcfg_keys::ConfigValue;
 
-use super::{
-    ConfigIssue, ContainerStore, Environment, LbNetwork, LoadBalancer, Raw,
-    keys::Class,
-    report::{ValidationReport, number, owned, text},
-};
+use super::{ConfigIssue, ContainerStore, Environment, LbNetwork, LoadBalancer, Raw, keys::Class};
+use crate::config::validation_report::{ValidationReport, number, owned, text};
 
 const SECTION: &str = "LoadBalancer";
 /// The class that provides defaults for the others.

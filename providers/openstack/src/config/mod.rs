@@ -10,9 +10,9 @@ mod environment;
 mod error;
 mod keys;
 mod load_balancer;
-mod report;
 mod settings;
 mod validate;
+mod validation_report;
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ pub use self::{
 };
 use self::{
     keys::{Class, Global, LoadBalancer as LoadBalancerKeys, Metadata, Networking as NetworkingKeys, Requests, Route},
-    report::ValidationReport,
+    validation_report::ValidationReport,
 };
 pub use ccm_core::config::gcfg::ConfigIssue;
 

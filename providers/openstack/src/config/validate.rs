@@ -7,8 +7,8 @@ use ipnet::IpNet;
 
 use super::{
     ClientPair, Cloud, Environment, Interface, Limits, Networking, Rate, Raw, Settings, Tls, auth, load_balancer,
-    report::{ValidationReport, number, owned, text},
 };
+use crate::config::validation_report::{ValidationReport, number, owned, text};
 
 /// Values that `search-order` may contain.
 const SOURCES: [&str; 2] = ["configDrive", "metadataService"];

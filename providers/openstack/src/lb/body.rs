@@ -7,10 +7,10 @@ use openstack_api::octavia::{
 
 use super::{
     features::Features,
-    members::DesiredMember,
     model::{DesiredListener, DesiredLoadBalancer, DesiredMonitor, MonitorKind},
     names,
 };
+use crate::lb::desired_members::DesiredMember;
 
 /// Header with the client's address.
 pub(super) const FORWARDED_FOR: &str = "X-Forwarded-For";

@@ -17,7 +17,6 @@ use super::{
     body,
     features::Features,
     floating_ip::{self, ExternalNetworkCache, FloatingIpSync},
-    members::{self, DesiredMember, NodeBackend},
     model::{DesiredLoadBalancer, SecurityGroupSpec},
     observe::{self, LoadBalancerQuery},
     ownership::{ServiceOwnership, service_ownership},
@@ -29,7 +28,12 @@ use super::{
 };
 use crate::{
     client::{Call, Client, ErrorClass, OpenStackError},
-    lb::{listing::ListingCache, observed::ObservedLoadBalancer, status_poller::StatusPoller},
+    lb::{
+        desired_members::{self, DesiredMember, NodeBackend},
+        listing::ListingCache,
+        observed::ObservedLoadBalancer,
+        status_poller::StatusPoller,
+    },
 };
 
 /// How long an interrupted sync may resume with the observed state that it had, without reading everything again.
@@ -65,11 +69,11 @@ pub(super) struct ReconcileInput<'a> {
 impl<'a> ReconcileInput<'a> {
     pub(super) fn new(desired: &'a DesiredLoadBalancer, service: &'a ServiceView, backends: &Backends) -> Self {
         // `interpret` requests nodes, never endpoints.
-        Self { desired, service, backends: members::backends(backends.nodes(), desired.family), invalid: false }
+        Self { desired, service, backends: desired_members::backends(backends.nodes(), desired.family), invalid: false }
     }
 
     fn members(&self) -> Vec<Vec<DesiredMember>> {
-        self.desired.listeners.iter().map(|listener| members::members(&listener.pool, &self.backends)).collect()
+        self.desired.listeners.iter().map(|listener| desired_members::members(&listener.pool, &self.backends)).collect()
     }
 }
 

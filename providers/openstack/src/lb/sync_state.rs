@@ -17,8 +17,8 @@ use openstack_api::neutron::FloatingIp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{members::NodeBackend, model::DesiredLoadBalancer, security_groups::listed::ListedSecurityGroup};
-use crate::lb::observed::ObservedLoadBalancer;
+use super::{model::DesiredLoadBalancer, security_groups::listed::ListedSecurityGroup};
+use crate::lb::{desired_members::NodeBackend, observed::ObservedLoadBalancer};
 
 /// Minimum and maximum delay between two polls of a load balancer that is not ready.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));

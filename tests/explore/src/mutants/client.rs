@@ -18,10 +18,10 @@ use tower::{BoxError, Service as _};
 
 use super::Bug;
 use crate::{
+    cluster_conditions,
     interceptor::Interceptor,
     objects::{FINALIZER, has_finalizer, is_nobodys, text},
     process::{AGENT, Process},
-    way,
 };
 
 /// How the client of a process lies to it; by default not at all.
@@ -58,7 +58,11 @@ impl MutantClient {
 
     /// A page of a proxy that knows no such path.
     pub(crate) fn page(&self) -> Response<Body> {
-        if self.bug == Some(Bug::PagesBelieved) { way::answer(StatusCode::NOT_FOUND, None) } else { way::page() }
+        if self.bug == Some(Bug::PagesBelieved) {
+            cluster_conditions::answer(StatusCode::NOT_FOUND, None)
+        } else {
+            cluster_conditions::page()
+        }
     }
 
     /// An answer without a question to the server.
@@ -185,5 +189,5 @@ fn unconditional(body: Bytes) -> Bytes {
 }
 
 fn told(body: Bytes) -> Response<Body> {
-    way::json(StatusCode::OK, body)
+    cluster_conditions::json(StatusCode::OK, body)
 }

@@ -7,7 +7,7 @@ use ccm_mock::cloud::InstanceSpec;
 use ccm_testkit::kubelet::NodeSpec;
 
 use super::{Controller, Scenario, nodes, services, settled};
-use crate::{cluster::SimulatedCluster, way::Obstacle};
+use crate::{cluster::SimulatedCluster, cluster_conditions::Obstacle};
 
 const NODES_AND_SERVICES: &[&str] = &["--controllers=cloud-node,cloud-node-lifecycle,service"];
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, num::NonZeroU16, sync::Arc};
 
-use ccm_aws::{cluster::Cluster, lb::spec as aws};
+use ccm_aws::{lb::spec as aws, ownership_tags::Cluster};
 use ccm_core::{
     k8s::{IpFamily, Protocol, ServicePort, ServiceView, TrafficPolicy},
     provider::{FieldError, LoadBalancers as _, ServiceInterpretation},

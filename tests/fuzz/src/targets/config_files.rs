@@ -1,7 +1,7 @@
 //! The framework's own files: leader migration and traces.
 
 use ccm_core::{
-    config::{ControllerInfo, controllers, leader_migration::ControllerLock},
+    config::{ControllerInfo, controller_names, leader_migration::ControllerLock},
     fuzz::{leader_migration, traces},
 };
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub const WORDS: &[&str] = &[
 /// Reads the bytes as each of the files.
 pub fn run(data: &[u8]) {
     let text = text_of(data);
-    let known = controllers::standard();
+    let known = controller_names::standard();
     match leader_migration(&text, &known) {
         Ok(migration) => {
             assert!(!migration.leader_name.is_empty());
@@ -62,7 +62,8 @@ fn told(problems: &[String]) {
 
 /// Which lock the file says, by a look at it that knows nothing of how it is read.
 fn expected(document: &Value, controller: &ControllerInfo) -> ControllerLock {
-    let old = [("service-controller", controllers::SERVICE_LB), ("route-controller", controllers::NODE_ROUTE)];
+    let old =
+        [("service-controller", controller_names::SERVICE_LB), ("route-controller", controller_names::NODE_ROUTE)];
     let means = |name: &str| {
         let renamed = old.iter().find(|(old, _)| *old == name).map(|(_, new)| *new);
         renamed

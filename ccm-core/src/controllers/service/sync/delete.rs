@@ -4,7 +4,6 @@ use super::{
     super::{
         ServiceController,
         backend_node_cache::StaleCacheError,
-        error::{ServiceOperation, ServiceSyncError},
         metrics::{ServiceOperationKind, ServiceOutcome},
         patches::{self, ReleaseOutcome},
         plan::{AfterDelete, Attempt, LastWrite, ServiceSyncState},
@@ -12,6 +11,7 @@ use super::{
     IDLE, ServiceSync, SyncResult,
 };
 use crate::{
+    controllers::service::sync_failure::{ServiceOperation, ServiceSyncError},
     k8s::ServiceView,
     provider::{ErrorKind, EventType, LbRef, Progress},
 };

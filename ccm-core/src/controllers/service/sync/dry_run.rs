@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::{DesiredService, ServiceSync};
 use crate::{
-    config::controllers::SERVICE_LB,
+    config::controller_names::SERVICE_LB,
     controllers::service::{
         ServiceController,
-        error::{ServiceOperation, ServiceSyncError},
         plan::{AfterDelete, PlanInput, ServiceAction, ServiceSyncState, plan},
+        sync_failure::{ServiceOperation, ServiceSyncError},
     },
     k8s::{ServiceView, well_known as wk},
     provider::{ErrorKind, FieldError, PlannedChange},

@@ -5,16 +5,16 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     super::{
         ServiceController,
-        error::{ServiceOperation, ServiceSyncError},
         metrics::{ServiceOperationKind, ServiceOutcome},
         plan::invalid_digest,
     },
     DesiredService, ServiceSync, SyncResult, object,
 };
 use crate::{
+    controllers::service::sync_failure::{ServiceOperation, ServiceSyncError},
     k8s::ServiceView,
     provider::{Backends, Digest, EventType, FieldError, LbSpec},
-    telemetry::controllers::ReconcileOutcome as Reconciled,
+    telemetry::controller_metrics::ReconcileOutcome as Reconciled,
 };
 
 /// Least time between two events that report new backends, so that in a cluster whose nodes come and go they do not

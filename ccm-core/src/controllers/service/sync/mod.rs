@@ -3,7 +3,7 @@
 mod delete;
 mod dry_run;
 mod events;
-mod status;
+mod service_writes;
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::{
     ServiceController,
     backend_nodes::endpoints_fingerprint,
-    error::{ServiceOperation, ServiceSyncError, host_names as node_names},
     metrics::{ServiceOperationKind, ServiceOutcome},
     plan::{
         AppliedState, Attempt, DeferredAttempt, DesiredState, PlanInput, Served, ServedAs, ServiceAction,
@@ -21,7 +20,8 @@ use super::{
     provider_calls::Throttled,
 };
 use crate::{
-    config::controllers as names,
+    config::controller_names as names,
+    controllers::service::sync_failure::{ServiceOperation, ServiceSyncError, host_names as node_names},
     error::caught,
     k8s::ServiceView,
     provider::{
@@ -29,7 +29,7 @@ use crate::{
         ReadMode, ServiceInterpretation, SourceRanges,
     },
     runtime::events::ObjectRef,
-    telemetry::controllers::{ReconcileOutcome as Reconciled, record_reason},
+    telemetry::controller_metrics::{ReconcileOutcome as Reconciled, record_reason},
 };
 
 /// Shortest and longest delay that a provider can request. A provider that names none must not cause a busy loop.

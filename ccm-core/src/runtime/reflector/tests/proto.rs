@@ -4,13 +4,14 @@ use prost::Message;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::runtime::{
-    encoding::proto::{
+use crate::runtime::encoding::{
+    endpoint_slice::EndpointSliceWire,
+    proto::{
         EntryProto, ListMetaProto, ListProto, NodeAddressProto, NodeConditionProto, NodeProto, NodeSpecProto,
         NodeStatusProto, NodeSystemInfoProto, ObjectMetaProto, RawExtension, StatusProto, TaintProto, TimeProto,
         Unknown, WatchEventProto,
     },
-    reflector::{endpoint_slice::EndpointSliceWire, service::ServiceWire},
+    service::ServiceWire,
 };
 
 /// An object, list or Status in its envelope.

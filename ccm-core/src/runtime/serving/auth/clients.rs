@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::AuthError;
-use crate::config::{AuthenticationConfig, AuthorizationConfig, Product, client};
+use crate::config::{AuthenticationConfig, AuthorizationConfig, Product, kubeconfig};
 
 /// Clients of the API servers that review credentials and requests.
 #[derive(Clone, Default)]
@@ -28,15 +28,15 @@ impl AuthClients {
     ) -> Result<Self, AuthError> {
         let who = build("authentication-kubeconfig", authentication.kubeconfig.as_deref()).await?;
         let what = build("authorization-kubeconfig", authorization.kubeconfig.as_deref()).await?;
-        let user_agent = client::user_agent(product, "delegated-auth");
+        let user_agent = kubeconfig::user_agent(product, "delegated-auth");
         Ok(Self { authentication: who, authorization: what, user_agent })
     }
 }
 
 async fn build(flag: &'static str, path: Option<&Path>) -> Result<Option<kube::Client>, AuthError> {
-    let Some(config) = client::load_optional(flag, path).await? else { return Ok(None) };
+    let Some(config) = kubeconfig::load_optional(flag, path).await? else { return Ok(None) };
     // No retries in this client: `ReviewClient` retries and counts its attempts.
-    client::connect::client(&config).map(Some).map_err(|error| AuthError::Connect(flag, Box::new(error)))
+    kubeconfig::connect::client(&config).map(Some).map_err(|error| AuthError::Connect(flag, Box::new(error)))
 }
 
 impl std::fmt::Debug for AuthClients {

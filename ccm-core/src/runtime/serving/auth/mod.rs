@@ -32,11 +32,11 @@
 //! - *The API server is unavailable.* No new user is admitted: 401 with a token, 500 without. Health checks are always
 //!   allowed and need no review.
 
+mod always_allowed_paths;
 mod bearer;
 mod client_ca;
 mod clients;
 pub(crate) mod metrics;
-mod paths;
 mod request_header;
 mod review_cache;
 mod reviews;
@@ -52,7 +52,6 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::paths::AllowedPaths;
 use self::{
     client_ca::{CONFIG_MAP, DynamicClientCa},
     metrics::AuthMetrics,
@@ -63,8 +62,9 @@ pub use self::{
     clients::AuthClients,
     user_info::{AuthRefusal, UserInfo},
 };
+pub(super) use crate::runtime::serving::auth::always_allowed_paths::AllowedPaths;
 use crate::{
-    config::{AuthenticationConfig, AuthorizationConfig, client::ClientConfigError},
+    config::{AuthenticationConfig, AuthorizationConfig, kubeconfig::ClientConfigError},
     error::chain,
     runtime::{api::ApiError, events::WallClock},
 };

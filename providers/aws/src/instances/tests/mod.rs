@@ -20,9 +20,9 @@ use ccm_core::{
 use super::{Ec2Instances, InstanceCache};
 use crate::{
     api::{Action, InstanceId, ec2::DescribeInstances},
-    cluster::Cluster,
     config::{Limits, Settings},
     fake::{CLUSTER, FakeCluster, InstanceBuilder, REGION},
+    ownership_tags::Cluster,
     scope::Scope,
 };
 

@@ -17,7 +17,6 @@ use crate::{
     },
     client::ErrorClass,
     clock::ago,
-    cluster::Cluster,
     lb::{
         model::ServiceKey,
         names,
@@ -26,6 +25,7 @@ use crate::{
         reconcile::{LoadBalancerReconciler, as_transient},
         sync_state::LoadBalancerSyncState,
     },
+    ownership_tags::Cluster,
 };
 
 /// Minimum and maximum delay before the next try if something is still in use.

@@ -9,9 +9,9 @@ use crate::{
         Action, Call,
         ec2::{AuthorizeSecurityGroupIngress, Rule, RuleSource},
     },
-    cluster::Cluster,
     config::Settings,
     fake::FakeCluster,
+    ownership_tags::Cluster,
 };
 
 const UID: &str = "12345678-1234-1234-1234-123456789abc";

@@ -11,8 +11,8 @@ use crate::{
         ec2::{DescribeSecurityGroups, SecurityGroup},
         elb::{DeleteLoadBalancer, DeleteTargetGroup},
     },
-    cluster::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
     lb::{NetworkLoadBalancers, apply::delete::wait, model::ServiceKey, observe::listing},
+    ownership_tags::{OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
 const LOAD_BALANCER: &str = "load balancer";

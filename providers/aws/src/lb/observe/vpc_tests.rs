@@ -6,13 +6,13 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     api::Action,
-    cluster::Cluster,
     config::Settings,
     fake::FakeCluster,
     lb::{
         model::{SubnetChoice, SubnetName},
         test_fixtures::desired,
     },
+    ownership_tags::Cluster,
 };
 
 fn op() -> Op {

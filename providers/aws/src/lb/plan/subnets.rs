@@ -14,10 +14,10 @@ use crate::{
         ec2::{RouteTable, Subnet},
         elb::{IpAddressType, Scheme, SubnetMapping},
     },
-    cluster::Cluster,
     config::Settings,
     instances::zones,
     lb::model::{DesiredLoadBalancer, SubnetChoice, SubnetName},
+    ownership_tags::Cluster,
 };
 
 /// Subnets, route tables and zones at one time.

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use crate::{
     api::{InstanceId, SecurityGroupId, Tags},
     clock::ago,
-    cluster::SERVICE_TAG,
     instances::InstanceCache,
     lb::{
         apply::{Applier, ApplyStop, working_state::WorkingState},
@@ -33,6 +32,7 @@ use crate::{
         sync_state::{LoadBalancerSyncState, SyncStateStore},
         targets::pods::RuleInputs,
     },
+    ownership_tags::SERVICE_TAG,
     scope::Scope,
 };
 

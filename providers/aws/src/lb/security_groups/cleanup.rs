@@ -15,12 +15,12 @@ use crate::{
         SecurityGroupId,
         ec2::{Rule, RuleSource, SecurityGroup},
     },
-    cluster::SERVICE_TAG,
     lb::{
         apply::delete::{WARNING_THRESHOLD, crossed_warning_threshold},
         model::ServiceKey,
         names,
     },
+    ownership_tags::SERVICE_TAG,
 };
 
 /// Minimum and maximum delay for a group that is in use: AWS takes minutes to remove the interfaces of a load balancer.

@@ -8,7 +8,6 @@ use super::{
     SecurityGroupManager,
     cache::GroupsById,
     plan::{self, FrontendGroups},
-    rules,
 };
 use crate::{
     api::{
@@ -16,11 +15,12 @@ use crate::{
         ec2::{CreateSecurityGroup, Rule, SecurityGroup},
     },
     client::with_message,
-    cluster::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
     lb::{
         model::{DesiredLoadBalancer, ServiceKey},
         names,
+        security_groups::desired_rules,
     },
+    ownership_tags::{Cluster, OTHER_CONTROLLER_TAG, SERVICE_TAG},
 };
 
 /// Description of a managed group, the same as upstream's.
@@ -136,9 +136,9 @@ impl SecurityGroupManager {
         if !lacking.is_empty() {
             self.cache.tag(op, &group, lacking, "tags are missing").await?;
         }
-        let rules = rules::managed_group_rules(desired);
+        let rules = desired_rules::managed_group_rules(desired);
         if !plan::missing(&group.ingress, &rules).is_empty() && !self.is_protected(&group.id) {
-            let change = |group: &_| super::node_rules::missing_rules(group, &rules);
+            let change = |group: &_| super::node_security_groups::missing_rules(group, &rules);
             self.cache.update_rules(op, &group.id, "the Service opens it", change).await?;
         }
         Ok(group.id.clone())

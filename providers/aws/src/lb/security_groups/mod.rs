@@ -7,10 +7,10 @@
 
 mod cache;
 mod cleanup;
+pub(crate) mod desired_rules;
 mod managed;
-mod node_rules;
+mod node_security_groups;
 pub(crate) mod plan;
-pub(crate) mod rules;
 pub(in crate::lb) mod unmanaged;
 mod unobserved;
 
@@ -146,7 +146,7 @@ impl SecurityGroupManager {
         // First, the managed group of the load balancer.
         let groups = self.cache.groups(op, self.max_rule_age()).await?;
         if let Some(group) = self.managed_of(op, request, &groups) {
-            let desired = rules::managed_group_rules(request.desired);
+            let desired = desired_rules::managed_group_rules(request.desired);
             if !managed::surplus_rules(&group, &desired).is_empty() {
                 let change = |group: &_| plan::RuleChange {
                     revoke: managed::surplus_rules(group, &desired),
@@ -173,7 +173,7 @@ impl SecurityGroupManager {
         let groups = self.cache.groups(op, age).await?;
         let mut changes = Vec::new();
         if let Some(group) = self.managed_of(op, request, &groups) {
-            let desired = rules::managed_group_rules(request.desired);
+            let desired = desired_rules::managed_group_rules(request.desired);
             let revoke = managed::surplus_rules(&group, &desired);
             let grant = plan::missing(&group.ingress, &desired);
             changes.extend(planned(&group.id, &plan::RuleChange { grant, revoke, ..Default::default() }));

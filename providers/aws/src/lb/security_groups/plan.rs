@@ -5,16 +5,14 @@ use std::{collections::BTreeSet, fmt::Write};
 use ccm_core::provider::CloudError;
 use ipnet::IpNet;
 
-use super::{
-    super::model::{DesiredLoadBalancer, NodeRuleSource, SecurityGroupChoice},
-    rules,
-};
+use super::super::model::{DesiredLoadBalancer, NodeRuleSource, SecurityGroupChoice};
 use crate::{
     api::{
         SecurityGroupId,
         ec2::{Rule, RuleSource},
     },
     config::Settings,
+    lb::security_groups::desired_rules,
 };
 
 /// Rules to add to a group and to remove from it.
@@ -44,7 +42,7 @@ pub(crate) fn missing<'a>(observed: &[Rule], desired: impl IntoIterator<Item = &
 pub(crate) fn surplus(observed: &[Rule], desired: &BTreeSet<Rule>, ours: impl Fn(&Rule) -> bool) -> Vec<Rule> {
     observed
         .iter()
-        .filter(|rule| ours(rule) && !desired.iter().any(|w| rules::is_same_rule(w, rule)))
+        .filter(|rule| ours(rule) && !desired.iter().any(|w| desired_rules::is_same_rule(w, rule)))
         .cloned()
         .collect()
 }
@@ -52,11 +50,12 @@ pub(crate) fn surplus(observed: &[Rule], desired: &BTreeSet<Rule>, ours: impl Fn
 /// Returns the path-MTU rules that become unused with the `revoked` client rules: those for networks without a
 /// remaining client rule, except those in `needed`.
 pub(crate) fn unused_mtu_rules(observed: &[Rule], revoked: &[Rule], needed: &[Rule]) -> Vec<Rule> {
-    let gone: BTreeSet<IpNet> = revoked.iter().filter(|rule| rules::is_client(rule)).filter_map(network).collect();
-    let stay = observed.iter().filter(|rule| rules::is_client(rule) && !revoked.contains(rule));
+    let gone: BTreeSet<IpNet> =
+        revoked.iter().filter(|rule| desired_rules::is_client(rule)).filter_map(network).collect();
+    let stay = observed.iter().filter(|rule| desired_rules::is_client(rule) && !revoked.contains(rule));
     let stay: BTreeSet<IpNet> = stay.filter_map(network).collect();
     let orphaned = |rule: &&Rule| {
-        rules::is_mtu(rule)
+        desired_rules::is_mtu(rule)
             && network(rule).is_some_and(|network| gone.contains(&network) && !stay.contains(&network))
             && !has_rule(needed, rule)
     };
@@ -77,20 +76,21 @@ pub(crate) fn apply_change(observed: &[Rule], change: &RuleChange) -> Vec<Rule> 
 pub(crate) fn unused_health_rules(observed: &[Rule], needed: &[Rule], alive: impl Fn(&str) -> bool) -> Vec<Rule> {
     let nameless: BTreeSet<&str> = health_only_names(observed).collect();
     let gone = |rule: &&Rule| {
-        rules::health_of(rule).is_some_and(|name| nameless.contains(name) && !alive(name)) && !has_rule(needed, rule)
+        desired_rules::health_of(rule).is_some_and(|name| nameless.contains(name) && !alive(name))
+            && !has_rule(needed, rule)
     };
     observed.iter().filter(gone).cloned().collect()
 }
 
 /// Returns the names on health rules that no client rule has.
 pub(crate) fn health_only_names(observed: &[Rule]) -> impl Iterator<Item = &str> {
-    let clients: BTreeSet<&str> = observed.iter().filter_map(rules::client_of).collect();
-    observed.iter().filter_map(rules::health_of).filter(move |name| !clients.contains(name))
+    let clients: BTreeSet<&str> = observed.iter().filter_map(desired_rules::client_of).collect();
+    observed.iter().filter_map(desired_rules::health_of).filter(move |name| !clients.contains(name))
 }
 
 /// Tells whether a rule exists, with any description.
 pub(crate) fn has_rule(observed: &[Rule], rule: &Rule) -> bool {
-    observed.iter().any(|other| rules::is_same_rule(other, rule))
+    observed.iter().any(|other| desired_rules::is_same_rule(other, rule))
 }
 
 /// Describes rules in a few words, for an event or log.

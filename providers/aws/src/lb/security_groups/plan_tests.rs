@@ -2,7 +2,7 @@ use ccm_core::k8s::IpFamily;
 use proptest::{prelude::*, sample::subsequence};
 
 use super::*;
-use crate::lb::{model::SecurityGroupSpec, security_groups::rules::is_same_rule, test_fixtures::desired};
+use crate::lb::{model::SecurityGroupSpec, security_groups::desired_rules::is_same_rule, test_fixtures::desired};
 
 const LB: &str = "a1";
 
@@ -23,7 +23,7 @@ fn client(port: i32, network: &str, lb: &str) -> Rule {
 }
 
 fn mtu(network: &str) -> Rule {
-    Rule { ports: Some((3, 4)), ..rule("icmp", 0, cidr(network), rules::MTU) }
+    Rule { ports: Some((3, 4)), ..rule("icmp", 0, cidr(network), desired_rules::MTU) }
 }
 
 fn set(rules: &[Rule]) -> BTreeSet<Rule> {
@@ -115,7 +115,7 @@ fn the_shared_group_comes_along_only_where_rules_of_backends_are_looked_after() 
 fn a_rule_of_ours_whose_place_is_wanted_under_another_description_stays() {
     let health = rule("tcp", 80, cidr("10.0.0.0/8"), "kubernetes.io/rule/nlb/health=a1");
     let wanted = set(&[client(80, "10.0.0.0/8", LB)]);
-    assert_eq!(surplus(std::slice::from_ref(&health), &wanted, |rule| rules::belongs_to(rule, LB)), []);
+    assert_eq!(surplus(std::slice::from_ref(&health), &wanted, |rule| desired_rules::belongs_to(rule, LB)), []);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn some() -> impl Strategy<Value = Vec<Rule>> {
 proptest! {
     #[test]
     fn a_change_leaves_exactly_what_is_wanted_and_what_is_foreign(observed in some(), wanted in some()) {
-        let ours = |rule: &Rule| rules::belongs_to(rule, LB);
+        let ours = |rule: &Rule| desired_rules::belongs_to(rule, LB);
         let wanted: BTreeSet<Rule> = wanted.into_iter().filter(ours).collect();
         let change = RuleChange { grant: missing(&observed, &wanted), revoke: surplus(&observed, &wanted, ours), ..RuleChange::default() };
         let result = apply_change(&observed, &change);

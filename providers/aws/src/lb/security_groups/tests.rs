@@ -1,5 +1,5 @@
-mod book;
-mod front;
+mod cache;
+mod managed_groups;
 mod nodes;
 mod removal;
 
@@ -18,13 +18,13 @@ use crate::{
         ec2::{AuthorizeSecurityGroupIngress, DescribeSecurityGroups, RevokeSecurityGroupIngress, RuleSource},
         elb::{CreateLoadBalancer, DeleteLoadBalancer, SubnetMapping},
     },
-    cluster::Cluster,
     config::Settings,
     fake::FakeCluster,
     lb::{
         model::{DesiredListener, NodeRuleSource, SecurityGroupChoice as Choice},
         targets::pods::NO_POD_TARGETS,
     },
+    ownership_tags::Cluster,
 };
 
 /// A cluster in the in-memory AWS, with the part under test.

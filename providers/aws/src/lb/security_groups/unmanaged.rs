@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{UnmanagedGroups, plan::summary, rules::is_mtu};
-use crate::api::ec2::Rule;
+use super::{UnmanagedGroups, plan::summary};
+use crate::{api::ec2::Rule, lb::security_groups::desired_rules::is_mtu};
 
 /// How many items a note lists: a note has at most 1 kB.
 const FEW: usize = 5;

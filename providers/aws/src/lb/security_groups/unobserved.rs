@@ -9,11 +9,11 @@ use ccm_core::provider::{CloudError, Op};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{SecurityGroupManager, cache::GroupsById, plan, rules};
+use super::{SecurityGroupManager, cache::GroupsById, plan};
 use crate::{
     api::{ec2::Rule, elb::TargetType},
     clock::ago,
-    lb::observe::listing::Listing,
+    lb::{observe::listing::Listing, security_groups::desired_rules},
 };
 
 /// For so long after the start, rules that another load balancer may need, too, are not removed. Every Service is
@@ -66,7 +66,7 @@ impl SecurityGroupManager {
     /// Fails while a rule to be revoked may admit another Service's load balancer to its pods: a rule that two load
     /// balancers need exists only once, with the description of one of them.
     pub(super) async fn wait_for_unobserved(&self, op: &Op, lb_name: &str, revoked: &[Rule]) -> Result<(), CloudError> {
-        let shared = revoked.iter().filter(|rule| rules::may_be_shared(rule));
+        let shared = revoked.iter().filter(|rule| desired_rules::may_be_shared(rule));
         let ports: Vec<(i32, i32)> = shared.filter_map(|rule| rule.ports).collect();
         if ports.is_empty() || self.started_at.elapsed() > STARTUP_GRACE_PERIOD {
             return Ok(());

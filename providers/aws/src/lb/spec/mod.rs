@@ -27,8 +27,8 @@ use self::annotations::AnnotationReader;
 use super::model::{DesiredLoadBalancer, ServiceKey};
 use crate::{
     api::{Tags, elb::TargetType},
-    cluster::{self, Cluster},
     config::{DefaultType, Settings},
+    ownership_tags::{self, Cluster},
 };
 
 /// Maximum lengths, in characters, of the key and of the value of a tag.
@@ -200,8 +200,10 @@ fn reject_unsupported(reader: &mut SpecReader<'_>) {
 /// Parses the extra tags. Ownership tags cannot be set.
 fn extra_tags(reader: &mut SpecReader<'_>) -> Tags {
     let mut tags = reader.annotations.get(&annotations::TAGS).unwrap_or_default();
-    let own = format!("{}{}", cluster::CLUSTER_TAG_PREFIX, reader.cluster.id());
-    for key in [&*own, cluster::LEGACY_CLUSTER_TAG, cluster::SERVICE_TAG, cluster::OTHER_CONTROLLER_TAG] {
+    let own = format!("{}{}", ownership_tags::CLUSTER_TAG_PREFIX, reader.cluster.id());
+    for key in
+        [&*own, ownership_tags::LEGACY_CLUSTER_TAG, ownership_tags::SERVICE_TAG, ownership_tags::OTHER_CONTROLLER_TAG]
+    {
         if tags.remove(key).is_some() {
             reader.warn("ReservedTag", format!("tag {key} cannot be set by annotation and is left out"));
         }

@@ -3,8 +3,8 @@
 use super::fixture::{Fixture, published, service};
 use crate::{
     api::{Action, elb::DeleteListener},
-    cluster::SERVICE_TAG,
     fake::CLUSTER,
+    ownership_tags::SERVICE_TAG,
 };
 
 #[tokio::test(start_paused = true)]

@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::InstanceId,
     client::Client,
-    cluster::Cluster,
     config::{DefaultType, Limits, Settings},
     fake::{CLUSTER, FakeAws, FakeCluster},
     instances::InstanceCache,
     lb::{NetworkLoadBalancers, spec::annotations::PREFIX},
+    ownership_tags::Cluster,
     scope::Scope,
 };
 

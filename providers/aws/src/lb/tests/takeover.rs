@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     api::elb::{CreateTargetGroup, ElbProtocol, TargetType},
-    cluster::{Cluster, SERVICE_TAG},
     lb::{NetworkLoadBalancers, names},
+    ownership_tags::{Cluster, SERVICE_TAG},
     scope::Scope,
 };
 

@@ -6,7 +6,7 @@ use crate::{
         Tags,
         ec2::{self, InstanceInterface},
     },
-    cluster::Cluster,
+    ownership_tags::Cluster,
 };
 
 fn net(text: &str) -> IpNet {

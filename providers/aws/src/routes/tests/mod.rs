@@ -22,10 +22,10 @@ use crate::{
         ec2::{self, RouteTarget},
     },
     client::Client,
-    cluster::Cluster,
     config::Settings,
     fake::{FakeCluster, Interface},
     instances::InstanceCache,
+    ownership_tags::Cluster,
     scope::Scope,
 };
 

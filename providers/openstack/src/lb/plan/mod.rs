@@ -18,12 +18,11 @@ pub use self::action::{ActionKind, PlannedAction};
 use super::{
     body,
     features::Features,
-    members::DesiredMember,
     model::{DesiredListener, DesiredLoadBalancer, SecurityGroupSpec, transport},
     names,
     ownership::ServiceOwnership,
 };
-use crate::lb::observed::ObservedLoadBalancer;
+use crate::lb::{desired_members::DesiredMember, observed::ObservedLoadBalancer};
 
 /// Input of a plan besides the desired state.
 #[derive(Clone, Copy, Debug)]

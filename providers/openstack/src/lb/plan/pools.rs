@@ -10,7 +10,7 @@ use openstack_api::octavia::{
 use super::{ActionKind, PlanInput, PlannedAction};
 use crate::lb::{
     body,
-    members::DesiredMember,
+    desired_members::DesiredMember,
     model::{DesiredListener, DesiredPool},
     names,
     observed::ObservedMember,

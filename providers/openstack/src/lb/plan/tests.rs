@@ -80,8 +80,8 @@ fn wanted(ports: &[u16], annotations: &[(&str, &str)]) -> DesiredLoadBalancer {
     wanted_with(ports, annotations, &LoadBalancerSettings::default())
 }
 
-fn backends(addresses: &[&str]) -> Vec<crate::lb::members::NodeBackend> {
-    let backend = |address: &&str| crate::lb::members::NodeBackend {
+fn backends(addresses: &[&str]) -> Vec<crate::lb::desired_members::NodeBackend> {
+    let backend = |address: &&str| crate::lb::desired_members::NodeBackend {
         node: format!("node-{address}").into(),
         address: address.parse().unwrap(),
         server: None,
@@ -119,7 +119,7 @@ impl<'a> Case<'a> {
     fn plan(&self) -> Result<Vec<PlannedAction>, CloudError> {
         let backends = backends(self.addresses);
         let members: Vec<_> =
-            self.wanted.listeners.iter().map(|l| crate::lb::members::members(&l.pool, &backends)).collect();
+            self.wanted.listeners.iter().map(|l| crate::lb::desired_members::members(&l.pool, &backends)).collect();
         self.side(|side| plan(side, self.wanted, &members, 2))
     }
 
@@ -464,7 +464,7 @@ fn members_alone_are_compared_when_only_nodes_changed() {
     let there = seen(&[("a", "TCP", 80)]);
     let web = wanted(&[80, 443], &[("connection-limit", "7")]);
     let members: Vec<_> =
-        web.listeners.iter().map(|l| crate::lb::members::members(&l.pool, &backends(&["10.0.0.12"]))).collect();
+        web.listeners.iter().map(|l| crate::lb::desired_members::members(&l.pool, &backends(&["10.0.0.12"]))).collect();
     let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &members));
     assert_eq!(steps.iter().map(short).collect::<Vec<_>>(), ["members_update pool-a 10.0.0.12:30080"]);
 }
@@ -475,7 +475,7 @@ fn members_follow_nodes_whatever_else_is_wanted_of_their_listener() {
     let there = seen(&[("a", "TCP", 80)]);
     for (annotation, value) in [("proxy-protocol", "true"), ("x-forwarded-for", "true"), ("lb-method", "SOURCE_IP")] {
         let web = wanted(&[80], &[(annotation, value)]);
-        let members = crate::lb::members::members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
+        let members = crate::lb::desired_members::members(&web.listeners[0].pool, &backends(&["10.0.0.12"]));
         let steps = Case::new(&there, &web).side(|side| plan_members_only(side, &web, &[members]));
         assert_eq!(
             steps.iter().map(short).collect::<Vec<_>>(),

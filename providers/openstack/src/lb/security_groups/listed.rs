@@ -74,7 +74,7 @@ mod tests {
     use openstack_api::neutron::{FixedIp, SecurityGroupRule};
 
     use super::*;
-    use crate::lb::{members::NodeBackend, model::SecurityGroupSpec};
+    use crate::lb::{desired_members::NodeBackend, model::SecurityGroupSpec};
 
     fn port(server: &str, address: &str, groups: &[&str]) -> Port {
         Port {

@@ -18,8 +18,11 @@ use self::{
     listed::ListedSecurityGroup,
     plan::{desired_rules, diff, ports_to_add, ports_to_remove},
 };
-use super::{api::Api, members::NodeBackend, model::SecurityGroupSpec, names::GROUP_PREFIX, sync_state::pause};
-use crate::client::{ErrorClass, OpenStackError};
+use super::{api::Api, model::SecurityGroupSpec, names::GROUP_PREFIX, sync_state::pause};
+use crate::{
+    client::{ErrorClass, OpenStackError},
+    lb::desired_members::NodeBackend,
+};
 
 /// Maximum number of attempts to change a port that others change at the same time.
 const MAX_ATTEMPTS: usize = 3;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use openstack_api::neutron::{Direction, EtherType, Port, SecurityGroupRule, SecurityGroupRuleCreate};
 
-use crate::lb::{members::NodeBackend, model::SecurityGroupSpec};
+use crate::lb::{desired_members::NodeBackend, model::SecurityGroupSpec};
 
 /// What makes two rules equal: direction, address family, protocol in lower case, ports, remote end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,6 +6,6 @@ mod fixture;
 mod groups;
 mod properties;
 mod renamed;
+mod shared_reads;
 mod sharing;
-mod together;
 mod trouble;

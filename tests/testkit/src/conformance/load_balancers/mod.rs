@@ -1,6 +1,6 @@
 //! The rules for load balancers, in the order in which they are checked.
 
-mod change;
+mod backends_and_deletion;
 mod cloud;
 mod context;
 mod ensure;
@@ -103,30 +103,38 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     ),
     rule!(
         "update-members-only",
-        change::update_members_only,
+        backends_and_deletion::update_members_only,
         "update_backends brings the members in line and changes nothing else"
     ),
     rule!(
         "update-while-refused",
-        change::update_while_refused,
+        backends_and_deletion::update_while_refused,
         "while the cloud refuses what the Service wants now, update_backends brings the members of what is there in line, \
          and changes nothing else"
     ),
     rule!(
         "update-on-nothing",
-        change::update_on_nothing,
+        backends_and_deletion::update_on_nothing,
         "update_backends of a load balancer that is not there is NotFound and makes nothing"
     ),
-    rule!(ids::DELETED, change::deleted, "delete removes everything that ensure made, also in a new process"),
-    rule!("delete-on-nothing", change::delete_on_nothing, "delete of what is not there is done and writes nothing"),
+    rule!(
+        ids::DELETED,
+        backends_and_deletion::deleted,
+        "delete removes everything that ensure made, also in a new process"
+    ),
+    rule!(
+        "delete-on-nothing",
+        backends_and_deletion::delete_on_nothing,
+        "delete of what is not there is done and writes nothing"
+    ),
     rule!(
         "delete-without-service",
-        change::delete_without_service,
+        backends_and_deletion::delete_without_service,
         "delete needs neither Service, status nor valid annotations"
     ),
     rule!(
         "served-again",
-        change::served_again,
+        backends_and_deletion::served_again,
         "a Service whose type was another meanwhile is served anew, with what stale_annotations names taken off, and \
          nothing of the user's is named"
     ),
@@ -203,11 +211,15 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
         inventory::deletes_only_owned,
         "delete_owned deletes what is listed, succeeds when it is gone, and leaves other clusters' things"
     ),
-    rule!("plan-is-read-only", change::plan_is_read_only, "plan changes nothing"),
-    rule!("plan-empty-after-ensure", change::plan_empty, "nothing is planned when nothing is to be done"),
+    rule!("plan-is-read-only", backends_and_deletion::plan_is_read_only, "plan changes nothing"),
+    rule!(
+        "plan-empty-after-ensure",
+        backends_and_deletion::plan_empty,
+        "nothing is planned when nothing is to be done"
+    ),
     rule!(
         ids::PLAN_NAMES,
-        change::plan_names_changes,
+        backends_and_deletion::plan_names_changes,
         "what ensure would change is planned, with operation, object and reason"
     ),
 ];

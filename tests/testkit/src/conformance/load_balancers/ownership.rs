@@ -10,10 +10,10 @@ use super::{
         context::{CLUSTER, RuleContext},
         report::{Problem, Verdict, expect},
     },
-    change::{ENSURE, delete_by},
     context::OTHER_CLUSTER,
     service_driver::{DriverCall, ErrorReaction, ServiceDriver},
 };
+use crate::conformance::load_balancers::backends_and_deletion::{ENSURE, delete_by};
 
 /// Services that are served at the same time.
 const TOGETHER: usize = 6;

@@ -8,11 +8,11 @@ use super::{
         context::{MutationRecords, RuleContext, event_reason, holds, presentable},
         report::{Problem, Verdict, expect},
     },
-    change::ENSURE,
     context::balancers,
     ids, interpret, inventory,
     service_driver::{DriverCall, ErrorReaction, ServiceDriver},
 };
+use crate::conformance::load_balancers::backends_and_deletion::ENSURE;
 
 /// Longest note of an event.
 const LONGEST_NOTE: usize = 1024;

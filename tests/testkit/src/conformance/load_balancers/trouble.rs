@@ -20,13 +20,13 @@ use super::{
         context::RuleContext,
         report::{Problem, Verdict, expect},
     },
-    change::ENSURE,
     context::CloudSnapshot,
     ensure::{LONGEST_SLEEP, MAX_CALLS},
     ids,
     interpret::with_another_port,
     service_driver::{DriverCall, ErrorReaction, ServiceDriver, show},
 };
+use crate::conformance::load_balancers::backends_and_deletion::ENSURE;
 
 /// Await points at which a call is cut short, at most.
 const MAX_WAITS: usize = 60;

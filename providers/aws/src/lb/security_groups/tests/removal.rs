@@ -5,7 +5,7 @@ use ccm_core::provider::{ErrorKind, EventSink, EventType};
 use super::*;
 use crate::{
     api::{Action, ec2::RuleSource},
-    cluster::SERVICE_TAG,
+    ownership_tags::SERVICE_TAG,
 };
 
 fn from_group(id: &SecurityGroupId, port: i32) -> Rule {

@@ -3,12 +3,12 @@
 mod attributes;
 mod health;
 mod listeners;
+mod ownership;
 mod placement;
 mod properties;
 mod security;
 mod table;
 mod tags;
-mod whose;
 
 use std::{num::NonZeroU16, sync::Arc};
 

@@ -297,5 +297,5 @@ fn too_big(network: IpNet, description: &str) -> Rule {
 }
 
 #[cfg(test)]
-#[path = "rules_tests.rs"]
+#[path = "desired_rules_tests.rs"]
 mod tests;

@@ -183,5 +183,5 @@ pub(crate) fn host_names(nodes: &[Arc<NodeView>]) -> Vec<Arc<str>> {
 }
 
 #[cfg(test)]
-#[path = "error_tests.rs"]
+#[path = "sync_failure_tests.rs"]
 mod tests;

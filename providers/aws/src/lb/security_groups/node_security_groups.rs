@@ -8,7 +8,6 @@ use super::{
     RuleRequest, SecurityGroupManager, UnmanagedGroups,
     cache::GroupsById,
     plan::{self, RuleChange},
-    rules::{self, RuleSourceKind},
 };
 use crate::{
     api::{
@@ -16,8 +15,11 @@ use crate::{
         ec2::{Rule, SecurityGroup},
         elb::TargetType,
     },
-    cluster::Cluster,
-    lb::targets::pods::InterfaceGroups,
+    lb::{
+        security_groups::desired_rules::{self, RuleSourceKind},
+        targets::pods::InterfaceGroups,
+    },
+    ownership_tags::Cluster,
 };
 
 /// The rules that one load balancer needs in the groups of its targets.
@@ -73,7 +75,7 @@ impl SecurityGroupManager {
             self.record_health_rules(op, request, groups).await;
             return Ok(None);
         }
-        let rules = rules::rules_for_nodes(request, admission);
+        let rules = desired_rules::rules_for_nodes(request, admission);
         let (groups, NodeGroups { groups: chosen, unmanaged: foreign }) =
             self.groups_of_targets(op, request, groups).await?;
         let left_alone = match request.desired.target_type {
@@ -139,9 +141,9 @@ impl SecurityGroupManager {
     /// Records which health rules a load balancer with unmanaged rules may depend on. Upstream may have created some,
     /// and no health rule is removed while the needs of a load balancer are unknown.
     async fn record_health_rules(&self, op: &Op, request: &RuleRequest<'_>, groups: Arc<GroupsById>) {
-        let rules = rules::rules_for_nodes(request, RuleSourceKind::Cidrs)
+        let rules = desired_rules::rules_for_nodes(request, RuleSourceKind::Cidrs)
             .into_iter()
-            .filter(|rule| rules::health_of(rule).is_some());
+            .filter(|rule| desired_rules::health_of(rule).is_some());
         match self.groups_of_targets(op, request, groups).await {
             Ok((groups, NodeGroups { groups: chosen, .. })) => {
                 let rules = rules.collect();
@@ -253,19 +255,19 @@ impl SecurityGroupManager {
         if foreign || self.is_protected(&group.id) {
             return RuleChange::default();
         }
-        let mut revoke = plan::surplus(&group.ingress, desired, |rule| rules::belongs_to(rule, lb_name));
+        let mut revoke = plan::surplus(&group.ingress, desired, |rule| desired_rules::belongs_to(rule, lb_name));
         let needed = self.needed_by_others(&group.id, lb_name);
         let needed: Vec<Rule> = needed.into_iter().chain(desired.iter().cloned()).collect();
         let mut others = plan::unused_mtu_rules(&group.ingress, &revoke, &needed);
-        if group.ingress.iter().any(|rule| rules::health_of(rule).is_some()) {
+        if group.ingress.iter().any(|rule| desired_rules::health_of(rule).is_some()) {
             let state: BTreeSet<Box<str>> = self.needed_rules.lock().keys().cloned().collect();
             let known = |name: &str| name == lb_name || state.contains(name);
             // A load balancer with unknown needs may depend on a health rule with another one's name.
-            if group.ingress.iter().filter_map(rules::client_of).all(known) {
+            if group.ingress.iter().filter_map(desired_rules::client_of).all(known) {
                 let alive = |name: &str| known(name) || living.contains(name);
                 others.extend(plan::unused_health_rules(&group.ingress, &needed, alive));
             } else {
-                revoke.retain(|rule| rules::health_of(rule).is_none());
+                revoke.retain(|rule| desired_rules::health_of(rule).is_none());
             }
         }
         let by_absence = !others.is_empty();

@@ -5,7 +5,7 @@ use ccm_core::provider::ErrorKind;
 use super::*;
 use crate::{
     api::{Action, ec2::CreateSecurityGroup},
-    cluster::SERVICE_TAG,
+    ownership_tags::SERVICE_TAG,
 };
 
 fn given(wanted: DesiredLoadBalancer, names: &[&str]) -> DesiredLoadBalancer {
@@ -216,7 +216,7 @@ async fn the_shared_group_is_made_once_and_admitted_once() {
     assert_eq!(*described.description, *SHARED_DESCRIPTION);
     assert_eq!(
         case.rules(&case.world.node_group).await,
-        ["tcp", "udp"].map(|protocol| format!("{protocol} 30000-32767 {backend} {}", rules::SHARED))
+        ["tcp", "udp"].map(|protocol| format!("{protocol} 30000-32767 {backend} {}", desired_rules::SHARED))
     );
     case.requests();
     for n in 2..=4 {

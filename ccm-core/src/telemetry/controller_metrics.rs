@@ -10,7 +10,7 @@ use super::{
     metrics::{counters, register},
     queue::QueueMetrics,
 };
-use crate::{config::controllers as names, telemetry::controller_health::ControllerHealth};
+use crate::{config::controller_names as names, telemetry::controller_health::ControllerHealth};
 
 /// Metrics that all controllers share: queues, reconciles, and writes that were not needed. Registered once per
 /// process.

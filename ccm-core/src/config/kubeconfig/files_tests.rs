@@ -21,7 +21,7 @@ use super::*;
 use crate::{
     config::{
         KubeClientConfig, Product,
-        client::{ClientConfigError, connect, in_cluster, load},
+        kubeconfig::{ClientConfigError, connect, in_cluster, load},
     },
     error::chain,
     telemetry::{log_capture::LogCapture, logging},

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use prost::Message;
 use serde::Deserialize;
 
-use super::service::{port, protocol};
 use crate::{
     k8s::{EndpointSliceView, EndpointView, SlicePort},
     runtime::encoding::{
         decode::{CachedObject, DecodeError, Decoder},
         proto::{ObjectMetaProto, nullable, text_of},
+        service::{port, protocol},
     },
 };
 

@@ -401,12 +401,12 @@ fn non_empty(text: String) -> Option<Box<str>> {
 }
 
 /// Converts a port number. `None` if it is not from 1 to 65535.
-pub(super) fn port(number: i32) -> Option<NonZeroU16> {
+pub(crate) fn port(number: i32) -> Option<NonZeroU16> {
     u16::try_from(number).ok().and_then(NonZeroU16::new)
 }
 
 /// Converts a protocol. TCP if it is empty, as in the API.
-pub(super) fn protocol(text: &str) -> Option<Protocol> {
+pub(crate) fn protocol(text: &str) -> Option<Protocol> {
     match text {
         "" | "TCP" => Some(Protocol::Tcp),
         "UDP" => Some(Protocol::Udp),

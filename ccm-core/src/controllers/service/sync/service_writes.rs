@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::{
     super::{
         ServiceController,
-        error::{ServiceOperation, ServiceSyncError},
         metrics::{ServiceOperationKind, ServiceOutcome},
         patches,
         plan::{LastWrite, UnconfirmedWrites, has_finalizer, with_unconfirmed_write},
@@ -13,9 +12,10 @@ use super::{
     DesiredService, IDLE, ServiceSync, SyncResult,
 };
 use crate::{
+    controllers::service::sync_failure::{ServiceOperation, ServiceSyncError},
     k8s::{LbStatus, ServiceView},
     runtime::api::{ApiError, ApiErrorKind},
-    telemetry::controllers::SkippedWrite,
+    telemetry::controller_metrics::SkippedWrite,
 };
 
 impl ServiceController {
