@@ -60,11 +60,11 @@ impl LoadBalancerHistory {
 
     /// How many balancers each Service, by UID, has lost so far.
     pub fn lost(&self) -> BTreeMap<String, usize> {
-        self.look();
+        self.record();
         self.0.state.lock().lost.clone()
     }
 
-    fn look(&self) {
+    fn record(&self) {
         // Read with the books in hand: of two looks at once, the older one written last would have a balancer lost that was
         // created between them.
         let mut state = self.0.state.lock();
@@ -104,7 +104,7 @@ impl CallHook for LoadBalancerHistory {
 
     async fn after(&self, _: u64, operation: Operation) {
         if operation.writes() {
-            self.look();
+            self.record();
         }
         self.wait_if_caught(operation, true).await;
     }

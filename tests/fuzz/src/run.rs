@@ -111,13 +111,13 @@ pub fn explore(target: &Target, effort: Effort) -> Result<u64, String> {
         if let Err(why) = once(target, &data) {
             let small = shrink(&data, |data| once(target, data).is_err());
             let why = once(target, &small).err().unwrap_or(why);
-            return Err(told(target, effort.seed, runs, &small, &why));
+            return Err(failure_message(target, effort.seed, runs, &small, &why));
         }
     }
     Ok(runs)
 }
 
-fn told(target: &Target, seed: u64, runs: u64, data: &[u8], why: &str) -> String {
+fn failure_message(target: &Target, seed: u64, runs: u64, data: &[u8], why: &str) -> String {
     let name = target.name;
     let mut message = format!("{name}: {why}\ninput: b\"{}\"\n", data.escape_ascii());
     let file = std::env::temp_dir().join(format!("fuzz-{name}-{seed}-{runs}"));

@@ -6,7 +6,7 @@ use super::Finding;
 use super::lexer::{blank_literals, tokens};
 
 /// Names that no type, trait, function, constant or module may have by itself, and what to use instead.
-const RETIRED: [(&str, &str); 26] = [
+const RETIRED: [(&str, &str); 36] = [
     ("Bringing", "Reconcile…"),
     ("Footing", "InterfaceGroups, or what it is"),
     ("Standing", "ownership"),
@@ -33,6 +33,16 @@ const RETIRED: [(&str, &str); 26] = [
     ("Mistakes", "ValidationErrors"),
     ("Presence", "InstanceStatus"),
     ("Power", "PowerState"),
+    ("Picture", "Observed…, working state"),
+    ("book", "cache"),
+    ("sweep", "listing"),
+    ("backing", "resolved targets"),
+    ("bring", "reconcile"),
+    ("surroundings", "options, or what it is"),
+    ("standing", "ownership"),
+    ("doomed", "orphan, or what is deleted"),
+    ("look", "sync, read, compare"),
+    ("told", "reported"),
 ];
 
 /// What a name follows where it is given.

@@ -287,14 +287,14 @@ impl SimulatedCluster {
         match outcome.filter(|_| heard) {
             Some(true) => self.ledger.patch_applied(name, uid),
             Some(false) => {
-                self.look(name);
+                self.sync_node(name);
             }
             None if heard => self.ledger.node_not_found(name, uid),
             None => self.ledger.patch_unanswered(name, uid, &request.node.resource_version),
         }
     }
 
-    fn look(&mut self, name: &str) {
+    fn sync_node(&mut self, name: &str) {
         self.look.extend(NAMES.into_iter().find(|known| *known == name));
     }
 

@@ -142,7 +142,7 @@ mod tests {
         OwnedObject { kind: kind.into(), id: id.into(), owner, created: None }
     }
 
-    fn standing() -> LiveOwners {
+    fn sample_owners() -> LiveOwners {
         let plain = ServiceView { is_load_balancer: false, ..ServiceView::named("default", "plain") };
         let mut ending = plain.clone();
         ending.name = "ending".into();
@@ -160,7 +160,7 @@ mod tests {
             owner("ending", None),
             Owner::Node { name: "n1".into() },
         ] {
-            assert_eq!(standing().orphan_reason(&owner), None, "{owner:?}");
+            assert_eq!(sample_owners().orphan_reason(&owner), None, "{owner:?}");
         }
     }
 
@@ -173,7 +173,7 @@ mod tests {
             (Owner::Node { name: "n2".into() }, OrphanReason::NoNode),
             (Owner::Service { namespace: "other".into(), name: "web".into(), uid: None }, OrphanReason::NoService),
         ] {
-            assert_eq!(standing().orphan_reason(&owner), Some(cause), "{owner:?}");
+            assert_eq!(sample_owners().orphan_reason(&owner), Some(cause), "{owner:?}");
         }
     }
 
@@ -187,8 +187,9 @@ mod tests {
         ];
         let mut reversed = owned.clone();
         reversed.reverse();
-        let ids =
-            |owned| find_orphans(owned, &standing()).iter().map(|orphan| orphan.object.id.clone()).collect::<Vec<_>>();
+        let ids = |owned| {
+            find_orphans(owned, &sample_owners()).iter().map(|orphan| orphan.object.id.clone()).collect::<Vec<_>>()
+        };
         assert_eq!(ids(owned), [Box::from("a"), "z".into(), "b".into()]);
         assert_eq!(ids(reversed), [Box::from("a"), "z".into(), "b".into()]);
     }
@@ -207,10 +208,10 @@ mod tests {
 
     #[test]
     fn a_cluster_that_looks_like_another_is_doubted() {
-        assert_eq!(refuse_collection(2, 10, &standing()), None);
-        assert_eq!(refuse_collection(2, 2, &standing()), None, "two may well leak");
-        assert_eq!(refuse_collection(5, 10, &standing()), None);
-        assert!(refuse_collection(6, 10, &standing()).is_some());
+        assert_eq!(refuse_collection(2, 10, &sample_owners()), None);
+        assert_eq!(refuse_collection(2, 2, &sample_owners()), None, "two may well leak");
+        assert_eq!(refuse_collection(5, 10, &sample_owners()), None);
+        assert!(refuse_collection(6, 10, &sample_owners()).is_some());
         assert!(refuse_collection(1, 10, &LiveOwners::default()).is_some(), "without Services everything is an orphan");
     }
 
@@ -237,7 +238,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_asked_for_is_never_an_orphan_and_the_rest_is(owned in any_owned(), shuffled in any::<prop::sample::Index>()) {
-            let standing = standing();
+            let standing = sample_owners();
             let found = find_orphans(owned.clone(), &standing);
             for object in &owned {
                 let is_orphan = found.iter().any(|orphan| orphan.object == *object);

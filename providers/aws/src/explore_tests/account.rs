@@ -52,7 +52,7 @@ pub(super) struct InvariantChecker {
 
 impl InvariantChecker {
     /// Looks at what a change did.
-    pub(super) fn look(&mut self, aws: &FakeAws, call: &str) {
+    pub(super) fn inspect(&mut self, aws: &FakeAws, call: &str) {
         if self.seen.is_some() {
             return;
         }

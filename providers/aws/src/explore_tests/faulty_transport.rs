@@ -76,7 +76,7 @@ impl FaultyTransport {
         self.keep_past();
         let what = format!("{call:?}");
         let answer = self.aws.transport().send(call).await;
-        self.guard.lock().look(&self.aws, &what);
+        self.guard.lock().inspect(&self.aws, &what);
         answer
     }
 

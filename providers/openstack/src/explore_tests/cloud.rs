@@ -274,7 +274,7 @@ impl ExploredCloud {
         ids.await?;
         // Until they serve.
         self.site.local.cloud().clock.advance(Duration::from_secs(60));
-        self.site.look(rows).await
+        self.site.read_state(rows).await
     }
 
     /// Makes a process, as often as it takes: one that cannot start is started again.
@@ -336,7 +336,7 @@ impl ExploredCloud {
         let router = self.place.routers[0].clone();
         let (routes, group) = self
             .site
-            .look(|state| {
+            .read_state(|state| {
                 let routes = state.neutron.routers.get(&router).map(|router| router.routes.clone());
                 let group = state.neutron.security_groups.iter().find(|group| group.name == FOREIGN_GROUP);
                 (routes, group.map(|group| group.id.clone()))
@@ -368,7 +368,7 @@ impl ExploredCloud {
         if let Some(seen) = self.lane.seen.lock().take() {
             anyhow::bail!("{seen}");
         }
-        let (mut now, routes) = self.site.look(|state| (rows(state), routes(state).collect::<Vec<_>>())).await?;
+        let (mut now, routes) = self.site.read_state(|state| (rows(state), routes(state).collect::<Vec<_>>())).await?;
         for (id, was) in &self.foreign {
             let is = now.remove(id);
             anyhow::ensure!(is.as_ref() == Some(was), "somebody else's {id} was {was} and became {is:?}");

@@ -457,7 +457,7 @@ impl ServiceDriver<'_> {
     /// Checks that what is said to be done is.
     async fn is_ready(&self, wish: &ServiceInput) -> anyhow::Result<()> {
         let wanted = self.serving(wish);
-        let open = self.world.site.look(|state| {
+        let open = self.world.site.read_state(|state| {
             let busy =
                 state.octavia.load_balancers.iter().find(|row| row.body.provisioning_status.as_str() != "ACTIVE");
             let busy = busy.map(|row| format!("{} is {}", row.body.name, row.body.provisioning_status));

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Objects by name, without what differs from run to run.
-type Picture = BTreeMap<String, Value>;
+type CloudSnapshot = BTreeMap<String, Value>;
 
 pub(crate) async fn tell(programs: Programs) -> anyhow::Result<()> {
     let (upstream, ours) = tokio::join!(
@@ -58,7 +58,7 @@ fn compare(at: &str, upstream: &Value, ours: &Value, differences: &mut BTreeSet<
 }
 
 /// Lets one manager make everything in a cluster and a cloud of its own.
-async fn made_by(programs: Programs, who: ManagerKind) -> anyhow::Result<Picture> {
+async fn made_by(programs: Programs, who: ManagerKind) -> anyhow::Result<CloudSnapshot> {
     let mut stage = TakeoverEnvironment::new(programs, Round::Plain).await?;
     let ccm = stage.start(who).await?;
     stage.join(2).await?;
@@ -78,12 +78,12 @@ async fn made_by(programs: Programs, who: ManagerKind) -> anyhow::Result<Picture
 }
 
 /// What is in the cloud.
-fn cloud(stage: &TakeoverEnvironment) -> Picture {
+fn cloud(stage: &TakeoverEnvironment) -> CloudSnapshot {
     let clean = Clean::new(stage);
     stage.world.peek(|state| {
         let octavia = &state.octavia;
         let mut names = BTreeMap::new();
-        let mut picture = Picture::new();
+        let mut picture = CloudSnapshot::new();
         for row in octavia.load_balancers.iter() {
             picture.insert(format!("balancer {}", row.body.name), clean.json(&row.body));
         }
@@ -123,9 +123,9 @@ fn cloud(stage: &TakeoverEnvironment) -> Picture {
 }
 
 /// What is in the cluster.
-async fn cluster(story: &TakeoverScenario) -> anyhow::Result<Picture> {
+async fn cluster(story: &TakeoverScenario) -> anyhow::Result<CloudSnapshot> {
     let clean = Clean::new(&story.stage);
-    let mut picture = Picture::new();
+    let mut picture = CloudSnapshot::new();
     for (name, object) in story.picture().await? {
         let mut kept = json!({"metadata": {}, "spec": {}});
         for key in ["labels", "annotations", "finalizers"] {
@@ -144,7 +144,7 @@ async fn cluster(story: &TakeoverScenario) -> anyhow::Result<Picture> {
 }
 
 /// Events, without their times.
-async fn events(stage: &TakeoverEnvironment) -> anyhow::Result<Picture> {
+async fn events(stage: &TakeoverEnvironment) -> anyhow::Result<CloudSnapshot> {
     let clean = Clean::new(stage);
     let events = stage.events().list(&ListParams::default()).await?.items;
     let line = |event: k8s_openapi::api::core::v1::Event| {

@@ -80,14 +80,14 @@ impl MutantClient {
                 let mut service = object.value();
                 service["metadata"]["finalizers"] = json!([FINALIZER]);
                 *self.held.lock() = Some(request.clone());
-                Some(told(service.to_string().into()))
+                Some(respond(service.to_string().into()))
             }
             Bug::NetworksRemembered if gives_networks(info, body) && !self.served.lock().insert(info.name.clone()) => {
                 let node = server.store().get(("", "nodes"), "", &info.name)?;
-                Some(told(node.value().to_string().into()))
+                Some(respond(node.value().to_string().into()))
             }
             Bug::LeaseUnchecked if info.resource == "leases" && info.is_write() && process.is_cut_off() => {
-                Some(told(body.clone()))
+                Some(respond(body.clone()))
             }
             _ => None,
         }
@@ -114,7 +114,7 @@ impl MutantClient {
     ) -> Result<Response<Body>, BoxError> {
         let writes = info.is_write() && info.resource == "services";
         if answer.is_err() && writes && self.bug == Some(Bug::LostCountsAsMade) {
-            return Ok(told(body.clone()));
+            return Ok(respond(body.clone()));
         }
         answer
     }
@@ -188,6 +188,6 @@ fn unconditional(body: Bytes) -> Bytes {
     write.to_string().into()
 }
 
-fn told(body: Bytes) -> Response<Body> {
+fn respond(body: Bytes) -> Response<Body> {
     cluster_conditions::json(StatusCode::OK, body)
 }

@@ -46,17 +46,17 @@ pub fn run(data: &[u8]) {
                 assert_eq!(lock, expected(&document, controller), "{} of {document}", controller.name);
             }
         }
-        Err(problems) => told(&problems),
+        Err(problems) => report(&problems),
     }
     match traces(&text) {
         Ok(traces) => {
             assert!(traces.endpoint.contains(':') && traces.sampling_rate_per_million <= 1_000_000, "{traces:?}");
         }
-        Err(problems) => told(&problems),
+        Err(problems) => report(&problems),
     }
 }
 
-fn told(problems: &[String]) {
+fn report(problems: &[String]) {
     assert!(!problems.is_empty() && problems.iter().all(|problem| !problem.is_empty()), "{problems:?}");
 }
 

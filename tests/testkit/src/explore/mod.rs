@@ -7,12 +7,12 @@
 //! calls and the death of a process, is a [`ScenarioRun`].
 //!
 //! ```no_run
-//! # use ccm_testkit::explore::{Explorer, Journey, Kind, Scenario};
+//! # use ccm_testkit::explore::{Explorer, Scenario, ScenarioRun};
 //! # struct Mine;
 //! # #[async_trait::async_trait]
 //! # impl Scenario for Mine {
 //! #     fn name(&self) -> String { "mine".to_owned() }
-//! #     async fn run(&self, _: &std::sync::Arc<Journey>) -> Result<String, String> { Ok(String::new()) }
+//! #     async fn run(&self, _: &std::sync::Arc<ScenarioRun>) -> Result<String, String> { Ok(String::new()) }
 //! # }
 //! # async fn example(scenario: Mine) -> anyhow::Result<()> {
 //! let report = Explorer::of_environment()?.explore(&scenario).await;

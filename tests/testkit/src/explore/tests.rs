@@ -24,7 +24,7 @@ impl Scenario for Toy {
         let things = Mutex::new(0);
         journey.count(true);
         for _ in 0..10 {
-            match journey.alive(self.bring(journey, &things)).await {
+            match journey.alive(self.reconcile(journey, &things)).await {
                 Some(Ok(())) => return Ok(format!("{} things", *things.lock())),
                 Some(Err(())) => tokio::time::sleep(Duration::from_secs(1)).await,
                 None => {}
@@ -35,7 +35,7 @@ impl Scenario for Toy {
 }
 
 impl Toy {
-    async fn bring(&self, journey: &ScenarioRun, things: &Mutex<usize>) -> Result<(), ()> {
+    async fn reconcile(&self, journey: &ScenarioRun, things: &Mutex<usize>) -> Result<(), ()> {
         let mut missing = 3;
         while missing > 0 {
             if self.careful {

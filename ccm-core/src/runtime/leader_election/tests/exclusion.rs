@@ -162,7 +162,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn look(&mut self) {
+    fn check_leaders(&mut self) {
         let leaders: Vec<_> = (0..self.replicas.len()).filter(|i| self.replicas[*i].leads()).collect();
         if leaders.len() > 1 {
             self.seen.overlaps.push(self.start.elapsed());
@@ -191,7 +191,7 @@ async fn run(world: FaultyWorld) -> ObservedLeaders {
         let watcher = watcher.clone();
         tasks.spawn(poll_fn(move |cx| {
             let polled = life.as_mut().poll(cx);
-            watcher.lock().look();
+            watcher.lock().check_leaders();
             polled
         }));
     }
@@ -229,15 +229,20 @@ proptest! {
     }
 }
 
-/// The property above would hold for electors that never lead: this world sees many of every ending.
+/// The property above would hold for electors that never lead: these worlds see many of every ending. The jitter of
+/// elections has no seed, so three worlds are counted together.
 #[test]
-fn a_world_with_unrest_sees_leaders_come_and_go() {
-    let world = FaultyWorld { seed: 7, faults: 0.2, delay: 8 * SECOND, unrest: 8 * SECOND };
-    let seen = block_on(run(world));
-    let released = seen.outcomes.iter().filter(|o| matches!(o, LeadershipOutcome::Released)).count();
-    let lost = seen.outcomes.iter().filter(|o| matches!(o, LeadershipOutcome::Lost { .. })).count();
-    // The jitter of elections has no seed: in one of 150 runs there is a single release.
-    assert!(seen.leaders >= 8 && released >= 1 && lost >= 2, "{seen:?}");
+fn worlds_with_unrest_see_leaders_come_and_go() {
+    let mut leaders = 0;
+    let mut released = 0;
+    let mut lost = 0;
+    for seed in 7..10 {
+        let seen = block_on(run(FaultyWorld { seed, faults: 0.2, delay: 8 * SECOND, unrest: 8 * SECOND }));
+        leaders += seen.leaders;
+        released += seen.outcomes.iter().filter(|o| matches!(o, LeadershipOutcome::Released)).count();
+        lost += seen.outcomes.iter().filter(|o| matches!(o, LeadershipOutcome::Lost { .. })).count();
+    }
+    assert!(leaders >= 12 && released >= 1 && lost >= 3, "{leaders} leaders, {released} released, {lost} lost");
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Account {
 
 /// What a new connection is told; tried again while nobody listens, for a process that has just begun still tells for a
 /// moment how its predecessor did.
-async fn told(vip: SocketAddr) -> String {
+async fn response_of(vip: SocketAddr) -> String {
     let connecting = async {
         loop {
             match TcpStream::connect(vip).await {
@@ -153,7 +153,7 @@ pub(crate) async fn load_balancers_carry_tcp_and_udp_on_ipv4_and_on_one_ipv6_add
         account.until(&cloud, id, "ONLINE").await;
     }
     assert_eq!(
-        (told(one).await, answered(two).await, answered(three).await),
+        (response_of(one).await, answered(two).await, answered(three).await),
         ("tcp".into(), "udp".into(), "udp".into())
     );
 
@@ -161,7 +161,7 @@ pub(crate) async fn load_balancers_carry_tcp_and_udp_on_ipv4_and_on_one_ipv6_add
     let late = account.balancer(&cloud, "TCP", one, members.tcp).await;
     account.until(&cloud, &late, "ERROR").await;
     account.until(&cloud, &made[0], "ONLINE").await;
-    assert_eq!(told(one).await, "tcp");
+    assert_eq!(response_of(one).await, "tcp");
     let path = format!("/load-balancer/v2/lbaas/loadbalancers/{late}?cascade=true");
     assert_eq!(cloud.try_send("DELETE", &path, &account.token, None).await.unwrap().0, 204);
 
@@ -172,7 +172,7 @@ pub(crate) async fn load_balancers_carry_tcp_and_udp_on_ipv4_and_on_one_ipv6_add
         account.until(&cloud, id, "ONLINE").await;
     }
     assert_eq!(
-        (told(one).await, answered(two).await, answered(three).await),
+        (response_of(one).await, answered(two).await, answered(three).await),
         ("tcp".into(), "udp".into(), "udp".into())
     );
     cloud.terminate().await;

@@ -47,6 +47,8 @@ async fn journey(proof: AuthMethod, format: &str) -> anyhow::Result<()> {
         let seen = |_: &Ccm| world.refused.load(Ordering::SeqCst) > before;
         process.until("requests that are refused", SOON, seen).await?;
     }
+    // Among them is one for a token, which repeats the credentials.
+    process.until("a refused request for a token", SOON, |process| process.log().contains("refused POST")).await?;
     world.refusing.store(0, Ordering::SeqCst);
     // Keystone does not take the secret, in its own words.
     let right = std::fs::read(&config)?;

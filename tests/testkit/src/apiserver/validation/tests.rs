@@ -11,7 +11,7 @@ fn def(plural: &str) -> &'static ResourceDef {
 }
 
 /// `field: message` of each cause.
-fn told(causes: &[Cause]) -> Vec<String> {
+fn messages(causes: &[Cause]) -> Vec<String> {
     let mut told: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
     // Metadata is checked twice on updates, as on the real server.
     told.dedup();
@@ -19,14 +19,14 @@ fn told(causes: &[Cause]) -> Vec<String> {
 }
 
 fn created(plural: &str, object: &Value) -> Vec<String> {
-    told(&validate_create(def(plural), object))
+    messages(&validate_create(def(plural), object))
 }
 
 /// Causes of changing one object into another by an edit.
 fn changed(plural: &str, old: &Value, edit: impl FnOnce(&mut Value)) -> Vec<String> {
     let mut new = old.clone();
     edit(&mut new);
-    told(&validate_update(def(plural), old, &new))
+    messages(&validate_update(def(plural), old, &new))
 }
 
 fn meta(name: &str) -> Value {
@@ -293,7 +293,7 @@ fn allocated_values_of_a_service_stay() {
 #[test]
 fn addresses_are_checked_against_the_cluster_before_allocation() {
     let refused = |spec: Value, families: &[&str]| {
-        told(&validate_cluster_ips(None, &Map::from_iter([("spec".to_owned(), spec)]).into(), families))
+        messages(&validate_cluster_ips(None, &Map::from_iter([("spec".to_owned(), spec)]).into(), families))
     };
     let six = json!({"type": "ClusterIP", "ipFamilies": ["IPv6"]});
     assert_eq!(
@@ -362,7 +362,7 @@ fn events_must_be_in_the_namespace_of_their_object() {
     assert_eq!(named(".."), ["metadata.name: Invalid value: \"..\": may not be '..'"]);
     let newer = find("events.k8s.io", "v1", "events").unwrap();
     let strict =
-        told(&validate_create(newer, &json!({"metadata": {"name": "e", "namespace": "default"}, "type": "Odd"})));
+        messages(&validate_create(newer, &json!({"metadata": {"name": "e", "namespace": "default"}, "type": "Odd"})));
     assert_eq!(strict, ["eventTime: Required value", "type: Invalid value: \"\": has invalid value: Odd"]);
 }
 

@@ -7,8 +7,8 @@ mod ensure;
 mod interpret;
 mod inventory;
 mod ownership;
+mod reporting;
 mod service_driver;
-mod told;
 pub(super) mod trouble;
 
 pub use cloud::{AllowedSources, CloudLoadBalancer, LoadBalancerCloud};
@@ -165,13 +165,13 @@ pub const LOAD_BALANCER_RULES: [Rule<dyn LoadBalancerCloud>; 42] = [
     rule!("retry-after", trouble::retry_after, "a throttled answer hands on when the cloud wants to be asked again"),
     rule!(
         "texts-presentable",
-        told::texts_presentable,
+        reporting::texts_presentable,
         "errors, events and remarks say something and hold no secret; an event reason is one word in PascalCase, a note has \
          at most 1 kB"
     ),
     rule!(
         "changes-recorded",
-        told::changes_recorded,
+        reporting::changes_recorded,
         "every change goes through Op::mutate or Op::mutate_batch, by an operation that mutation_operations() names"
     ),
     rule!(

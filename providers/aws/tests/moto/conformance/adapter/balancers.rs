@@ -41,7 +41,7 @@ fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
 #[async_trait]
 impl LoadBalancerCloud for AwsAdapter {
     async fn balancers(&self) -> anyhow::Result<Vec<CloudLoadBalancer>> {
-        let look = self.look();
+        let look = self.inspect();
         let found = look.balancers().await?;
         if found.is_empty() {
             return Ok(Vec::new());
@@ -64,7 +64,7 @@ impl LoadBalancerCloud for AwsAdapter {
     }
 
     async fn objects(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        self.look().objects().await
+        self.inspect().objects().await
     }
 
     /// Each takes several of the 60 rules that a group of nodes may have. In memory there may be more, and more balancers
@@ -86,7 +86,7 @@ impl LoadBalancerCloud for AwsAdapter {
     /// One name leads to addresses of both families.
     async fn serves_both_families(&self, balancer: &CloudLoadBalancer) -> anyhow::Result<bool> {
         let arns = vec![LoadBalancerArn::from(balancer.id.as_str())];
-        let found = self.look().ask(DescribeLoadBalancers { arns, ..Default::default() }).await?.items;
+        let found = self.inspect().ask(DescribeLoadBalancers { arns, ..Default::default() }).await?.items;
         Ok(found.iter().any(|balancer| balancer.ip_address_type == Some(IpAddressType::Dualstack)))
     }
 
@@ -132,12 +132,12 @@ impl LoadBalancerCloud for AwsAdapter {
             ipv6_source_nat: None,
             tags: Tags::from([("made-by".into(), "hand".into())]),
         };
-        self.look().ask(made).await?;
+        self.inspect().ask(made).await?;
         Ok(true)
     }
 
     async fn damage(&self, id: &str) -> anyhow::Result<bool> {
-        let look = self.look();
+        let look = self.inspect();
         let arn = LoadBalancerArn::from(id);
         for group in look.groups().await?.into_iter().filter(|group| group.load_balancers.contains(&arn)) {
             let targets = look.targets(&group).await?.into_iter().map(|health| health.target).collect();

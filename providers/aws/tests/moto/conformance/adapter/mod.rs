@@ -95,7 +95,7 @@ impl AwsAdapter {
         self.set.lock().place.clone()
     }
 
-    fn look(&self) -> AccountInspector {
+    fn inspect(&self) -> AccountInspector {
         AccountInspector(self.ground.transport())
     }
 
@@ -190,7 +190,7 @@ impl InstanceCloud for AwsAdapter {
     }
 
     async fn fingerprint(&self) -> anyhow::Result<String> {
-        let look = self.look();
+        let look = self.inspect();
         let instances = look.ask(DescribeInstances::default()).await?;
         let tables = look.ask(DescribeRouteTables::default()).await?;
         Ok(format!("{instances:?} {tables:?} {:?}", look.objects().await?))
@@ -261,7 +261,7 @@ impl FaultyCloud for AwsAdapter {
 #[async_trait]
 impl RouteCloud for AwsAdapter {
     async fn routes(&self) -> anyhow::Result<Vec<CloudRoute>> {
-        let look = self.look();
+        let look = self.inspect();
         let alive = look.interfaces().await?;
         let names = self.names();
         let mut routes = Vec::new();
@@ -286,7 +286,7 @@ impl RouteCloud for AwsAdapter {
         let id = self.set.lock().instances.get(&*node.name).cloned();
         let id = id.ok_or_else(|| anyhow::anyhow!("there is no instance {}", node.name))?;
         let target = RouteTarget::Instance(id);
-        self.look().ask(CreateRoute { table, destination, target }).await?;
+        self.inspect().ask(CreateRoute { table, destination, target }).await?;
         Ok(true)
     }
 

@@ -34,11 +34,11 @@ impl LoadBalancerCloud for OpenStackAdapter {
             let balancers = state.octavia.load_balancers.iter().map(|row| &row.body);
             balancers.map(|balancer| View::of(state, balancer).show(state, &names)).collect()
         };
-        self.site().look(shown).await
+        self.site().read_state(shown).await
     }
 
     async fn objects(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        self.site().look(objects).await
+        self.site().read_state(objects).await
     }
 
     /// Of two address families the first is served.

@@ -97,7 +97,7 @@ impl Site {
     }
 
     /// Reads the cloud as it is once every change that is due has ended.
-    pub(crate) async fn look<T>(&self, read: impl FnOnce(&CloudState) -> T) -> anyhow::Result<T> {
+    pub(crate) async fn read_state<T>(&self, read: impl FnOnce(&CloudState) -> T) -> anyhow::Result<T> {
         self.change(|state, cx| {
             openstack_local::octavia::finish_due(state, cx.now);
             Ok(read(state))
@@ -112,7 +112,7 @@ impl Site {
 
     /// Returns the node of a server as the framework initialises it.
     pub(crate) async fn node(&self, name: &str, server: &str) -> anyhow::Result<NodeView> {
-        let ips = self.look(|state| {
+        let ips = self.read_state(|state| {
             let ports = neutron::ports::of_device(state, server);
             ports.iter().flat_map(|port| &port.fixed_ips).map(|ip| ip.ip_address).collect::<BTreeSet<_>>()
         });

@@ -160,7 +160,7 @@ impl InstanceCloud for OpenStackAdapter {
     }
 
     async fn fingerprint(&self) -> anyhow::Result<String> {
-        self.site().look(|state| format!("{:?} {:?} {:?}", state.nova, state.neutron, state.octavia)).await
+        self.site().read_state(|state| format!("{:?} {:?} {:?}", state.nova, state.neutron, state.octavia)).await
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -231,7 +231,7 @@ impl RouteCloud for OpenStackAdapter {
         let (names, place) = (self.names(), self.place());
         let six = self.six().await?;
         let site = self.site();
-        let listed = site.look(|state| {
+        let listed = site.read_state(|state| {
             let routers = place.routers.iter().filter_map(|id| state.neutron.routers.get(id));
             let routes =
                 routers.flat_map(|router| router.routes.iter().map(|route| (router.id.clone(), route.clone())));
@@ -269,7 +269,7 @@ impl OpenStackAdapter {
     async fn six(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let servers = self.set.lock().servers.clone();
         let site = self.site();
-        let all = site.look(|state| {
+        let all = site.read_state(|state| {
             let of = |(name, server): (String, Server)| {
                 let ports = neutron::ports::of_device(state, &server.id).into_iter();
                 let ips: Vec<_> = ports.flat_map(|port| &port.fixed_ips).map(|ip| ip.ip_address).collect();
