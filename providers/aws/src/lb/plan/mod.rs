@@ -22,7 +22,7 @@ use self::{default_attributes::without_defaults, target_groups::TargetGroupPairi
 use super::model::{DesiredLoadBalancer, Targets};
 use crate::{
     api::{
-        AllocationId, SecurityGroupId, SubnetId, Tags, VpcId,
+        SecurityGroupId, SubnetId, Tags, VpcId,
         elb::{
             Attributes, CreateLoadBalancer, IpAddressType, LoadBalancer, LoadBalancerZone, MAX_TAGGED, SubnetMapping,
         },
@@ -97,6 +97,9 @@ pub fn plan_targets_only(
     planner.steps
 }
 
+/// Keys of tags.
+type Keys = Vec<Box<str>>;
+
 struct Planner<'a> {
     desired: &'a DesiredLoadBalancer,
     resolved: &'a ResolvedInput,
@@ -126,12 +129,10 @@ impl Planner<'_> {
         };
         let why = format!("service {} has no load balancer", desired.owner.key());
         self.add(ActionKind::CreateLoadBalancer(Box::new(create)), why);
-        if let (Some(rules), false) = (desired.security.private_link_rules, resolved.groups.is_empty()) {
-            // A new load balancer is created without this setting; AWS' default is on.
-            if !rules {
-                let groups = self.resolved.groups.clone();
-                self.add(ActionKind::SetSecurityGroups(groups, Some(rules)), "rules for PrivateLink are to be off");
-            }
+        // A new load balancer is created without this setting; AWS' default is on.
+        if desired.security.private_link_rules == Some(false) && !resolved.groups.is_empty() {
+            let action = ActionKind::SetSecurityGroups(resolved.groups.clone(), Some(false));
+            self.add(action, "rules for PrivateLink are to be off");
         }
         let attributes = without_defaults(&self.desired.attributes, &default_attributes::load_balancer());
         if !attributes.is_empty() {
@@ -150,21 +151,18 @@ impl Planner<'_> {
                 desired.scheme, load_balancer.name
             )));
         }
-        let family = load_balancer.ip_address_type.filter(|family| *family != desired.ip_address_type);
-        let set_family = ActionKind::SetIpAddressType(desired.ip_address_type);
-        let nat = desired.ipv6_source_nat.filter(|on| *on != load_balancer.ipv6_source_nat.unwrap_or(false));
-        // UDP requires both families together with prefixes: neither may change alone.
-        let together = family.and(nat).map(|_| desired.ip_address_type);
-        let family = family.filter(|_| together.is_none());
-        // An IPv6 prefix requires both families, so these are enabled before it and disabled after it.
-        let first = desired.ip_address_type == IpAddressType::Dualstack;
-        let why = family.map(|family| format!("address families are {family}"));
-        if let (Some(why), true) = (&why, first) {
-            self.add(set_family.clone(), why.clone());
-        }
-        self.subnets(observed, nat, together)?;
-        if let (Some(why), false) = (why, first) {
-            self.add(set_family, why);
+        let old_type = load_balancer.ip_address_type.filter(|current| *current != desired.ip_address_type);
+        let source_nat = desired.ipv6_source_nat.filter(|on| *on != load_balancer.ipv6_source_nat.unwrap_or(false));
+        if old_type.is_some() && source_nat.is_some() {
+            // UDP requires both families together with prefixes: neither may change alone.
+            self.subnets(observed, source_nat, Some(desired.ip_address_type))?;
+        } else if desired.ip_address_type == IpAddressType::Dualstack {
+            // An IPv6 prefix requires both families, so these are enabled first.
+            self.ip_address_type(old_type);
+            self.subnets(observed, source_nat, None)?;
+        } else {
+            self.subnets(observed, source_nat, None)?;
+            self.ip_address_type(old_type);
         }
         self.security_groups(observed);
         if let Some(attributes) = &observed.attributes {
@@ -175,6 +173,12 @@ impl Planner<'_> {
             }
         }
         Ok(())
+    }
+
+    fn ip_address_type(&mut self, old: Option<IpAddressType>) {
+        let Some(old) = old else { return };
+        let why = format!("address families are {old}");
+        self.add(ActionKind::SetIpAddressType(self.desired.ip_address_type), why);
     }
 
     fn subnets(
@@ -213,7 +217,7 @@ impl Planner<'_> {
             let other_address = mapping.private_ipv4.is_some_and(|wanted| {
                 !zone.private_ipv4.is_empty() && !zone.private_ipv4.iter().any(|have| **have == *wanted.to_string())
             });
-            let other_ipv6 = mapping.ipv6.is_some_and(|wanted| other_than(&zone.ipv6, &[wanted]).is_some());
+            let other_ipv6 = mapping.ipv6.is_some_and(|wanted| first_undesired(&zone.ipv6, &[wanted]).is_some());
             if other_allocation || other_address || other_ipv6 {
                 return Err(CloudError::invalid_input(format!(
                     "addresses of load balancer {} in subnet {} cannot be changed; delete and recreate the Service",
@@ -224,15 +228,9 @@ impl Planner<'_> {
         // Then set the subnets, if they or the prefixes differ.
         let chosen: BTreeSet<SubnetId> = mappings.iter().map(|mapping| mapping.subnet.clone()).collect();
         if chosen != current || nat.is_some() {
-            let list = |of: Vec<&SubnetId>| of.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
-            let added = list(chosen.difference(&current).collect());
-            let removed = list(current.difference(&chosen).collect());
-            let why = match (added.is_empty(), removed.is_empty()) {
-                (true, true) => prefixes,
-                (false, true) => format!("subnets {added} are missing"),
-                (true, false) => format!("subnets {removed} are not wanted"),
-                (false, false) => format!("subnets {added} are missing, {removed} not wanted"),
-            };
+            let added = join_ids(chosen.difference(&current));
+            let removed = join_ids(current.difference(&chosen));
+            let why = subnets_reason(&added, &removed).unwrap_or(prefixes);
             self.add(set(mappings.clone(), !removed.is_empty()), why);
         }
         Ok(())
@@ -243,10 +241,14 @@ impl Planner<'_> {
     fn addresses(&self, load_balancer: &LoadBalancer) -> Result<(), CloudError> {
         let desired = self.desired;
         for zone in &load_balancer.zones {
-            let foreign = |have: &&AllocationId| !desired.allocations.is_empty() && !desired.allocations.contains(have);
-            let ipv4 = other_than(&zone.private_ipv4, &desired.private_ipv4);
-            let other = ipv4.or_else(|| other_than(&zone.ipv6, &desired.ipv6));
-            if let Some(other) = other.or_else(|| zone.allocations.iter().find(foreign).map(|have| &**have)) {
+            let mut other = first_undesired(&zone.private_ipv4, &desired.private_ipv4);
+            if other.is_none() {
+                other = first_undesired(&zone.ipv6, &desired.ipv6);
+            }
+            if other.is_none() && !desired.allocations.is_empty() {
+                other = zone.allocations.iter().find(|id| !desired.allocations.contains(id)).map(|id| &**id);
+            }
+            if let Some(other) = other {
                 return Err(CloudError::invalid_input(format!(
                     "addresses of load balancer {} cannot be changed, and it has {other}; delete and recreate the Service",
                     load_balancer.name
@@ -283,27 +285,29 @@ impl Planner<'_> {
         let listeners = self.observed.load_balancer.iter().flat_map(|b| &b.listeners);
         let listeners = listeners.map(|listener| (listener.listener.arn.as_str(), &listener.tags));
         let groups = self.observed.target_groups.iter().map(|group| (group.group.arn.as_str(), &group.tags));
-        let mut add = Vec::<(Tags, Vec<Box<str>>)>::new();
-        let mut remove = Vec::<(Vec<Box<str>>, Vec<Box<str>>)>::new();
+        // First, collect the objects that need the same change, since one request can tag several.
+        let mut arns_by_missing_tags: Vec<(Tags, Vec<Box<str>>)> = Vec::new();
+        let mut arns_by_obsolete_keys: Vec<(Keys, Vec<Box<str>>)> = Vec::new();
         for (arn, seen) in load_balancer.chain(listeners).chain(groups) {
             let Some(seen) = seen else { continue };
             let missing = changed_attributes(desired, seen);
-            let left_over: Vec<Box<str>> =
-                obsolete.iter().filter(|key| seen.contains_key(**key)).map(|key| (*key).clone()).collect();
             if !missing.is_empty() {
-                collect(&mut add, missing, arn.into());
+                push_grouped(&mut arns_by_missing_tags, missing, arn.into());
             }
+            let left_over: Keys =
+                obsolete.iter().filter(|key| seen.contains_key(**key)).map(|key| (*key).clone()).collect();
             if !left_over.is_empty() {
-                collect(&mut remove, left_over, arn.into());
+                push_grouped(&mut arns_by_obsolete_keys, left_over, arn.into());
             }
         }
-        for (tags, arns) in add {
+        // Then plan one action for each group.
+        for (tags, arns) in arns_by_missing_tags {
             let why = format!("tags {} differ", keys(&tags));
             for chunk in arns.chunks(MAX_TAGGED) {
                 self.add(ActionKind::AddTags(chunk.to_vec(), tags.clone()), why.clone());
             }
         }
-        for (keys, arns) in remove {
+        for (keys, arns) in arns_by_obsolete_keys {
             let why = format!("tags {} are not wanted any more", keys.join(", "));
             for chunk in arns.chunks(MAX_TAGGED) {
                 self.add(ActionKind::RemoveTags(chunk.to_vec(), keys.clone()), why.clone());
@@ -315,32 +319,54 @@ impl Planner<'_> {
     /// that needs them.
     fn clean_up_detached_groups(&mut self) {
         let Some(seen) = &self.observed.load_balancer else { return };
-        let set = self.steps.iter().find_map(|step| match &step.action {
+        let planned = self.steps.iter().find_map(|step| match &step.action {
             ActionKind::SetSecurityGroups(groups, _) => Some(groups),
             _ => None,
         });
-        let has = set.unwrap_or(&seen.load_balancer.security_groups);
-        let stays = |group: &SecurityGroupId| has.contains(group) || self.resolved.groups.contains(group);
-        let mut gone: Vec<_> =
-            seen.load_balancer.security_groups.iter().filter(|group| !stays(group)).cloned().collect();
-        let before: Vec<_> = self
-            .observed
-            .detached_security_groups
-            .iter()
-            .filter(|group| !stays(group) && !gone.contains(group))
-            .cloned()
-            .collect();
-        gone.extend(before);
-        if !gone.is_empty() {
-            self.add(ActionKind::CleanUpSecurityGroups(gone), "they are not on the load balancer any more");
+        let current = &seen.load_balancer.security_groups;
+        let remaining = planned.unwrap_or(current);
+        let mut detached: Vec<SecurityGroupId> = Vec::new();
+        for group in current.iter().chain(&self.observed.detached_security_groups) {
+            let in_use = remaining.contains(group) || self.resolved.groups.contains(group);
+            if !in_use && !detached.contains(group) {
+                detached.push(group.clone());
+            }
+        }
+        if !detached.is_empty() {
+            self.add(ActionKind::CleanUpSecurityGroups(detached), "they are not on the load balancer any more");
         }
     }
 }
 
-/// Returns an address that is not desired; `None` if no address is requested.
-fn other_than<'a, A: FromStr + PartialEq>(have: &'a [Box<str>], desired: &[A]) -> Option<&'a str> {
-    let other = |text: &&str| !text.parse().is_ok_and(|address: A| desired.contains(&address));
-    have.iter().map(|text| &**text).filter(|_| !desired.is_empty()).find(other)
+fn join_ids<'a>(ids: impl Iterator<Item = &'a SubnetId>) -> String {
+    ids.map(SubnetId::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// Says why subnets are set; `None` if the same ones stay.
+fn subnets_reason(added: &str, removed: &str) -> Option<String> {
+    if added.is_empty() && removed.is_empty() {
+        None
+    } else if removed.is_empty() {
+        Some(format!("subnets {added} are missing"))
+    } else if added.is_empty() {
+        Some(format!("subnets {removed} are not wanted"))
+    } else {
+        Some(format!("subnets {added} are missing, {removed} not wanted"))
+    }
+}
+
+/// Returns the first address that is not desired; `None` if no address is requested.
+fn first_undesired<'a, A: FromStr + PartialEq>(current: &'a [Box<str>], desired: &[A]) -> Option<&'a str> {
+    if desired.is_empty() {
+        return None;
+    }
+    for text in current {
+        let is_desired = text.parse().is_ok_and(|address: A| desired.contains(&address));
+        if !is_desired {
+            return Some(text);
+        }
+    }
+    None
 }
 
 /// Returns the current mapping of a subnet, to keep it.
@@ -353,7 +379,7 @@ fn existing_mapping(zone: &LoadBalancerZone, v6: bool) -> Option<SubnetMapping> 
     })
 }
 
-fn collect<K: PartialEq, V>(list: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
+fn push_grouped<K: PartialEq, V>(list: &mut Vec<(K, Vec<V>)>, key: K, value: V) {
     match list.iter_mut().find(|(have, _)| *have == key) {
         Some((_, values)) => values.push(value),
         None => list.push((key, vec![value])),
