@@ -19,6 +19,24 @@ use crate::{
     lb::{observe::observed::ObservedState, targets::pods::RuleInputs},
 };
 
+/// What the owner of a Service has to open by hand.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReportedUnmanaged {
+    /// Security groups that are not tagged for this cluster.
+    pub(super) groups: BTreeSet<Box<str>>,
+    /// Addresses without a network interface.
+    pub(super) addresses: BTreeSet<IpAddr>,
+}
+
+/// A desired state that was applied completely.
+#[derive(Clone, Debug)]
+pub(super) struct LastApplied {
+    /// The desired state.
+    pub(super) desired: Arc<DesiredLoadBalancer>,
+    /// The targets that were applied with it; empty while some are pending.
+    pub(super) targets: Targets,
+}
+
 /// The sync state of one Service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoadBalancerSyncState {
@@ -26,12 +44,12 @@ pub(super) struct LoadBalancerSyncState {
     pub(super) observed: Option<ObservedState>,
     /// When the observed state was last read from AWS.
     pub(super) read_at: Option<Instant>,
-    /// The desired state that was last applied completely, with these targets.
-    pub(super) last_applied: Option<(Arc<DesiredLoadBalancer>, Targets)>,
+    /// What was last applied completely.
+    pub(super) last_applied: Option<LastApplied>,
     /// The inputs for which security group rules were last ensured.
     pub(super) rule_inputs: RuleInputs,
-    /// Unmanaged security groups, and addresses without a network interface, that were last reported to the owner.
-    pub(super) reported_unmanaged: (BTreeSet<Box<str>>, BTreeSet<IpAddr>),
+    /// What was last reported to the owner of the Service.
+    pub(super) reported_unmanaged: ReportedUnmanaged,
     /// Instances that were targets then.
     pub(super) instances: BTreeSet<InstanceId>,
     /// When something was last changed: a listing from before that does not count.

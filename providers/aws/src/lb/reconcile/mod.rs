@@ -3,7 +3,12 @@
 pub(in crate::lb) mod resolved_targets;
 pub(in crate::lb) mod update_targets;
 
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use ccm_core::{
     k8s::{LbStatus, ServiceView},
@@ -29,7 +34,7 @@ use crate::{
         security_groups::RuleRequest,
         spec::STICKY,
         status,
-        sync_state::{LoadBalancerSyncState, SyncStateStore},
+        sync_state::{LastApplied, LoadBalancerSyncState, SyncStateStore},
         targets::pods::RuleInputs,
     },
     ownership_tags::SERVICE_TAG,
@@ -72,10 +77,7 @@ impl LoadBalancerReconciler {
         let mut state = self.sync_states.take(uid);
         state.cancel_deletion();
         let result = self.reconcile(op, input, read_mode, &mut state).await;
-        let status = state
-            .observed
-            .as_ref()
-            .and_then(|observed| Some(status::of(&observed.load_balancer.as_ref()?.load_balancer)));
+        let status = observed_status(&state);
         self.sync_states.put(uid, state);
         outcome(status, result)
     }
@@ -95,9 +97,11 @@ impl LoadBalancerReconciler {
             STOPPED_RECHECK_INTERVAL
         };
         let resolved_targets = self.resolve_targets(op, desired, input.backends, max_age).await?;
-        let applied = state.last_applied.as_ref().filter(|_| state.observed.is_some());
         if read_mode == ReadMode::Cached
-            && applied.is_some_and(|(w, targets)| **w == *desired && *targets == resolved_targets.targets)
+            && state.observed.is_some()
+            && let Some(applied) = &state.last_applied
+            && *applied.desired == *desired
+            && applied.targets == resolved_targets.targets
         {
             return Ok(Progress::Done);
         }
@@ -144,14 +148,16 @@ impl LoadBalancerReconciler {
         resolved_targets: &ResolvedTargets,
         state: &LoadBalancerSyncState,
     ) -> Option<(Duration, Box<str>)> {
-        let recent = state.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
-        let applied = state.last_applied.as_ref().is_some_and(|(applied, _)| **applied == *desired);
-        if op.pending_for().is_zero() || !recent || !applied || !state.rule_inputs.covers(&resolved_targets.rule_inputs)
-        {
+        let read_recently = state.read_at.is_some_and(|at| at > ago(self.scope.settings.drift_check_interval));
+        let is_applied = state.last_applied.as_ref().is_some_and(|applied| *applied.desired == *desired);
+        let has_rules = state.rule_inputs.covers(&resolved_targets.rule_inputs);
+        if op.pending_for().is_zero() || !read_recently || !is_applied || !has_rules {
             return None;
         }
         let mut steps = plan::plan_targets_only(desired, &resolved_targets.targets, state.observed.as_ref()?);
-        defer_stopped_instances(op, &mut steps, &resolved_targets.stopped).filter(|_| steps.is_empty())
+        let pending = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
+        // Now `steps` has everything else.
+        if steps.is_empty() { pending } else { None }
     }
 
     /// Returns the observed state, read from AWS unless it is known.
@@ -162,11 +168,11 @@ impl LoadBalancerReconciler {
         read_mode: ReadMode,
         state: &mut LoadBalancerSyncState,
     ) -> Result<ObservedState, CloudError> {
-        let recent = state.read_at.is_some_and(|at| at > ago(RESUME_WINDOW));
-        let unfinished = state.last_applied.as_ref().is_none_or(|(_, targets)| targets.is_empty());
-        let taken_up = unfinished && recent && op.pending_for() > Duration::ZERO;
-        let holds = read_mode == ReadMode::Cached || taken_up;
-        if holds && let Some(mut observed) = state.take_observed() {
+        let read_recently = state.read_at.is_some_and(|at| at > ago(RESUME_WINDOW));
+        let was_interrupted = state.last_applied.as_ref().is_none_or(|applied| applied.targets.is_empty());
+        let may_resume = was_interrupted && read_recently && op.pending_for() > Duration::ZERO;
+        let may_reuse = read_mode == ReadMode::Cached || may_resume;
+        if may_reuse && let Some(mut observed) = state.take_observed() {
             if !observed.is_complete()
                 && let Err(error) = self.observer.read_missing(op, &input.desired.owner, &mut observed).await
             {
@@ -260,18 +266,19 @@ impl LoadBalancerReconciler {
     ) -> Result<Progress, CloudError> {
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
         let mut working_state = WorkingState::new(observed);
-        let asked = with_stickiness_off(desired, &state.sticky_listeners);
+        let desired_without_stickiness = with_stickiness_off(desired, &state.sticky_listeners);
         for _ in 0..MAX_REPLANS {
             // First, plan, and leave out registrations of stopped instances.
-            let mut steps = plan::plan(&asked, resolved, &working_state.observed)?;
-            let waits = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
+            let mut steps = plan::plan(&desired_without_stickiness, resolved, &working_state.observed)?;
+            let stopped_pending = defer_stopped_instances(op, &mut steps, &resolved_targets.stopped);
+            let some_are_stopped = stopped_pending.is_some();
             working_state = WorkingState::new(working_state.observed);
             // Then apply the plan.
             let mut applier = self.applier(op, desired, &instances, resolved_targets, &mut working_state);
-            let stopped = waits.is_some();
-            applier.deferred.extend(waits.into_iter().chain(resolved_targets.pending.clone()));
+            applier.deferred.extend(stopped_pending);
+            applier.deferred.extend(resolved_targets.pending.clone());
             let ended = applier.apply(&steps).await;
-            let left = applier.deferred;
+            let deferred = applier.deferred;
             let target_group_full = applier.target_group_full;
             // Finally, keep the working state, as far as it is still valid.
             match ended {
@@ -279,10 +286,15 @@ impl LoadBalancerReconciler {
                     working_state.observed.rules_digest = Some(resolved.rules_digest);
                     state.observed = Some(working_state.observed);
                     self.report_unmanaged_groups(op, desired, resolved_targets, state);
-                    if target_group_full.is_none() && left.len() == usize::from(stopped) {
-                        record_in_sync(state, desired, resolved_targets, stopped);
+                    if let Some(error) = target_group_full {
+                        return Err(error);
                     }
-                    return target_group_full.map_or_else(|| Ok(earliest_pending(left)), Err);
+                    let only_stopped_are_pending = deferred.len() == usize::from(some_are_stopped);
+                    if only_stopped_are_pending {
+                        let targets = if some_are_stopped { Targets::new() } else { resolved_targets.targets.clone() };
+                        record_in_sync(state, desired, resolved_targets, targets);
+                    }
+                    return Ok(earliest_pending(deferred));
                 }
                 Err(ApplyStop::Replan) => {}
                 Err(ApplyStop::RetryAfter(after, why)) => {
@@ -355,8 +367,8 @@ impl LoadBalancerReconciler {
         let mut observed = if state.take_observed().is_none() {
             let names = load_balancer_names(input);
             let observer = self.observer.with_response_cache(&state.responses);
-            let look = observer.observe_from_listing(op, &query(input, &names, state)).await;
-            let observed = state.responses.finish(look)?;
+            let read = observer.observe_from_listing(op, &query(input, &names, state)).await;
+            let observed = state.responses.finish(read)?;
             state.read_at = Some(Instant::now());
             observed
         } else {
@@ -365,11 +377,11 @@ impl LoadBalancerReconciler {
         self.restore_unreadable(op, desired, state, &mut observed).await?;
         // Then plan everything that `ensure` would do, without applying it.
         let existing = observed.load_balancer.as_ref().map(|seen| &*seen.load_balancer.security_groups);
-        let front = self.deps.security_groups.plan_frontend_groups(op, desired, existing).await?;
-        let groups = if front.complete { front.groups } else { Vec::new() };
+        let frontend = self.deps.security_groups.plan_frontend_groups(op, desired, existing).await?;
+        let groups = if frontend.complete { frontend.groups } else { Vec::new() };
         let resolved = self.resolve(op, desired, &observed, &resolved_targets, groups).await?;
         let steps = plan::plan(desired, &resolved, &observed)?;
-        let mut changes = front.changes;
+        let mut changes = frontend.changes;
         changes.extend(steps.iter().filter_map(|step| step.describe(&desired.name)));
         changes.extend(self.diff_security_group_rules(op, desired, &observed, &resolved_targets).await?);
         let left = observed.detached_security_groups.iter().filter(|group| !resolved.groups.contains(group));
@@ -383,7 +395,8 @@ impl LoadBalancerReconciler {
         if changes.is_empty() {
             observed.rules_digest = Some(resolved.rules_digest);
             state.observed = Some(observed);
-            record_in_sync(state, desired, &resolved_targets, false);
+            let targets = resolved_targets.targets.clone();
+            record_in_sync(state, desired, &resolved_targets, targets);
         } else {
             state.observed = Some(observed);
             state.last_applied = None;
@@ -414,19 +427,18 @@ impl LoadBalancerReconciler {
     }
 }
 
-/// Records that everything is applied, except the targets if some are pending.
+/// Records that everything is applied, with these targets: none if some are pending.
 fn record_in_sync(
     state: &mut LoadBalancerSyncState,
     desired: &DesiredLoadBalancer,
     resolved_targets: &ResolvedTargets,
-    some_wait: bool,
+    targets: Targets,
 ) {
     if let Some(observed) = &mut state.observed {
         observed.removable_tag_keys = desired.extra_tags.keys().cloned().collect();
         observed.unmodifiable_groups.clear();
     }
-    let targets = if some_wait { Targets::new() } else { resolved_targets.targets.clone() };
-    state.last_applied = Some((Arc::new(desired.clone()), targets));
+    state.last_applied = Some(LastApplied { desired: Arc::new(desired.clone()), targets });
     state.instances.clone_from(&resolved_targets.instances);
     state.rule_inputs.clone_from(&resolved_targets.rule_inputs);
     state.sticky_listeners =
@@ -515,17 +527,19 @@ pub(in crate::lb) fn as_transient(error: CloudError) -> CloudError {
 }
 
 pub(in crate::lb) fn outcome(
-    status: Option<Result<Option<LbStatus>, CloudError>>,
+    status: Result<Option<LbStatus>, CloudError>,
     result: Result<Progress, CloudError>,
 ) -> LbOutcome {
-    let (status, failed) = match status {
-        Some(Ok(status)) => (status, None),
-        Some(Err(error)) => (None, Some(error)),
-        None => (None, None),
-    };
-    let result = match failed {
-        Some(error) => result.and(Err(error)),
-        None => result,
-    };
-    LbOutcome { status, annotations: std::collections::BTreeMap::new(), result }
+    let annotations = BTreeMap::new();
+    match status {
+        Ok(status) => LbOutcome { status, annotations, result },
+        // An error of the reconcile itself comes first.
+        Err(error) => LbOutcome { status: None, annotations, result: result.and(Err(error)) },
+    }
+}
+
+/// Returns the status of the Service, as far as the observed state has a load balancer.
+fn observed_status(state: &LoadBalancerSyncState) -> Result<Option<LbStatus>, CloudError> {
+    let load_balancer = state.observed.as_ref().and_then(|observed| observed.load_balancer.as_ref());
+    load_balancer.map_or(Ok(None), |observed| status::of(&observed.load_balancer))
 }

@@ -16,7 +16,7 @@ use crate::{
         model::{DesiredLoadBalancer, Targets},
         reconcile::LoadBalancerReconciler,
         security_groups::unmanaged::unmanaged_note,
-        sync_state::LoadBalancerSyncState,
+        sync_state::{LoadBalancerSyncState, ReportedUnmanaged},
         targets::{
             desired,
             pods::{self, PodTargets, RuleInputs},
@@ -130,10 +130,15 @@ impl LoadBalancerReconciler {
     ) {
         let Some(seen) = state.observed.as_ref().and_then(|observed| observed.load_balancer.as_ref()) else { return };
         let left = self.deps.security_groups.unmanaged_groups(&seen.load_balancer.name);
-        let is_news = !left.groups.is_subset(&state.reported_unmanaged.0)
-            || !resolved_targets.addresses_without_interface.is_subset(&state.reported_unmanaged.1);
-        state.reported_unmanaged = (left.groups.clone(), resolved_targets.addresses_without_interface.clone());
-        if desired.target_type == TargetType::Ip && is_news {
+        let unmanaged = ReportedUnmanaged {
+            groups: left.groups.clone(),
+            addresses: resolved_targets.addresses_without_interface.clone(),
+        };
+        let reported = &state.reported_unmanaged;
+        let has_new =
+            !unmanaged.groups.is_subset(&reported.groups) || !unmanaged.addresses.is_subset(&reported.addresses);
+        state.reported_unmanaged = unmanaged;
+        if desired.target_type == TargetType::Ip && has_new {
             op.event(
                 EventType::Warning,
                 "PodSecurityGroupsLeftAlone",

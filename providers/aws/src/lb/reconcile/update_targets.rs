@@ -32,7 +32,7 @@ impl LoadBalancerReconciler {
             state.changed_at = Some(Instant::now());
         }
         self.sync_states.put(uid, state);
-        outcome(None, result)
+        outcome(Ok(None), result)
     }
 
     // length: one arm for each outcome, with the state that is known afterwards
@@ -74,8 +74,10 @@ impl LoadBalancerReconciler {
         let opens = !input.targets_only && !state.rule_inputs.covers(&resolved_targets.rule_inputs);
         let instances: Vec<_> = resolved_targets.instances.iter().cloned().collect();
         let mut working_state = WorkingState::new(observed);
-        let served =
-            served_spec(state.last_applied.as_ref().map_or(desired, |(applied, _)| applied), &working_state.observed);
+        let served = served_spec(
+            state.last_applied.as_ref().map_or(desired, |applied| &*applied.desired),
+            &working_state.observed,
+        );
         let mut applier = self.applier(op, &served, &instances, &resolved_targets, &mut working_state);
         applier.deferred.extend(waits.into_iter().chain(resolved_targets.pending.clone()));
         let ended = applier.apply_targets(&steps, opens).await;
@@ -98,10 +100,11 @@ impl LoadBalancerReconciler {
                 working_state.observed.rules_digest = exposed.then(|| rules_digest(desired, &state.rule_inputs));
                 state.observed = Some(working_state.observed);
                 self.report_unmanaged_groups(op, desired, &resolved_targets, state);
-                if let (Some((_, targets)), true) =
-                    (&mut state.last_applied, left.is_empty() && target_group_full.is_none())
+                if left.is_empty()
+                    && target_group_full.is_none()
+                    && let Some(applied) = &mut state.last_applied
                 {
-                    *targets = resolved_targets.targets;
+                    applied.targets = resolved_targets.targets;
                 }
                 state.instances = resolved_targets.instances;
                 target_group_full.map_or_else(|| Ok(earliest_pending(left)), Err)
