@@ -149,7 +149,7 @@ impl BackendNodeCache {
     ///
     /// # Errors
     /// If the cache lacks a node that the API server has, or the API server could not be read, now or a moment ago.
-    pub(crate) async fn confirm_start(&self) -> Result<(), StaleCacheError> {
+    pub(crate) async fn confirm_nodes_after_start(&self) -> Result<(), StaleCacheError> {
         let _asking = self.confirmation_lock.lock().await;
         if self.state.lock().confirmed {
             return Ok(());

@@ -45,11 +45,10 @@ pub(crate) struct ServiceSyncState {
     /// True once the cloud was asked to ensure or delete the load balancer, or a drift check found no difference.
     /// Before that, a Service that looks finished is only compared with the cloud; afterwards it is ensured.
     pub(crate) has_attempted: bool,
-    /// Digest of the desired state whose `ensure` failed last, and the number of failures in a row.
-    pub(crate) failed_ensures: Option<(Digest, u32)>,
-    /// Digest of the desired state whose `ensure` fails, and fingerprint of the backends that were applied
-    /// nevertheless.
-    pub(crate) followed: Option<(Digest, u64)>,
+    /// The failures of `ensure` in a row, if it failed last.
+    pub(crate) failed_ensures: Option<FailedEnsures>,
+    /// Desired state whose `ensure` fails, and the backends that were applied nevertheless.
+    pub(crate) backends_applied_despite_failure: Option<ServedBackends>,
     /// An attempt that must not run before a time.
     pub(crate) deferred: Option<DeferredAttempt>,
     /// Since when the cloud reports the load balancer as pending.
@@ -68,8 +67,8 @@ pub(crate) struct ServiceSyncState {
     pub(crate) announced_attempt: Option<Attempt>,
     /// True while the event for the end of the announced attempt is still to be emitted.
     pub(crate) completion_event_due: bool,
-    /// The last failure that was reported by an event: attempt, event reason and error kind.
-    pub(crate) last_failure_event: Option<(Option<Attempt>, &'static str, &'static str)>,
+    /// The last failure that was reported by an event.
+    pub(crate) last_failure_event: Option<ReportedFailure>,
     /// True once an event reported that there are no backends; false again when there are some.
     pub(crate) reported_no_backends: bool,
     /// When an event last reported new backends, or an ensured load balancer.
@@ -82,7 +81,23 @@ pub(crate) struct ServiceSyncState {
     pub(crate) reported_invalid_digest: Option<Digest>,
     /// State of the Service that the load balancer serves. While the Service is invalid, the backends follow this
     /// state.
-    pub(crate) served_as: Option<ServedAs>,
+    pub(crate) served_state: Option<ServedState>,
+}
+
+/// Failures of `ensure` in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FailedEnsures {
+    /// Digest of the desired state.
+    pub(crate) digest: Digest,
+    pub(crate) count: u32,
+}
+
+/// A failure that an event reported, so that its repetition is not reported again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReportedFailure {
+    pub(crate) attempt: Option<Attempt>,
+    pub(crate) event_reason: &'static str,
+    pub(crate) error_kind: &'static str,
 }
 
 /// What was written to a Service and may not be in the cache yet.
@@ -126,7 +141,7 @@ pub(crate) enum Attempt {
 
 impl Attempt {
     /// Makes the attempt of a deletion.
-    pub(crate) fn plan_delete(service: Option<&ServiceView>, state: &ServiceSyncState, then: AfterDelete) -> Self {
+    pub(crate) fn for_delete(service: Option<&ServiceView>, state: &ServiceSyncState, then: AfterDelete) -> Self {
         let seen = service.filter(|_| then == AfterDelete::RemoveFinalizer).or(state.last_observed.as_deref());
         Self::Delete(Digest::of(&seen.map(|service| &service.annotations)))
     }
@@ -137,8 +152,16 @@ impl Attempt {
 pub(crate) struct DeferredAttempt {
     pub(crate) until: Duration,
     pub(crate) subject: Attempt,
-    /// If the attempt is deferred for less time with other backends: when it ran, and with which fingerprint.
-    pub(crate) backends: Option<(Duration, u64)>,
+    /// The backends of the attempt, if it is deferred for less time with other ones.
+    pub(crate) backends: Option<DeferredBackends>,
+}
+
+/// The backends with which an attempt ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeferredBackends {
+    /// When the attempt ran.
+    pub(crate) tried_at: Duration,
+    pub(crate) fingerprint: u64,
 }
 
 /// Desired state of a Service, as the provider and the framework parse it.
@@ -147,29 +170,29 @@ pub(crate) enum DesiredState {
     /// Another controller serves it.
     ImplementedElsewhere,
     /// It is invalid. `served`: what its existing load balancer gets meanwhile.
-    Invalid { errors: Vec<FieldError>, served: Option<Served> },
+    Invalid { errors: Vec<FieldError>, served: Option<ServedBackends> },
     /// A load balancer with this digest and these backends.
     Serve { digest: Digest, backends: u64 },
 }
 
 /// A state of a Service that a load balancer serves.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ServedAs {
+pub(crate) struct ServedState {
     /// Identifies the state.
     pub(crate) digest: Digest,
     /// The Service in that state.
     pub(crate) service: Arc<ServiceView>,
     /// Kind of backends in that state.
-    pub(crate) takes: BackendKind,
+    pub(crate) backend_kind: BackendKind,
 }
 
-/// What the load balancer of an invalid Service gets: the current backends.
+/// Backends that a load balancer gets although the Service as it is now cannot be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct ServedBackends {
     /// Identifies the state of the Service that selects the backends.
     pub(crate) digest: Digest,
     /// Fingerprint of the backends.
-    pub(crate) backends: u64,
+    pub(crate) fingerprint: u64,
 }
 
 /// Everything that the plan depends on.
@@ -198,9 +221,9 @@ pub(crate) enum ServiceAction {
     /// Do nothing before `until`, unless something changes.
     Wait { until: Option<Duration> },
     /// Report the validation errors to the user.
-    ReportInvalid { mistakes: Vec<FieldError> },
+    ReportInvalid { errors: Vec<FieldError> },
     /// Apply the desired state to the cloud. `announce`: emit an event at the start.
-    Ensure { depth: ReadMode, announce: bool },
+    Ensure { read_mode: ReadMode, announce: bool },
     /// Apply the desired backends.
     UpdateBackends,
     /// Ask the provider what differs. `drift`: differences count as drift, because everything was in sync before.
@@ -246,27 +269,27 @@ pub(crate) enum AfterDelete {
 
 /// Plans one Service.
 pub(crate) fn plan(input: PlanInput<'_>) -> ServiceAction {
-    let PlanInput { service, state: known, now, .. } = input;
+    let PlanInput { service, state, now, .. } = input;
     let Some(service) = service else {
-        return if known.may_exist_in_cloud { delete(input, AfterDelete::Forget) } else { ServiceAction::Forget };
+        return if state.may_exist_in_cloud { delete(input, AfterDelete::Forget) } else { ServiceAction::Forget };
     };
-    if known.may_exist_in_cloud && known.uid != service.uid {
+    if state.may_exist_in_cloud && state.uid != service.uid {
         return delete(input, AfterDelete::Requeue);
     }
-    match service_ownership(service, known, input.fields) {
+    match service_ownership(service, state, input.fields) {
         ServiceOwnership::OtherController => ServiceAction::Ignore,
-        ServiceOwnership::Releasing if known.may_exist_in_cloud || has_finalizer(service, known, now) => {
+        ServiceOwnership::Releasing if state.may_exist_in_cloud || has_finalizer(service, state, now) => {
             delete(input, AfterDelete::RemoveFinalizer)
         }
         // The finalizer is removed, but the cache does not show that yet. Keep the sync state until it does.
-        ServiceOwnership::Releasing if unconfirmed_write(service, known, now).is_some() => {
+        ServiceOwnership::Releasing if unconfirmed_write(service, state, now).is_some() => {
             ServiceAction::Wait { until: None }
         }
         ServiceOwnership::Releasing => ServiceAction::Forget,
         ServiceOwnership::Ours => match input.desired {
             None => ServiceAction::Wait { until: None },
             Some(DesiredState::ImplementedElsewhere) => ServiceAction::Ignore,
-            Some(DesiredState::Invalid { errors: mistakes, served }) => plan_invalid(input, mistakes, *served),
+            Some(DesiredState::Invalid { errors, served }) => plan_invalid(input, errors, *served),
             Some(DesiredState::Serve { digest, backends }) => plan_serve(input, service, *digest, *backends),
         },
     }
@@ -274,20 +297,23 @@ pub(crate) fn plan(input: PlanInput<'_>) -> ServiceAction {
 
 /// Plans an invalid Service. Its load balancer, made by this or an earlier process, keeps serving the last state, but
 /// its backends still follow the nodes.
-fn plan_invalid(input: PlanInput<'_>, errors: &[FieldError], served: Option<Served>) -> ServiceAction {
-    let PlanInput { state: known, .. } = input;
-    if known.reported_invalid_digest != Some(invalid_digest(errors)) {
-        return ServiceAction::ReportInvalid { mistakes: errors.to_vec() };
+fn plan_invalid(input: PlanInput<'_>, errors: &[FieldError], served: Option<ServedBackends>) -> ServiceAction {
+    let state = input.state;
+    if state.reported_invalid_digest != Some(invalid_digest(errors)) {
+        return ServiceAction::ReportInvalid { errors: errors.to_vec() };
     }
-    let has = |served: &Served| {
-        known.applied.is_some_and(|has| has.digest == served.digest && has.backend_fingerprint == Some(served.backends))
+    let Some(served) = served else {
+        return ServiceAction::Wait { until: None };
     };
-    match served.filter(|served| !has(served)) {
-        Some(served) => match deferred_until(input, Attempt::Serve(served.digest), Some(served.backends)) {
-            Some(until) => ServiceAction::Wait { until: Some(until) },
-            None => ServiceAction::UpdateBackends,
-        },
-        None => ServiceAction::Wait { until: None },
+    let is_applied = state.applied.is_some_and(|applied| {
+        applied.digest == served.digest && applied.backend_fingerprint == Some(served.fingerprint)
+    });
+    if is_applied {
+        return ServiceAction::Wait { until: None };
+    }
+    match deferred_until(input, Attempt::Serve(served.digest), Some(served.fingerprint)) {
+        Some(until) => ServiceAction::Wait { until: Some(until) },
+        None => ServiceAction::UpdateBackends,
     }
 }
 
@@ -304,20 +330,25 @@ enum ServiceOwnership {
 }
 
 fn service_ownership(service: &ServiceView, state: &ServiceSyncState, fields: &ServiceFields) -> ServiceOwnership {
-    let ours = fields.claims_class(service.class.as_deref());
-    match (service.is_load_balancer, service.deleting) {
-        // A class can only change together with the type. So release what was made before that.
-        (true, _) if !ours && state.may_exist_in_cloud => ServiceOwnership::Releasing,
-        (true, _) if !ours => ServiceOwnership::OtherController,
-        (true, false) => ServiceOwnership::Ours,
+    if !service.is_load_balancer {
         // The class is removed with the type. If another controller served the Service before, that one cleans up.
-        (false, _) if state.other_controller && !state.may_exist_in_cloud => ServiceOwnership::OtherController,
-        (true, true) | (false, _) => ServiceOwnership::Releasing,
+        if state.other_controller && !state.may_exist_in_cloud {
+            return ServiceOwnership::OtherController;
+        }
+        return ServiceOwnership::Releasing;
     }
+    if !fields.claims_class(service.class.as_deref()) {
+        // A class can only change together with the type. So release what was made before that.
+        if state.may_exist_in_cloud {
+            return ServiceOwnership::Releasing;
+        }
+        return ServiceOwnership::OtherController;
+    }
+    if service.deleting { ServiceOwnership::Releasing } else { ServiceOwnership::Ours }
 }
 
 fn delete(input: PlanInput<'_>, then: AfterDelete) -> ServiceAction {
-    match deferred_until(input, Attempt::plan_delete(input.service, input.state, then), None) {
+    match deferred_until(input, Attempt::for_delete(input.service, input.state, then), None) {
         Some(until) => ServiceAction::Wait { until: Some(until) },
         None => {
             ServiceAction::Delete { then, announce: !matches!(input.state.announced_attempt, Some(Attempt::Delete(_))) }
@@ -326,30 +357,30 @@ fn delete(input: PlanInput<'_>, then: AfterDelete) -> ServiceAction {
 }
 
 fn plan_serve(input: PlanInput<'_>, service: &ServiceView, digest: Digest, backends: u64) -> ServiceAction {
-    let PlanInput { state: known, now, .. } = input;
+    let PlanInput { state, now, .. } = input;
     if let Some(until) = deferred_until(input, Attempt::Serve(digest), Some(backends)) {
         return ServiceAction::Wait { until: Some(until) };
     }
-    let announce = known.announced_attempt != Some(Attempt::Serve(digest));
+    let announce = state.announced_attempt != Some(Attempt::Serve(digest));
     // If there was no attempt, only the backends of an invalid Service were updated.
-    let Some(applied) = known.applied.filter(|_| known.has_attempted) else {
+    let Some(applied) = state.applied.filter(|_| state.has_attempted) else {
         // If an earlier process seems to have finished it, a drift check is enough to confirm that.
-        return if is_finished(service, known, now) && !known.has_attempted {
+        return if is_finished(service, state, now) && !state.has_attempted {
             ServiceAction::CheckDrift { drift: false }
         } else {
-            ServiceAction::Ensure { depth: ReadMode::Fresh, announce }
+            ServiceAction::Ensure { read_mode: ReadMode::Fresh, announce }
         };
     };
     if applied.digest != digest {
-        ServiceAction::Ensure { depth: ReadMode::Cached, announce }
+        ServiceAction::Ensure { read_mode: ReadMode::Cached, announce }
     } else if applied.backend_fingerprint != Some(backends)
         && !(input.node_sync_scheduled && applied.backend_fingerprint.is_some())
     {
         ServiceAction::UpdateBackends
     } else if applied.verify_at <= now {
         ServiceAction::CheckDrift { drift: true }
-    } else if !has_finalizer(service, known, now) || !shows_desired_status(service, known, now) {
-        match known.restored_at.map(|last| last + MIN_RESTORE_INTERVAL).filter(|next| *next > now) {
+    } else if !has_finalizer(service, state, now) || !shows_desired_status(service, state, now) {
+        match state.restored_at.map(|last| last + MIN_RESTORE_INTERVAL).filter(|next| *next > now) {
             None => ServiceAction::RestoreStatus,
             Some(next) => ServiceAction::Wait { until: Some(next) },
         }
@@ -363,12 +394,23 @@ pub(crate) fn is_finished(service: &ServiceView, state: &ServiceSyncState, now: 
     has_finalizer(service, state, now) && !service.status.ingress.is_empty()
 }
 
+/// Returns the state that this process applied, with the current status, which decides whether the Service is served.
+pub(crate) fn served_by_this_process(state: &ServiceSyncState, service: &ServiceView) -> Option<ServedState> {
+    let served = state.served_state.as_ref()?;
+    let is_applied = state.applied.is_some_and(|applied| applied.digest == served.digest);
+    if !state.has_attempted || !is_applied {
+        return None;
+    }
+    let service = ServiceView { status: service.status.clone(), ..(*served.service).clone() };
+    Some(ServedState { service: Arc::new(service), ..served.clone() })
+}
+
 /// Returns until when this attempt, with these backends, is deferred.
 fn deferred_until(input: PlanInput<'_>, subject: Attempt, backends: Option<u64>) -> Option<Duration> {
-    let hold = input.state.deferred.filter(|hold| hold.subject == subject)?;
-    let until = match hold.backends {
-        Some((tried, with)) if Some(with) != backends => hold.until.min(tried + BACKEND_RETRY_DELAY),
-        _ => hold.until,
+    let deferred = input.state.deferred.filter(|deferred| deferred.subject == subject)?;
+    let until = match deferred.backends {
+        Some(tried) if Some(tried.fingerprint) != backends => deferred.until.min(tried.tried_at + BACKEND_RETRY_DELAY),
+        _ => deferred.until,
     };
     Some(until).filter(|until| *until > input.now)
 }

@@ -77,8 +77,8 @@ fn step(service: &ServiceView, known: &ServiceSyncState, wish: &DesiredState) ->
     at(secs(100), Some(service), known, wish)
 }
 
-fn ensure(depth: ReadMode, announce: bool) -> ServiceAction {
-    ServiceAction::Ensure { depth, announce }
+fn ensure(read_mode: ReadMode, announce: bool) -> ServiceAction {
+    ServiceAction::Ensure { read_mode, announce }
 }
 
 const RESTS: ServiceAction = ServiceAction::Wait { until: Some(HOUR) };
@@ -202,7 +202,7 @@ fn a_failure_holds_back_the_same_attempt_and_no_other() {
     let delete = ServiceAction::Delete { then: AfterDelete::RemoveFinalizer, announce: true };
     assert_eq!(step(&deleting(served_service()), &serving, &WISH), delete);
     let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..failed };
-    let removing = held(Attempt::plan_delete(Some(&served_service()), &known, AfterDelete::RemoveFinalizer), known);
+    let removing = held(Attempt::for_delete(Some(&served_service()), &known, AfterDelete::RemoveFinalizer), known);
     assert_eq!(step(&deleting(served_service()), &removing, &WISH), waits);
     assert_eq!(at(secs(100), None, &removing, &WISH), waits);
     assert_eq!(step(&served_service(), &removing, &WISH), ensure(ReadMode::Fresh, false), "it is wanted again");
@@ -216,7 +216,7 @@ fn a_deletion_that_failed_is_tried_again_at_once_when_annotations_change() {
         service
     };
     let known = ServiceSyncState { last_observed: Some(Arc::new(served_service())), ..served() };
-    let subject = Attempt::plan_delete(Some(&annotated("true")), &known, AfterDelete::RemoveFinalizer);
+    let subject = Attempt::for_delete(Some(&annotated("true")), &known, AfterDelete::RemoveFinalizer);
     let refused = ServiceSyncState { announced_attempt: Some(subject), ..held(subject, known) };
     let waits = ServiceAction::Wait { until: Some(secs(300)) };
     assert_eq!(step(&annotated("true"), &refused, &WISH), waits);
@@ -250,7 +250,7 @@ fn what_was_served_before_it_was_spoilt_keeps_getting_todays_backends() {
     let mistakes = vec![FieldError::new("spec.ports", "a")];
     let refused = |backends| DesiredState::Invalid {
         errors: mistakes.clone(),
-        served: Some(Served { digest: Digest(1), backends }),
+        served: Some(ServedBackends { digest: Digest(1), fingerprint: backends }),
     };
     let applied =
         |backends| Some(AppliedState { digest: Digest(1), backend_fingerprint: Some(backends), verify_at: secs(9000) });
@@ -273,7 +273,7 @@ fn backends_of_a_service_that_was_invalid_at_the_start_are_followed_until_it_is_
     let mistakes = vec![FieldError::new("spec.ports", "a")];
     let refused = |backends| DesiredState::Invalid {
         errors: mistakes.clone(),
-        served: Some(Served { digest: Digest(5), backends }),
+        served: Some(ServedBackends { digest: Digest(5), fingerprint: backends }),
     };
     let told = ServiceSyncState { reported_invalid_digest: Some(invalid_digest(&mistakes)), ..fresh() };
     assert_eq!(step(&served_service(), &told, &refused(7)), ServiceAction::UpdateBackends);
@@ -313,9 +313,9 @@ fn a_failed_update_holds_back_other_backends_for_half_a_minute_only() {
             now: secs(now),
         })
     };
-    let same = hold(Some((secs(100), 8)));
+    let same = hold(Some(DeferredBackends { tried_at: secs(100), fingerprint: 8 }));
     assert_eq!(decided(131, same), ServiceAction::Wait { until: Some(secs(400)) });
-    let other = hold(Some((secs(100), 7)));
+    let other = hold(Some(DeferredBackends { tried_at: secs(100), fingerprint: 7 }));
     assert_eq!(decided(129, other), ServiceAction::Wait { until: Some(secs(130)) });
     assert_eq!(decided(130, other), ServiceAction::UpdateBackends);
     assert_eq!(decided(130, hold(None)), ServiceAction::Wait { until: Some(secs(400)) }, "an ensure waits");
@@ -433,7 +433,7 @@ fn done(
     };
     match step {
         ServiceAction::Forget | ServiceAction::Ignore | ServiceAction::Wait { .. } => {}
-        ServiceAction::ReportInvalid { mistakes, .. } => known.reported_invalid_digest = Some(invalid_digest(mistakes)),
+        ServiceAction::ReportInvalid { errors } => known.reported_invalid_digest = Some(invalid_digest(errors)),
         ServiceAction::Ensure { .. } => {
             (known.may_exist_in_cloud, known.has_attempted, known.applied, known.deferred) =
                 (true, true, settled, None);

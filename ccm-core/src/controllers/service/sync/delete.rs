@@ -8,7 +8,7 @@ use super::{
         patches::{self, ReleaseOutcome},
         plan::{AfterDelete, Attempt, LastWrite, ServiceSyncState},
     },
-    IDLE, ServiceSync, SyncResult,
+    ServiceSync, SyncResult, WAIT_FOR_CHANGE,
 };
 use crate::{
     controllers::service::sync_failure::{ServiceOperation, ServiceSyncError},
@@ -29,7 +29,7 @@ impl ServiceController {
         then: AfterDelete,
         announce: bool,
     ) -> Result<SyncResult, ServiceSyncError> {
-        let subject = Attempt::plan_delete(sync.service.as_deref(), &sync.state, then);
+        let subject = Attempt::for_delete(sync.service.as_deref(), &sync.state, then);
         sync.operation = ServiceOperationKind::Delete;
         sync.attempt = Some(subject);
         // First, confirm with the API server that the load balancer is not needed any more.
@@ -91,7 +91,7 @@ impl ServiceController {
             }
         }
         // A new Service of the same name is synced now. Any other change comes through the watch.
-        Ok(if then == AfterDelete::Requeue { SyncResult::RequeueNow } else { IDLE })
+        Ok(if then == AfterDelete::Requeue { SyncResult::RequeueNow } else { WAIT_FOR_CHANGE })
     }
 
     /// Confirms that a Service whose load balancer is to be deleted no longer exists.

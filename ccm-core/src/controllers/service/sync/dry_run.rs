@@ -121,7 +121,7 @@ impl ServiceController {
         let Some(service) = &look.service else { return Ok(Vec::new()) };
         match (step, wanted) {
             (ServiceAction::Forget | ServiceAction::Ignore | ServiceAction::Wait { .. }, _) => Ok(Vec::new()),
-            (ServiceAction::ReportInvalid { mistakes }, _) => Ok(invalid_differences(service, &mistakes)),
+            (ServiceAction::ReportInvalid { errors }, _) => Ok(invalid_differences(service, &errors)),
             (ServiceAction::Delete { then, .. }, _) => self.finalizer_differences(&look, service, then),
             (_, Some(wanted)) => {
                 let changes = match self.cloud.plan(self.op_for_service(&look), &wanted.spec).await? {

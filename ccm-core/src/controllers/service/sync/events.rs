@@ -6,7 +6,7 @@ use super::{
     super::{
         ServiceController,
         metrics::{ServiceOperationKind, ServiceOutcome},
-        plan::invalid_digest,
+        plan::{ReportedFailure, invalid_digest},
     },
     DesiredService, ServiceSync, SyncResult, object,
 };
@@ -65,11 +65,12 @@ impl ServiceController {
         if let Some(error) = trouble.log() {
             tracing::warn!(service = %sync.key, error, failures, work = ?sync.operation, "service not synced");
         }
-        if let Some((reason, kind, note)) = trouble.event()
-            && sync.state.last_failure_event != Some((sync.attempt, reason, kind))
-        {
-            sync.state.last_failure_event = Some((sync.attempt, reason, kind));
-            self.emit_event(sync, EventType::Warning, reason, &note);
+        if let Some((event_reason, error_kind, note)) = trouble.event() {
+            let failure = ReportedFailure { attempt: sync.attempt, event_reason, error_kind };
+            if sync.state.last_failure_event != Some(failure) {
+                sync.state.last_failure_event = Some(failure);
+                self.emit_event(sync, EventType::Warning, event_reason, &note);
+            }
         }
         SyncResult::RequeueAt { until: Some(until), resets_failures: false }
     }

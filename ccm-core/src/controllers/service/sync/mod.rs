@@ -14,8 +14,9 @@ use super::{
     backend_nodes::endpoints_fingerprint,
     metrics::{ServiceOperationKind, ServiceOutcome},
     plan::{
-        AppliedState, Attempt, DeferredAttempt, DesiredState, PlanInput, Served, ServedAs, ServiceAction,
-        ServiceSyncState, invalid_digest, is_finished, plan,
+        AppliedState, Attempt, DeferredAttempt, DeferredBackends, DesiredState, FailedEnsures, PlanInput,
+        ServedBackends, ServedState, ServiceAction, ServiceSyncState, invalid_digest, is_finished, plan,
+        served_by_this_process,
     },
     provider_calls::Throttled,
 };
@@ -39,7 +40,7 @@ const PENDING_DELAY: std::ops::RangeInclusive<Duration> = Duration::from_millis(
 const MAX_ENSURE_FAILURES: u32 = 3;
 /// Delay before the backends of an invalid Service are updated again after the cloud answered that its load balancer
 /// does not exist.
-const GONE: Duration = Duration::from_secs(300);
+const MISSING_LOAD_BALANCER_RETRY_DELAY: Duration = Duration::from_secs(300);
 /// Error while the EndpointSlices that a Service uses as backends are not available.
 const NO_ENDPOINTS: &str = "EndpointSlices are not listed yet, as needs the right to list and watch \
                             endpointslices.discovery.k8s.io";
@@ -55,7 +56,7 @@ pub(super) enum SyncResult {
     RequeueNow,
 }
 
-const IDLE: SyncResult = SyncResult::RequeueAt { until: None, resets_failures: true };
+const WAIT_FOR_CHANGE: SyncResult = SyncResult::RequeueAt { until: None, resets_failures: true };
 
 /// One sync: the Service as observed, its sync state, and what is being done.
 struct ServiceSync {
@@ -82,21 +83,30 @@ struct DesiredService {
     spec: LbSpec,
 }
 
+impl DesiredService {
+    fn served_backends(&self) -> ServedBackends {
+        ServedBackends { digest: self.digest, fingerprint: self.backend_fingerprint }
+    }
+}
+
 impl ServiceController {
     /// Syncs one Service. Returns its new sync state and what happens to its key.
     pub(super) async fn sync(&self, key: &Arc<str>, state: ServiceSyncState) -> (ServiceSyncState, SyncResult) {
-        let mut look = ServiceSync::new(key, self.services.get(key), state);
+        let mut sync = ServiceSync::new(key, self.services.get(key), state);
         let work = async move {
-            let looked = caught(Box::pin(self.reconcile(&mut look))).await;
-            if looked.is_err() {
-                // It is unknown how far the sync came before it panicked.
-                look.state.applied = None;
-            }
-            let next = match looked.unwrap_or_else(|panic| Err(ServiceSyncError::Panicked(panic))) {
-                Ok(next) => next,
-                Err(error) => self.handle_error(&mut look, &error),
+            let result = match caught(Box::pin(self.reconcile(&mut sync))).await {
+                Ok(result) => result,
+                Err(panic) => {
+                    // It is unknown how far the sync came before it panicked.
+                    sync.state.applied = None;
+                    Err(ServiceSyncError::Panicked(panic))
+                }
             };
-            (look.reconcile_outcome, (look.state, next))
+            let next = match result {
+                Ok(next) => next,
+                Err(error) => self.handle_error(&mut sync, &error),
+            };
+            (sync.reconcile_outcome, (sync.state, next))
         };
         self.cx.controller_metrics.reconcile(names::SERVICE_LB, key, work).await
     }
@@ -126,39 +136,39 @@ impl ServiceController {
                 && self.node_sync_scheduled(&sync.key),
             now: self.now(),
         };
-        let step = plan(input);
-        tracing::trace!(service = %sync.key, ?step, "decided");
-        sync.reason = step.reason(&sync.state);
+        let action = plan(input);
+        tracing::trace!(service = %sync.key, step = ?action, "decided");
+        sync.reason = action.reason(&sync.state);
         if !sync.reason.is_empty() {
             record_reason(sync.reason);
         }
         // Finally, apply the action.
-        match (step, desired_service) {
+        match (action, desired_service) {
             (ServiceAction::Forget, _) => Ok(SyncResult::Forget),
             (ServiceAction::Ignore, _) => {
                 sync.state.other_controller = desired_state.is_none();
-                Ok(IDLE)
+                Ok(WAIT_FOR_CHANGE)
             }
             (ServiceAction::Wait { until }, _) => {
                 // Earlier failures count as long as the attempt that failed is deferred.
-                let held = sync.state.deferred.is_some_and(|hold| hold.until > self.now());
-                Ok(SyncResult::RequeueAt { until, resets_failures: !held })
+                let is_deferred = sync.state.deferred.is_some_and(|deferred| deferred.until > self.now());
+                Ok(SyncResult::RequeueAt { until, resets_failures: !is_deferred })
             }
-            (ServiceAction::ReportInvalid { mistakes }, _) => Ok(self.report_invalid(sync, &mistakes)),
+            (ServiceAction::ReportInvalid { errors }, _) => Ok(self.report_invalid(sync, &errors)),
             (ServiceAction::Delete { then, announce }, _) => self.delete_load_balancer(sync, then, announce).await,
-            (ServiceAction::Ensure { depth, announce }, Some(wanted)) => {
-                self.ensure(sync, &wanted, depth, announce).await
+            (ServiceAction::Ensure { read_mode, announce }, Some(desired)) => {
+                self.ensure(sync, &desired, read_mode, announce).await
             }
-            (ServiceAction::UpdateBackends, Some(wanted)) => self.update_backends(sync, &wanted).await,
-            (ServiceAction::CheckDrift { drift }, Some(wanted)) => self.check_drift(sync, &wanted, drift).await,
-            (ServiceAction::RestoreStatus, Some(wanted)) => self.restore_status(sync, &wanted).await,
+            (ServiceAction::UpdateBackends, Some(desired)) => self.update_backends(sync, &desired).await,
+            (ServiceAction::CheckDrift { drift }, Some(desired)) => self.check_drift(sync, &desired, drift).await,
+            (ServiceAction::RestoreStatus, Some(desired)) => self.restore_status(sync, &desired).await,
             (
                 ServiceAction::Ensure { .. }
                 | ServiceAction::UpdateBackends
                 | ServiceAction::CheckDrift { .. }
                 | ServiceAction::RestoreStatus,
                 None,
-            ) => Ok(IDLE),
+            ) => Ok(WAIT_FOR_CHANGE),
         }
     }
 
@@ -175,23 +185,23 @@ impl ServiceController {
         service: Arc<ServiceView>,
     ) -> Result<(Option<DesiredState>, Option<DesiredService>), ServiceSyncError> {
         sync.state.last_observed = Some(service.clone());
-        let balancers =
+        let load_balancers =
             self.cloud.load_balancers().map_err(|error| ServiceSyncError::cloud(ServiceOperation::Ensure, error))?;
-        let claim = balancers.interpret(&service);
+        let interpretation = load_balancers.interpret(&service);
         // Whichever process served the Service wrote the finalizer before its first cloud call.
         sync.state.may_exist_in_cloud |=
-            claim != ServiceInterpretation::ImplementedElsewhere && service.has_finalizer();
-        let (backends, digest) = match claim {
+            interpretation != ServiceInterpretation::ImplementedElsewhere && service.has_finalizer();
+        let (backends, digest) = match interpretation {
             ServiceInterpretation::ImplementedElsewhere => return Ok((Some(DesiredState::ImplementedElsewhere), None)),
-            ServiceInterpretation::Invalid(mistakes) => {
-                let backends = balancers.backends_of_invalid(&service);
-                return self.last_valid_service(sync, service, mistakes, backends).await;
+            ServiceInterpretation::Invalid(errors) => {
+                let backends = load_balancers.backends_of_invalid(&service);
+                return self.desired_state_of_invalid(sync, service, errors, backends).await;
             }
             ServiceInterpretation::Valid { backends, digest } => (backends, digest),
         };
-        let errors = balancers.supports().validate(&service);
+        let errors = load_balancers.supports().validate(&service);
         if !errors.is_empty() {
-            return self.last_valid_service(sync, service, errors, Some(backends)).await;
+            return self.desired_state_of_invalid(sync, service, errors, Some(backends)).await;
         }
         sync.state.reported_invalid_digest = None;
         let desired_service = self.desired_service(sync, service, backends, digest).await?;
@@ -201,7 +211,7 @@ impl ServiceController {
 
     /// Returns the desired state of an invalid Service: the state that its load balancer still serves, if any.
     /// `backends`: the kind of backends that the Service has as it is.
-    async fn last_valid_service(
+    async fn desired_state_of_invalid(
         &self,
         sync: &mut ServiceSync,
         service: Arc<ServiceView>,
@@ -214,26 +224,17 @@ impl ServiceController {
         if state.reported_invalid_digest != Some(digest) {
             return Ok((Some(DesiredState::Invalid { errors, served: None }), None));
         }
-        // If this process served it, use that state, but with the current status, which decides whether the Service is
-        // served.
-        let is_applied = |served: &ServedAs| state.applied.is_some_and(|applied| applied.digest == served.digest);
-        let served = state.served_as.clone().filter(|served| state.has_attempted && is_applied(served)).map(|served| {
-            let service = ServiceView { status: service.status.clone(), ..(*served.service).clone() };
-            ServedAs { service: Arc::new(service), ..served }
-        });
-        // Otherwise an earlier process may have finished it, of which only the Service and the load balancer are left.
-        let found = || {
-            let backend_kind = backends.filter(|_| is_finished(&service, state, self.now()))?;
-            Some(ServedAs { digest, service: service.clone(), takes: backend_kind })
+        let mut served = served_by_this_process(state, &service);
+        if served.is_none() && is_finished(&service, state, self.now()) {
+            // An earlier process may have finished it, of which only the Service and the load balancer are left.
+            served = backends.map(|backend_kind| ServedState { digest, service: service.clone(), backend_kind });
+        }
+        let Some(served) = served else {
+            return Ok((Some(DesiredState::Invalid { errors, served: None }), None));
         };
-        let desired_service = match served.or_else(found) {
-            Some(served) => Some(self.desired_service(sync, served.service, served.takes, served.digest).await?),
-            None => None,
-        };
-        let served = desired_service
-            .as_ref()
-            .map(|wanted| Served { digest: wanted.digest, backends: wanted.backend_fingerprint });
-        Ok((Some(DesiredState::Invalid { errors, served }), desired_service))
+        let desired = self.desired_service(sync, served.service, served.backend_kind, served.digest).await?;
+        let served = ServedBackends { digest: desired.digest, fingerprint: desired.backend_fingerprint };
+        Ok((Some(DesiredState::Invalid { errors, served: Some(served) }), Some(desired)))
     }
 
     /// Builds the desired load balancer of a Service.
@@ -279,7 +280,7 @@ impl ServiceController {
         sync.operation = ServiceOperationKind::Ensure;
         // Before a load balancer of an earlier process is changed, confirm the nodes.
         let from_before = desired_service.service.has_finalizer() || !desired_service.service.status.ingress.is_empty();
-        if from_before && !sync.state.has_attempted && !self.confirm_start(sync, desired_service).await? {
+        if from_before && !sync.state.has_attempted && !self.confirm_nodes_after_start(sync, desired_service).await? {
             return Ok(SyncResult::RequeueNow);
         }
         // Then announce the attempt, and write the finalizer before the first cloud call.
@@ -289,7 +290,7 @@ impl ServiceController {
             sync.state.completion_event_due = true;
         }
         if !self.add_finalizer(sync, &desired_service.service).await? {
-            return Ok(IDLE);
+            return Ok(WAIT_FOR_CHANGE);
         }
         sync.state.may_exist_in_cloud = true;
         self.report_no_backends(sync, &desired_service.spec);
@@ -299,20 +300,25 @@ impl ServiceController {
         sync.state.has_attempted = true;
         sync.state.deleted = false;
         match &outcome.result {
-            Ok(_) => (sync.state.failed_ensures, sync.state.followed) = (None, None),
+            Ok(_) => {
+                sync.state.failed_ensures = None;
+                sync.state.backends_applied_despite_failure = None;
+            }
             Err(error) => {
-                let before = sync.state.failed_ensures.filter(|(digest, _)| *digest == desired_service.digest);
-                let failures = before.map_or(1, |(_, failures)| failures.saturating_add(1));
-                sync.state.failed_ensures = Some((desired_service.digest, failures));
+                let digest = desired_service.digest;
+                let before = sync.state.failed_ensures.filter(|failed| failed.digest == digest);
+                let count = before.map_or(1, |failed| failed.count.saturating_add(1));
+                sync.state.failed_ensures = Some(FailedEnsures { digest, count });
                 // If the backends are up to date, an update with other backends is deferred for less time.
                 sync.keeps_serving_old_spec =
-                    sync.state.followed == Some((desired_service.digest, desired_service.backend_fingerprint));
+                    sync.state.backends_applied_despite_failure == Some(desired_service.served_backends());
                 // Repeated transient failures; an error for which the cloud names a retry delay does not count.
-                let fails_on = error.kind() == ErrorKind::Transient
+                let keeps_failing = error.kind() == ErrorKind::Transient
                     && error.retry_after().is_none()
-                    && failures >= MAX_ENSURE_FAILURES
+                    && count >= MAX_ENSURE_FAILURES
                     && !sync.keeps_serving_old_spec;
-                if (fails_on || error.kind().is_rejection()) && !desired_service.service.status.ingress.is_empty() {
+                if (keeps_failing || error.kind().is_rejection()) && !desired_service.service.status.ingress.is_empty()
+                {
                     self.update_backends_of_last_spec(sync, desired_service).await;
                 }
             }
@@ -326,7 +332,7 @@ impl ServiceController {
         sync.keeps_serving_old_spec = true;
         let outcome = self.cloud.update_backends(self.op_for_service(sync), &desired_service.spec).await;
         let done = matches!(outcome, Ok(LbOutcome { result: Ok(Progress::Done), .. }));
-        sync.state.followed = done.then_some((desired_service.digest, desired_service.backend_fingerprint));
+        sync.state.backends_applied_despite_failure = done.then(|| desired_service.served_backends());
         if let Ok(LbOutcome { result: Err(error), .. }) = outcome
             && error.kind() != ErrorKind::NotFound
         {
@@ -346,7 +352,7 @@ impl ServiceController {
         };
         // If nothing was applied yet, the load balancer is that of an earlier process: confirm the nodes first.
         if sync.state.applied.is_none() {
-            if !self.confirm_start(sync, desired_service).await? {
+            if !self.confirm_nodes_after_start(sync, desired_service).await? {
                 return Ok(SyncResult::RequeueNow);
             }
             // No event for backends that an earlier process may have applied already. Once the Service is valid,
@@ -373,7 +379,7 @@ impl ServiceController {
                 sync.state.has_attempted = false;
                 sync.attempt = sync.state.reported_invalid_digest.map(Attempt::Serve);
                 let now = self.now();
-                let until = self.now() + GONE;
+                let until = self.now() + MISSING_LOAD_BALANCER_RETRY_DELAY;
                 sync.defer(now, until, false);
                 return Ok(SyncResult::RequeueAt { until: Some(until), resets_failures: true });
             }
@@ -390,13 +396,13 @@ impl ServiceController {
 
     /// Confirms the nodes with the API server before a load balancer from before the start is changed. Returns whether
     /// the backends from `desired_service` are still those of the cache, which may have been filled meanwhile.
-    async fn confirm_start(
+    async fn confirm_nodes_after_start(
         &self,
         sync: &ServiceSync,
         desired_service: &DesiredService,
     ) -> Result<bool, ServiceSyncError> {
         let Some(BackendKind::Nodes(requirements)) = &sync.state.backend_kind else { return Ok(true) };
-        self.backend_nodes.confirm_start().await.map_err(ServiceSyncError::StaleCache)?;
+        self.backend_nodes.confirm_nodes_after_start().await.map_err(ServiceSyncError::StaleCache)?;
         Ok(self.backend_nodes.get(requirements).await.map_err(ServiceSyncError::StaleCache)?.fingerprint
             == desired_service.backend_fingerprint)
     }
@@ -473,7 +479,7 @@ impl ServiceController {
         let published = self.publish_status(sync, &service, status.as_ref(), &annotations).await;
         match result {
             Ok(Progress::Done) => published?,
-            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => return Ok(next.unwrap_or(IDLE)),
+            Err(error) if error.kind() == ErrorKind::ImplementedElsewhere => return Ok(next.unwrap_or(WAIT_FOR_CHANGE)),
             Err(error) => return Err(ServiceSyncError::cloud(doing, error)),
             Ok(Progress::Pending { after, why }) => {
                 published?;
@@ -483,7 +489,7 @@ impl ServiceController {
         }
         self.metrics.count(sync.operation, ServiceOutcome::Done);
         self.report_success(sync, desired_service, &doing);
-        Ok(next.unwrap_or(IDLE))
+        Ok(next.unwrap_or(WAIT_FOR_CHANGE))
     }
 
     /// Records that the cloud is in the desired state, and schedules the next drift check.
@@ -504,10 +510,10 @@ impl ServiceController {
             backend_fingerprint: Some(desired_service.backend_fingerprint),
             verify_at,
         });
-        sync.state.served_as = sync.state.backend_kind.clone().map(|backend_kind| {
+        sync.state.served_state = sync.state.backend_kind.clone().map(|backend_kind| {
             let digest = desired_service.digest;
             let service = desired_service.service.clone();
-            ServedAs { digest, service, takes: backend_kind }
+            ServedState { digest, service, backend_kind }
         });
         sync.state.deferred = None;
         sync.state.pending_since = None;
@@ -554,13 +560,16 @@ impl ServiceSync {
     /// unless `all_backends`, after a drift check or a status write, and after an `ensure` if the backends are updated
     /// separately.
     fn defer(&mut self, now: Duration, until: Duration, all_backends: bool) {
-        let waits_less = match self.operation {
+        let others_wait_less = match self.operation {
             ServiceOperationKind::UpdateBackends => !all_backends,
             ServiceOperationKind::CheckDrift | ServiceOperationKind::PublishStatus => true,
             ServiceOperationKind::Ensure => self.keeps_serving_old_spec,
             ServiceOperationKind::Delete | ServiceOperationKind::Reject => false,
         };
-        let backends = self.fingerprint.filter(|_| waits_less).map(|with| (now, with));
+        let mut backends = None;
+        if others_wait_less && let Some(fingerprint) = self.fingerprint {
+            backends = Some(DeferredBackends { tried_at: now, fingerprint });
+        }
         self.state.deferred = self.attempt.map(|subject| DeferredAttempt { until, subject, backends });
     }
 

@@ -9,7 +9,7 @@ use super::{
         patches,
         plan::{LastWrite, UnconfirmedWrites, has_finalizer, with_unconfirmed_write},
     },
-    DesiredService, IDLE, ServiceSync, SyncResult,
+    DesiredService, ServiceSync, SyncResult, WAIT_FOR_CHANGE,
 };
 use crate::{
     controllers::service::sync_failure::{ServiceOperation, ServiceSyncError},
@@ -28,7 +28,7 @@ impl ServiceController {
         sync.operation = ServiceOperationKind::PublishStatus;
         sync.state.restored_at = Some(self.now());
         if !self.add_finalizer(sync, &desired_service.service).await? {
-            return Ok(IDLE);
+            return Ok(WAIT_FOR_CHANGE);
         }
         let status = sync.state.desired_status.clone();
         let annotations = sync.state.desired_annotations.clone();
