@@ -127,7 +127,7 @@ fn route_difference(step: &RouteStep) -> Difference {
 
 /// Returns what differs in the condition once every route exists.
 fn condition_difference(plan: &NodePlan) -> Option<Difference> {
-    let network = plan::network_status(plan, |_| CreateResult::Yes)?;
+    let network = plan::network_status(plan, |_| CreateResult::Created)?;
     let have = plan.node.network_unavailable.as_ref();
     if network.matches_condition(have) {
         return None;

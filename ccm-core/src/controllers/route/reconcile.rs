@@ -43,8 +43,23 @@ pub(super) struct RouteSyncState {
     reported: HashSet<ReportedCidr>,
 }
 
-/// A pod CIDR that gets no route and was reported on its node: UID, CIDR, reason.
-type ReportedCidr = (Box<str>, Arc<str>, RejectReason);
+/// A pod CIDR that gets no route and was reported on its node.
+#[derive(PartialEq, Eq, Hash)]
+struct ReportedCidr {
+    node_uid: Box<str>,
+    cidr: Arc<str>,
+    reason: RejectReason,
+}
+
+impl ReportedCidr {
+    fn of(rejected: &plan::RejectedPodCidr) -> Self {
+        Self {
+            node_uid: rejected.node.uid.clone(),
+            cidr: rejected.cidr.clone(),
+            reason: rejected.reject_reason.clone(),
+        }
+    }
+}
 
 impl RouteSyncState {
     pub(super) fn new(now: Instant) -> Self {
@@ -184,13 +199,15 @@ impl RouteController {
 
     /// Reports once on each node why one of its pod CIDRs gets no route.
     fn report_rejected_cidrs(&self, plan: &RoutePlan, reported: &mut HashSet<ReportedCidr>) {
-        let key = |c: &plan::RejectedPodCidr| (c.node.uid.clone(), c.cidr.clone(), c.reject_reason.clone());
-        for rejected in plan.rejected_cidrs.iter().filter(|complaint| !reported.contains(&key(complaint))) {
+        for rejected in &plan.rejected_cidrs {
+            if reported.contains(&ReportedCidr::of(rejected)) {
+                continue;
+            }
             let note = rejected.note(&self.config.cluster_cidrs);
             tracing::warn!(node = %rejected.node.name, cidr = %rejected.cidr, "{note}");
             self.warn(&rejected.node, rejected.reason(), &note);
         }
-        *reported = plan.rejected_cidrs.iter().map(key).collect();
+        *reported = plan.rejected_cidrs.iter().map(ReportedCidr::of).collect();
     }
 
     fn warn(&self, node: &NodeView, reason: &'static str, note: &str) {
@@ -199,30 +216,41 @@ impl RouteController {
 
     /// Applies a plan and decides the conditions. Returns whether anything changed in the cloud.
     async fn apply_plan(&self, plan: &RoutePlan, trigger: SyncTrigger, state: &mut RouteSyncState) -> bool {
-        let deletes = plan.steps.iter().flat_map(|step| step.delete.iter().cloned().map(RouteChange::Delete));
-        let creates = |waits: bool| {
-            let steps = plan.steps.iter().filter(move |step| step.delete.is_empty() != waits);
-            steps.filter_map(|step| Some((step.create.clone()?, step.destination)))
-        };
-        let create = |(node, destination)| RouteChange::Create { node, destination };
-        // Deletions come first: they free space in a full route table.
-        let first = self.apply(trigger, deletes.chain(creates(false).map(create)).collect()).await;
-        let not_deleted: HashSet<IpNet> = first.iter().filter_map(failed_deletion).collect();
-        let free = creates(true).filter(|(_, destination)| !not_deleted.contains(destination));
-        let second = self.apply(trigger, free.map(create).collect()).await;
-        let answers: Vec<ChangeResult> = first.into_iter().chain(second).collect();
-        let created = self.record_results(&answers, state);
+        // Deletions come first, with the creations that wait for none: they free space in a full route table.
+        let mut first = Vec::new();
+        for step in &plan.steps {
+            first.extend(step.delete.iter().cloned().map(RouteChange::Delete));
+        }
+        for step in &plan.steps {
+            if step.delete.is_empty() {
+                first.extend(creation(step));
+            }
+        }
+        let mut results = self.apply(trigger, first).await;
+        // Then the creations whose deletions succeeded.
+        let not_deleted: HashSet<IpNet> = results.iter().filter_map(failed_deletion).collect();
+        let mut second = Vec::new();
+        for step in &plan.steps {
+            let was_freed = !step.delete.is_empty() && !not_deleted.contains(&step.destination);
+            if was_freed {
+                second.extend(creation(step));
+            }
+        }
+        results.extend(self.apply(trigger, second).await);
+        // Finally, record the results and decide the conditions.
+        let created = self.record_results(&results, state);
         self.set_network_status(plan, &created);
-        answers.iter().any(|answer| matches!(answer.result, Some(Ok(()))))
+        results.iter().any(|change| matches!(change.result, Some(Ok(()))))
     }
 
     /// Records the results in the back-off, reports failures, and returns how the creations ended.
-    fn record_results(&self, answers: &[ChangeResult], state: &mut RouteSyncState) -> HashMap<IpNet, CreateResult> {
+    fn record_results(&self, results: &[ChangeResult], state: &mut RouteSyncState) -> HashMap<IpNet, CreateResult> {
         let now = self.started_at.elapsed();
-        let unsent = if self.op.may_write().is_ok() { CreateResult::No } else { CreateResult::Unknown };
+        let if_not_sent = if self.op.may_write().is_ok() { CreateResult::Failed } else { CreateResult::Unknown };
         let mut created = HashMap::new();
-        let mut failed: Option<(usize, &CloudError)> = None;
-        for ChangeResult { change, result, duration: took } in answers {
+        let mut failures = 0;
+        let mut last_error = None;
+        for ChangeResult { change, result, duration: took } in results {
             let key = match change {
                 RouteChange::Create { node, destination } => ChangeKey::create(node, *destination),
                 RouteChange::Delete(route) => ChangeKey::delete(route),
@@ -231,7 +259,8 @@ impl RouteController {
                 Some(Ok(())) => state.failures.record_success(&key),
                 Some(Err(error)) => {
                     if !is_uninitialized_node(change) {
-                        failed = Some((failed.map_or(1, |(count, _)| count + 1), error));
+                        failures += 1;
+                        last_error = Some(error);
                     }
                     let reason = state.failures.record_failure(key, error, now);
                     self.report_failure(change, error, *took, reason);
@@ -241,16 +270,19 @@ impl RouteController {
             }
             if let RouteChange::Create { node, destination } = change {
                 let outcome = match result {
+                    Some(Ok(())) => CreateResult::Created,
+                    Some(Err(_)) => CreateResult::Failed,
                     // A node without the condition can wait: `True` would be one write, and `False` soon another one.
                     None if node.network_unavailable.is_none() => CreateResult::Unknown,
-                    Some(Ok(())) => CreateResult::Yes,
-                    Some(Err(_)) => CreateResult::No,
-                    None => unsent,
+                    None => if_not_sent,
                 };
                 created.insert(*destination, outcome);
             }
         }
-        log_summary(answers, failed);
+        log_summary(results);
+        if let Some(error) = last_error {
+            tracing::warn!(failed = failures, error = error.chain(), "routes not changed, will be tried again");
+        }
         created
     }
 
@@ -271,7 +303,7 @@ impl RouteController {
     /// Decides the condition of every node that has or had pod CIDRs.
     fn set_network_status(&self, plan: &RoutePlan, created: &HashMap<IpNet, CreateResult>) {
         // A creation without a result was not sent, because a deletion before it failed.
-        let outcome = |destination| created.get(&destination).copied().unwrap_or(CreateResult::No);
+        let outcome = |destination| created.get(&destination).copied().unwrap_or(CreateResult::Failed);
         for node in &plan.nodes {
             let Some(network) = plan::network_status(node, outcome) else { continue };
             if self.network.decide(&node.node, network) {
@@ -299,18 +331,23 @@ fn failed_deletion(answer: &ChangeResult) -> Option<IpNet> {
     }
 }
 
-/// Logs one summary of all changes of a reconcile.
-fn log_summary(answers: &[ChangeResult], failed: Option<(usize, &CloudError)>) {
-    let count = |is_create: bool| {
-        let done = answers.iter().filter(|answer| matches!(answer.result, Some(Ok(()))));
-        done.filter(|answer| matches!(answer.change, RouteChange::Create { .. }) == is_create).count()
-    };
-    let created = count(true);
-    let deleted = count(false);
+/// Returns the creation of a step, if it has one.
+fn creation(step: &plan::RouteStep) -> Option<RouteChange> {
+    let node = step.create.clone()?;
+    Some(RouteChange::Create { node, destination: step.destination })
+}
+
+/// Logs how many routes a reconcile created and deleted.
+fn log_summary(results: &[ChangeResult]) {
+    let mut created = 0;
+    let mut deleted = 0;
+    for change in results.iter().filter(|change| matches!(change.result, Some(Ok(())))) {
+        match change.change {
+            RouteChange::Create { .. } => created += 1,
+            RouteChange::Delete(_) => deleted += 1,
+        }
+    }
     if created + deleted > 0 {
         tracing::info!(created, deleted, "routes changed");
-    }
-    if let Some((failed, error)) = failed {
-        tracing::warn!(failed, error = error.chain(), "routes not changed, will be tried again");
     }
 }

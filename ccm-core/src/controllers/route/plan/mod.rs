@@ -409,8 +409,8 @@ impl NetworkStatus {
 /// Result of the creation of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreateResult {
-    Yes,
-    No,
+    Created,
+    Failed,
     /// It was not attempted: the process is stopping, or the cloud is throttling and the node's first condition can
     /// wait.
     Unknown,
@@ -423,8 +423,8 @@ pub(crate) fn network_status(plan: &NodePlan, created: impl Fn(IpNet) -> CreateR
         match want {
             PodCidrState::Routed => {}
             PodCidrState::Create(destination) => match created(*destination) {
-                CreateResult::Yes => {}
-                CreateResult::No => network = NetworkStatus::NotReady,
+                CreateResult::Created => {}
+                CreateResult::Failed => network = NetworkStatus::NotReady,
                 CreateResult::Unknown => return None,
             },
             PodCidrState::BackedOff | PodCidrState::Rejected => network = NetworkStatus::NotReady,

@@ -105,7 +105,7 @@ proptest! {
         prop_assert_eq!(&again.rejected_cidrs, &plan.rejected_cidrs);
         for after in &again.nodes {
             let before = plan.nodes.iter().find(|before| before.node == after.node).unwrap();
-            prop_assert_eq!(network_status(before, |_| CreateResult::Yes), network_status(after, |_| CreateResult::No));
+            prop_assert_eq!(network_status(before, |_| CreateResult::Created), network_status(after, |_| CreateResult::Failed));
         }
     }
 

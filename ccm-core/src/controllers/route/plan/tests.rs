@@ -79,7 +79,7 @@ fn words(plan: &RoutePlan) -> Vec<String> {
 /// Conditions if every creation succeeds, in words.
 fn conditions(plan: &RoutePlan) -> Vec<String> {
     let word =
-        |node: &NodePlan| format!("{} {:?}", node.node.name, network_status(node, |_| CreateResult::Yes).unwrap());
+        |node: &NodePlan| format!("{} {:?}", node.node.name, network_status(node, |_| CreateResult::Created).unwrap());
     plan.nodes.iter().map(word).collect()
 }
 
@@ -354,19 +354,23 @@ fn more_than_half_of_several_routes_is_drastic() {
 
 #[test]
 fn conditions_follow_the_routes() {
-    use CreateResult::{No, Unknown, Yes};
+    use CreateResult::{Created, Failed, Unknown};
     let (first, second) = (net("10.244.0.0/24"), net("fd00::/64"));
     let cases: [(&[PodCidrState], [CreateResult; 2], Option<NetworkStatus>); 10] = [
-        (&[], [Yes, Yes], Some(NetworkStatus::NotReady)),
-        (&[PodCidrState::Routed], [No, No], Some(NetworkStatus::Ready)),
-        (&[PodCidrState::Routed, PodCidrState::Create(second)], [No, Yes], Some(NetworkStatus::Ready)),
-        (&[PodCidrState::Routed, PodCidrState::Create(second)], [Yes, No], Some(NetworkStatus::NotReady)),
-        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Yes, Yes], Some(NetworkStatus::Ready)),
-        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [No, Yes], Some(NetworkStatus::NotReady)),
-        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [No, Unknown], None),
-        (&[PodCidrState::Routed, PodCidrState::BackedOff], [Yes, Yes], Some(NetworkStatus::NotReady)),
-        (&[PodCidrState::Rejected, PodCidrState::Routed], [Yes, Yes], Some(NetworkStatus::NotReady)),
-        (&[PodCidrState::Rejected, PodCidrState::Create(second)], [Yes, Yes], Some(NetworkStatus::NotReady)),
+        (&[], [Created, Created], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Routed], [Failed, Failed], Some(NetworkStatus::Ready)),
+        (&[PodCidrState::Routed, PodCidrState::Create(second)], [Failed, Created], Some(NetworkStatus::Ready)),
+        (&[PodCidrState::Routed, PodCidrState::Create(second)], [Created, Failed], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Created, Created], Some(NetworkStatus::Ready)),
+        (
+            &[PodCidrState::Create(first), PodCidrState::Create(second)],
+            [Failed, Created],
+            Some(NetworkStatus::NotReady),
+        ),
+        (&[PodCidrState::Create(first), PodCidrState::Create(second)], [Failed, Unknown], None),
+        (&[PodCidrState::Routed, PodCidrState::BackedOff], [Created, Created], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Rejected, PodCidrState::Routed], [Created, Created], Some(NetworkStatus::NotReady)),
+        (&[PodCidrState::Rejected, PodCidrState::Create(second)], [Created, Created], Some(NetworkStatus::NotReady)),
     ];
     for (wants, created, expected) in cases {
         let plan = NodePlan { node: node("a", &[]), cidrs: wants.to_vec() };
