@@ -534,9 +534,12 @@ pub(crate) fn choose_controls(
     pass_number: usize,
 ) -> Vec<Arc<NodeView>> {
     // First, rank the usable nodes by zone and readiness; Ready nodes that were not found are separate.
-    let zones: HashSet<_> = suspects.iter().filter_map(|node| zone(node)).collect();
+    let suspect_zones: HashSet<_> = suspects.iter().filter_map(|node| zone(node)).collect();
     let names: HashSet<_> = suspects.iter().map(|node| &node.name).collect();
-    let mut by_rank: [Vec<&Arc<NodeView>>; 4] = Default::default();
+    let mut ready_near = Vec::new();
+    let mut not_ready_near = Vec::new();
+    let mut ready_far = Vec::new();
+    let mut not_ready_far = Vec::new();
     let mut lost = Vec::new();
     for node in ours {
         let usable = node.provider_id.is_some() && !node.is_uninitialized() && !node.deleting;
@@ -548,21 +551,31 @@ pub(crate) fn choose_controls(
         if record.is_some() && !is_found && node.is_ready() {
             lost.push(node);
         } else if is_found || node.is_ready() {
-            let is_far = !zone(node).is_some_and(|zone| zones.contains(zone));
-            by_rank[usize::from(is_far) * 2 + usize::from(!node.is_ready())].push(node);
+            let is_near = zone(node).is_some_and(|zone| suspect_zones.contains(zone));
+            let rank = match (is_near, node.is_ready()) {
+                (true, true) => &mut ready_near,
+                (true, false) => &mut not_ready_near,
+                (false, true) => &mut ready_far,
+                (false, false) => &mut not_ready_far,
+            };
+            rank.push(node);
         }
     }
     // Then rotate each rank, so that every pass starts with other nodes.
-    for nodes in by_rank.iter_mut().chain([&mut lost]) {
+    for nodes in [&mut ready_near, &mut not_ready_near, &mut ready_far, &mut not_ready_far, &mut lost] {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         let start = pass_number.wrapping_mul(MAX_CONTROLS).checked_rem(nodes.len()).unwrap_or(0);
         nodes.rotate_left(start);
     }
     // Finally, fill the places in order.
-    let first = if ClusterCount::of(ours, records).is_mass_loss() { MAX_CONTROLS } else { LOST_CONTROLS };
-    let surplus_lost = lost.split_off(lost.len().min(first));
-    let chosen = lost.into_iter().chain(by_rank.into_iter().flatten()).chain(surplus_lost);
-    chosen.take(MAX_CONTROLS).cloned().collect()
+    let places_for_lost = if ClusterCount::of(ours, records).is_mass_loss() { MAX_CONTROLS } else { LOST_CONTROLS };
+    let surplus_lost = lost.split_off(lost.len().min(places_for_lost));
+    let mut controls = Vec::new();
+    for nodes in [lost, ready_near, not_ready_near, ready_far, not_ready_far, surplus_lost] {
+        controls.extend(nodes.into_iter().cloned());
+    }
+    controls.truncate(MAX_CONTROLS);
+    controls
 }
 
 fn zone(node: &NodeView) -> Option<&str> {

@@ -387,13 +387,11 @@ impl Leading {
                 return LostReason::NotRenewed(failure);
             }
             self.elector.lock.set_deadline(Some(give_up));
-            let mut attempt = Err(LeaseError::Conflict);
-            if use_fast_path {
-                attempt = self.elector.renew_fast_path().await;
-            }
-            if attempt.is_err() {
-                attempt = self.elector.try_acquire_or_renew().await;
-            }
+            let renewed = if use_fast_path { self.elector.renew_fast_path().await.ok() } else { None };
+            let attempt = match renewed {
+                Some(held) => Ok(held),
+                None => self.elector.try_acquire_or_renew().await,
+            };
             use_fast_path = attempt.is_ok();
             let now = Instant::now();
             match attempt {

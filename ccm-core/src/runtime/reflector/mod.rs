@@ -32,7 +32,7 @@ pub(crate) mod watch_stream;
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 pub use metrics::CacheMetrics;
@@ -162,26 +162,27 @@ impl<T: CachedObject> Reflector<T> {
 
     /// Retries the list until it succeeds or the timeout of the first list is over.
     async fn first_sync(&mut self) -> Result<ListPosition, FirstSyncTimedOut> {
-        let after = self.options.first_sync;
-        let mut deadline = Instant::now() + after;
+        let mut deadline = Instant::now() + self.options.first_sync;
         loop {
             let began = Instant::now();
-            let attempt = tokio::time::timeout_at(deadline, self.list()).await;
-            let waited = match attempt {
+            let failure = match timeout_at(deadline, self.list()).await {
                 Ok(Ok(position)) => return Ok(position),
-                Ok(Err(failure)) if failure.is_forbidden() && !self.options.count_denials => {
-                    self.back_off(&failure).await;
-                    deadline += began.elapsed();
-                    Ok(())
-                }
-                Ok(Err(failure)) => tokio::time::timeout_at(deadline, self.back_off(&failure)).await,
-                Err(late) => Err(late),
+                Ok(Err(failure)) => failure,
+                Err(_) => return Err(self.first_sync_timed_out()),
             };
-            if waited.is_err() {
-                let last = self.last_failure.take().unwrap_or_else(|| "no answer".to_owned());
-                return Err(FirstSyncTimedOut { resource: T::RESOURCE, after, last });
+            if failure.is_forbidden() && !self.options.count_denials {
+                // The time in which access is denied does not count.
+                self.back_off(&failure).await;
+                deadline += began.elapsed();
+            } else if timeout_at(deadline, self.back_off(&failure)).await.is_err() {
+                return Err(self.first_sync_timed_out());
             }
         }
+    }
+
+    fn first_sync_timed_out(&mut self) -> FirstSyncTimedOut {
+        let last = self.last_failure.take().unwrap_or_else(|| "no answer".to_owned());
+        FirstSyncTimedOut { resource: T::RESOURCE, after: self.options.first_sync, last }
     }
 
     /// Retries the list until it succeeds.
