@@ -524,7 +524,7 @@ impl<'a> Denied<'a> {
 /// provider ID that are Ready, or whose instance was found at the last query.
 ///
 /// Nodes in the zone of a suspect come first, because a zone or cell may fail alone; within that, Ready nodes come
-/// before others. If there are enough nodes, each pass (`turn`) chooses other ones. Ready nodes whose instance was not
+/// before others. If there are enough nodes, each pass (`pass_number`) chooses other ones. Ready nodes whose instance was not
 /// found at the last query get two places (all places when most of the cluster looks gone), because a new answer can
 /// show that they exist; they also fill places that are left over.
 pub(crate) fn choose_controls(

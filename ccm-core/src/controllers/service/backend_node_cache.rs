@@ -78,7 +78,7 @@ impl BackendNodeCache {
         Self { cx, state: Arc::default(), confirmation_lock: AsyncMutex::default() }
     }
 
-    /// Has sets rebuilt after node changes, and calls `news` for each change that load balancers need.
+    /// Has sets rebuilt after node changes, and calls `node_changes` for each change that load balancers need.
     pub(crate) fn watch_nodes(&self, node_changes: impl Fn(Urgency) + Send + Sync + 'static) {
         let state = self.state.clone();
         let provider = self.cx.provider.clone();

@@ -141,7 +141,7 @@ impl ElectionState {
         self.holder() == self.identity
     }
 
-    /// Decides what to do after the last observation. `wall` is only written, never compared with the Lease.
+    /// Decides what to do after the last observation. `clock` is only written, never compared with the Lease.
     pub(super) fn decide(&self, now: Instant, clock: Timestamp) -> Decision {
         if let Some(until) = self.other_holder_until().filter(|until| now < *until) {
             return Decision::Wait { holder: self.holder().to_owned(), until };
@@ -170,7 +170,7 @@ impl ElectionState {
         }
     }
 
-    /// Records a successful write of this process. `wall` is the time in the record.
+    /// Records a successful write of this process. `clock` is the time in the record.
     pub(super) fn record_own_write(&mut self, record: LeaseRecord, clock: Timestamp, now: Instant) {
         self.last_write_time = Some(clock);
         self.observe(Some(record), now);

@@ -134,6 +134,7 @@ fn check_url(url: &str) -> Result<(), String> {
     if host.is_some_and(|host| !host.is_empty() && !host.starts_with(':')) && !blank {
         Ok(())
     } else {
+        // The message omits the URL, which may contain a password.
         Err("is not a URL of the form http://host:port or https://host".to_owned())
     }
 }

@@ -48,7 +48,7 @@ impl MutantProvider {
                 self.asks(&cx).await.map_err(told)
             }
             Bug::StartRegistersAgain => {
-                let gauge = prometheus::Gauge::new("start_mutantsed", "Whether it started.").unwrap();
+                let gauge = prometheus::Gauge::new("planted_started", "Whether it started.").unwrap();
                 let refused = |error| CloudError::invalid_input("metrics cannot be offered").with_source(error);
                 cx.metrics.register(Box::new(gauge)).map_err(refused)?;
                 self.asks(&cx).await

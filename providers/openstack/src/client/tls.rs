@@ -140,18 +140,18 @@ impl ServerCertVerifier for AcceptAnyCertificate {
         &self,
         message: &[u8],
         cert: &CertificateDer<'_>,
-        token: &DigitallySignedStruct,
+        signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, token, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
         &self,
         message: &[u8],
         cert: &CertificateDer<'_>,
-        token: &DigitallySignedStruct,
+        signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, token, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -87,7 +87,7 @@ async fn find_by_name(api: Api<'_>, name: &str) -> Result<Vec<LoadBalancer>, Ope
 /// Reads the children of a load balancer: listeners and pools, and members and monitors of this Service's pools.
 ///
 /// # Errors
-/// Those of the requests; `seen` is unchanged then.
+/// Those of the requests; `observed` is unchanged then.
 pub(super) async fn read_children(
     api: Api<'_>,
     observed: &mut ObservedLoadBalancer,

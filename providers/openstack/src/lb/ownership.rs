@@ -24,7 +24,7 @@ pub struct FormerNames {
     pub name: Box<str>,
 }
 
-/// Returns how a Service relates to a load balancer. `shown`: the Service's status shows an address; then a load
+/// Returns how a Service relates to a load balancer. `published_address`: the Service's status shows an address; then a load
 /// balancer that has its name but for the cluster's is its own, and not another cluster's. A copy of a Service has its
 /// annotations, but its status shows no address.
 pub fn service_ownership(
@@ -51,8 +51,8 @@ fn former(cluster: &str, who: &ServiceKey, load_balancer: &LoadBalancer) -> Opti
         return None;
     }
     let name = names::load_balancer(before, &who.namespace, &who.name);
-    let state = *load_balancer.name == *name || load_balancer.tags.iter().any(|tag| **tag == *name);
-    state.then(|| FormerNames { cluster: before.into(), name })
+    let has_former_name = *load_balancer.name == *name || load_balancer.tags.iter().any(|tag| **tag == *name);
+    has_former_name.then(|| FormerNames { cluster: before.into(), name })
 }
 
 impl ServiceOwnership {

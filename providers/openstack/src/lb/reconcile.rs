@@ -153,7 +153,7 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Reads the observed state, as deeply as `depth` requires.
+    /// Reads the observed state, as deeply as `read_mode` requires.
     pub(super) async fn observe(
         &self,
         op: &Op,
@@ -510,7 +510,7 @@ impl LoadBalancerReconciler {
         Ok(())
     }
 
-    /// Makes the group admit what the task says, unless it is known to. Returns the IDs of surplus rules. `in_line`:
+    /// Makes the group admit what the task says, unless it is known to. Returns the IDs of surplus rules. `applied_digest`:
     /// digest of the task that was last applied completely.
     async fn ensure_rules(
         &self,

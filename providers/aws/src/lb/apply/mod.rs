@@ -139,8 +139,8 @@ impl Applier<'_> {
         // Then send the request, and update the working state from the response.
         match &step.action {
             ActionKind::CreateLoadBalancer(create) => {
-                let known_target_groups = self.scope.client.write(self.op, (**create).clone(), why).await;
-                let made = known_target_groups.inspect_err(|error| self.record_failure(error));
+                let response = self.scope.client.write(self.op, (**create).clone(), why).await;
+                let made = response.inspect_err(|error| self.record_failure(error));
                 self.working.load_balancer_created(made?, &create.tags);
             }
             ActionKind::CreateTargetGroup(key, create) => return self.create_group(*key, create, why).await,
@@ -274,11 +274,11 @@ impl Applier<'_> {
     /// Creates a target group. If its name exists already, from an interrupted sync or with other settings, that group
     /// is adopted if it belongs to the Service.
     async fn create_group(&mut self, key: ListenerKey, create: &CreateTargetGroup, why: &str) -> Result<(), ApplyStop> {
-        let known_target_groups = self.scope.client.write(self.op, create.clone(), why).await;
-        if known_target_groups.as_ref().is_err_and(|error| error.has_code("DuplicateTargetGroupName")) {
+        let response = self.scope.client.write(self.op, create.clone(), why).await;
+        if response.as_ref().is_err_and(|error| error.has_code("DuplicateTargetGroupName")) {
             return self.adopt_target_group(key, &create.name).await;
         }
-        let group = known_target_groups?;
+        let group = response?;
         if !group.load_balancers.is_empty() {
             // AWS returned an existing group with the same settings: the rest of it is unknown.
             return self.adopt_target_group(key, &create.name).await;
@@ -309,8 +309,8 @@ impl Applier<'_> {
         let load_balancer = self.load_balancer_arn()?;
         let spec = self.listener_spec(settings)?;
         let request = CreateListener { load_balancer: load_balancer.clone(), spec, tags: settings.tags.clone() };
-        let known_target_groups = self.scope.client.write(self.op, request, why).await;
-        if known_target_groups.as_ref().is_err_and(|error| error.has_code("DuplicateListener")) {
+        let response = self.scope.client.write(self.op, request, why).await;
+        if response.as_ref().is_err_and(|error| error.has_code("DuplicateListener")) {
             let listeners = self.observer.listeners(self.op, &load_balancer).await?;
             let port = settings.key.0.get();
             if !listeners.iter().any(|observed| observed.listener.port == port) {
@@ -325,7 +325,7 @@ impl Applier<'_> {
             self.observer.read_missing(self.op, &self.desired.owner, &mut self.working.observed).await?;
             return Err(ApplyStop::Replan);
         }
-        self.working.listener_created(known_target_groups?, &settings.tags);
+        self.working.listener_created(response?, &settings.tags);
         Ok(())
     }
 

@@ -79,13 +79,13 @@ impl Planner<'_> {
             self.add(modify, format!("{} differ", why.join(", ")));
         }
         if let (Some(tls), Some(have)) = (&pair.desired.tls, &observed.certificates) {
-            let lb_spec: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
-            for certificate in lb_spec.difference(have) {
+            let certificates: BTreeSet<_> = tls.certificates[1..].iter().cloned().collect();
+            for certificate in certificates.difference(have) {
                 let add = ActionKind::AddListenerCertificate(ListenerRef::Existing(arn.clone()), certificate.clone());
                 self.add(add, "a certificate for SNI is missing");
             }
             // The default certificate may be listed once more, which is harmless.
-            for certificate in have.difference(&lb_spec).filter(|arn| **arn != tls.certificates[0]) {
+            for certificate in have.difference(&certificates).filter(|arn| **arn != tls.certificates[0]) {
                 let remove = ActionKind::RemoveListenerCertificate(arn.clone(), certificate.clone());
                 self.add(remove, "a certificate for SNI is not wanted");
             }

@@ -66,12 +66,12 @@ impl<'a> TargetGroupPairing<'a> {
         // First, keep the groups of existing listeners.
         let mut kept = BTreeSet::new();
         let mut found: Vec<Option<&ObservedTargetGroup>> = Vec::new();
-        for lb_spec in &desired.listeners {
-            let listener = observed.listener(lb_spec.key());
+        for desired_listener in &desired.listeners {
+            let listener = observed.listener(desired_listener.key());
             let group = listener
                 .and_then(|seen| seen.listener.target_group.as_ref())
                 .and_then(|arn| observed.group(arn))
-                .filter(|group| can_serve(group, lb_spec, observed) && !kept.contains(&group.group.arn));
+                .filter(|group| can_serve(group, desired_listener, observed) && !kept.contains(&group.group.arn));
             kept.extend(group.map(|group| group.group.arn.clone()));
             found.push(group);
         }
@@ -116,16 +116,19 @@ impl<'a> TargetGroupPairing<'a> {
 }
 
 /// Returns the names that the group of a listener may have, in order of preference.
-fn names_of<'a>(desired: &'a DesiredLoadBalancer, lb_spec: &'a DesiredListener) -> impl Iterator<Item = Box<str>> + 'a {
-    std::iter::successors(Some(lb_spec.target_group.name.clone()), |name| {
+fn names_of<'a>(
+    desired: &'a DesiredLoadBalancer,
+    listener: &'a DesiredListener,
+) -> impl Iterator<Item = Box<str>> + 'a {
+    std::iter::successors(Some(listener.target_group.name.clone()), |name| {
         Some(names::another_target_group(&desired.owner, name))
     })
 }
 
 /// Tells whether a group can serve a listener, as it is or with another health check.
-fn can_serve(seen: &ObservedTargetGroup, lb_spec: &DesiredListener, observed: &ObservedState) -> bool {
+fn can_serve(seen: &ObservedTargetGroup, desired_listener: &DesiredListener, observed: &ObservedState) -> bool {
     let group = &seen.group;
-    let want = &lb_spec.target_group;
+    let want = &desired_listener.target_group;
     let frozen = observed.unmodifiable_groups.contains(&group.arn)
         && group.health_check.as_ref().is_none_or(|have| differs(have, &want.health_check));
     group.protocol == Some(want.protocol)
@@ -135,19 +138,19 @@ fn can_serve(seen: &ObservedTargetGroup, lb_spec: &DesiredListener, observed: &O
         && !frozen
 }
 
-fn family(lb_spec: &DesiredTargetGroup) -> IpAddressType {
-    match lb_spec.family {
+fn family(target_group: &DesiredTargetGroup) -> IpAddressType {
+    match target_group.family {
         IpFamily::V4 => IpAddressType::Ipv4,
         IpFamily::V6 => IpAddressType::Ipv6,
     }
 }
 
 /// Tells whether a health check differs from the desired one. Settings that are left to AWS are ignored.
-pub fn differs(have: &HealthCheck, lb_spec: &HealthCheck) -> bool {
+pub fn differs(have: &HealthCheck, desired_check: &HealthCheck) -> bool {
     let left_to_aws = HealthCheck {
-        path: lb_spec.path.clone().or_else(|| have.path.clone()),
-        matcher: lb_spec.matcher.clone().or_else(|| have.matcher.clone()),
-        ..lb_spec.clone()
+        path: desired_check.path.clone().or_else(|| have.path.clone()),
+        matcher: desired_check.matcher.clone().or_else(|| have.matcher.clone()),
+        ..desired_check.clone()
     };
     *have != left_to_aws
 }
@@ -179,22 +182,22 @@ impl Planner<'_> {
 
     fn new_group(&mut self, pair: &ListenerGroupPair<'_>) {
         let key = pair.key();
-        let lb_spec = &pair.desired.target_group;
+        let target_group = &pair.desired.target_group;
         let create = CreateTargetGroup {
             name: pair.name.clone(),
-            protocol: lb_spec.protocol,
-            port: lb_spec.port,
+            protocol: target_group.protocol,
+            port: target_group.port,
             vpc: self.resolved.vpc.clone(),
-            target_type: lb_spec.target_type,
-            ip_address_type: Some(family(lb_spec)).filter(|family| *family != IpAddressType::Ipv4),
-            health_check: lb_spec.health_check.clone(),
+            target_type: target_group.target_type,
+            ip_address_type: Some(family(target_group)).filter(|family| *family != IpAddressType::Ipv4),
+            health_check: target_group.health_check.clone(),
             tags: self.resolved.tags.clone(),
         };
         let why = format!("listener {}/{} has no fitting target group", key.1, key.0);
         self.add(ActionKind::CreateTargetGroup(key, Box::new(create)), why);
         let attributes = without_defaults(
-            &lb_spec.attributes,
-            &default_attributes::target_group(lb_spec.target_type, lb_spec.protocol),
+            &target_group.attributes,
+            &default_attributes::target_group(target_group.target_type, target_group.protocol),
         );
         if !attributes.is_empty() {
             let why = format!("{} differ from AWS' defaults", keys(&attributes));
@@ -208,13 +211,13 @@ impl Planner<'_> {
 
     fn existing_group(&mut self, pair: &ListenerGroupPair<'_>, observed: &ObservedTargetGroup) {
         let arn = &observed.group.arn;
-        let lb_spec = &pair.desired.target_group;
-        if observed.group.health_check.as_ref().is_none_or(|have| differs(have, &lb_spec.health_check)) {
-            let modify = ActionKind::ModifyTargetGroup(arn.clone(), lb_spec.health_check.clone());
+        let target_group = &pair.desired.target_group;
+        if observed.group.health_check.as_ref().is_none_or(|have| differs(have, &target_group.health_check)) {
+            let modify = ActionKind::ModifyTargetGroup(arn.clone(), target_group.health_check.clone());
             self.add(modify, "health check differs");
         }
         if let Some(attributes) = &observed.attributes {
-            let differing = changed_attributes(&lb_spec.attributes, attributes);
+            let differing = changed_attributes(&target_group.attributes, attributes);
             if !differing.is_empty() {
                 let why = format!("{} differ", keys(&differing));
                 let of = TargetGroupRef::Existing(arn.clone());
@@ -229,11 +232,11 @@ impl Planner<'_> {
     fn plan_targets(&mut self, observed: &ObservedTargetGroup, desired: &[crate::api::elb::Target]) {
         let Some(have) = &observed.targets else { return };
         let arn = &observed.group.arn;
-        let lb_spec = registered_targets(desired);
+        let desired_targets = registered_targets(desired);
         let surplus: Vec<_> =
-            have.iter().filter(|(id, _)| !lb_spec.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+            have.iter().filter(|(id, _)| !desired_targets.contains_key(*id)).map(|(_, t)| t.clone()).collect();
         let missing: Vec<_> =
-            lb_spec.iter().filter(|(id, _)| !have.contains_key(*id)).map(|(_, t)| t.clone()).collect();
+            desired_targets.iter().filter(|(id, _)| !have.contains_key(*id)).map(|(_, t)| t.clone()).collect();
         for chunk in surplus.chunks(MAX_TARGETS) {
             let why = format!("{} targets are not wanted", chunk.len());
             self.add(ActionKind::DeregisterTargets(arn.clone(), chunk.to_vec()), why);

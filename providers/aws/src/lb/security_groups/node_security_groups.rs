@@ -167,7 +167,7 @@ impl SecurityGroupManager {
         self.deleted.remove(request.lb_name);
     }
 
-    /// Removes rules of a load balancer from all groups, except those that `wanted` returns for a group.
+    /// Removes rules of a load balancer from all groups, except those that `desired` returns for a group.
     pub(super) async fn remove_rules_everywhere<'a>(
         &self,
         op: &Op,

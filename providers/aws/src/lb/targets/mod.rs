@@ -1,4 +1,4 @@
-//! Targets of a load balancer: which nodes or pods should be registered, which AWS objects they are, and updates of only these.
+//! Desired targets of a load balancer: nodes or pods, and the network interfaces behind them.
 
 pub(in crate::lb) mod desired;
 pub(in crate::lb) mod interfaces;

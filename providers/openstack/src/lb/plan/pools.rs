@@ -39,7 +39,7 @@ pub(super) fn differences(desired: &DesiredPool, observed: &Pool) -> Option<(Poo
     (!why.is_empty()).then_some((update, why))
 }
 
-/// Plans a listener's pool with members and monitor. `seen`: the existing pool, if there is one.
+/// Plans a listener's pool with members and monitor. `observed`: the existing pool, if there is one.
 pub(super) fn plan(
     input: &PlanInput<'_>,
     desired: &DesiredListener,
