@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::Finding;
 use super::lexer::{Token, blank_literals, tokens};
+use super::paths::{chain, use_tree};
 
 /// Paths a plan may not use, and why.
 const FORBIDDEN: [(&[&str], &str); 22] = [
@@ -77,7 +78,9 @@ fn paths<'a>(tokens: &[Token<'a>]) -> Vec<(Vec<&'a str>, usize)> {
         let token = tokens[at];
         // `use<'a>` in a return type is not an import.
         if token.text == "use" && tokens.get(at + 1).is_some_and(|next| next.text != "<") {
-            at = use_tree(tokens, at + 1, &[], &mut found);
+            let mut leaves = Vec::new();
+            at = use_tree(tokens, at + 1, &[], &mut leaves);
+            found.extend(leaves.into_iter().map(|leaf| (leaf.path, leaf.line)));
         } else if token.is_word() {
             let (path, after) = chain(tokens, at);
             if path.len() > 1 {
@@ -89,60 +92,6 @@ fn paths<'a>(tokens: &[Token<'a>]) -> Vec<(Vec<&'a str>, usize)> {
         }
     }
     found
-}
-
-/// Reads `a::b::c`; returns the names and the place after them.
-fn chain<'a>(tokens: &[Token<'a>], start: usize) -> (Vec<&'a str>, usize) {
-    let mut path = vec![tokens[start].text];
-    let mut at = start + 1;
-    while let [colons, name, ..] = &tokens[at..]
-        && colons.text == "::"
-        && name.is_word()
-    {
-        path.push(name.text);
-        at += 2;
-    }
-    (path, at)
-}
-
-/// Reads one branch of a `use` tree that continues `prefix`; returns the place after it.
-fn use_tree<'a>(
-    tokens: &[Token<'a>],
-    mut at: usize,
-    prefix: &[&'a str],
-    found: &mut Vec<(Vec<&'a str>, usize)>,
-) -> usize {
-    let mut path = prefix.to_vec();
-    let mut is_group = false;
-    while let Some(token) = tokens.get(at) {
-        match token.text {
-            ";" | "," | "}" => break,
-            "::" => at += 1,
-            // The new name is not part of the path.
-            "as" => at += 2,
-            "{" => {
-                is_group = true;
-                at += 1;
-                while tokens.get(at).is_some_and(|token| token.text != "}") {
-                    at = use_tree(tokens, at, &path, found);
-                    at += usize::from(tokens.get(at).is_some_and(|token| token.text == ","));
-                    if tokens.get(at).is_some_and(|token| token.text == ";") {
-                        return at;
-                    }
-                }
-                at += 1;
-            }
-            text => {
-                path.push(text);
-                at += 1;
-            }
-        }
-    }
-    if !is_group && path.len() > prefix.len() {
-        let line = tokens[at - 1].line;
-        found.push((path, line));
-    }
-    at
 }
 
 #[cfg(test)]

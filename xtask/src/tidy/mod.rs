@@ -7,6 +7,7 @@ mod length;
 mod lexer;
 mod modules;
 mod names;
+mod paths;
 mod text;
 
 use std::fmt;

@@ -11,6 +11,7 @@ use super::{
     Finding,
     dependencies::Split,
     lexer::{Token, tokens},
+    paths::{chain, use_tree},
 };
 
 /// The top-level modules of the framework, from the lowest floor to the highest. A module uses its own floor and lower ones.
@@ -115,23 +116,16 @@ fn read_module(file: &Path, code: &str) -> Module {
             for leaf in leaves {
                 if let Some(path) = absolute(&own, &leaf.path) {
                     if is_public {
-                        module.exports.insert(leaf.name, path.clone());
+                        module.exports.insert(leaf.name.to_owned(), path.clone());
                     }
-                    module.uses.push(Use { path, line: token.line });
+                    module.uses.push(Use { path, line: leaf.line });
                 }
             }
             at = end;
         } else if matches!(token.text, "crate" | "self" | "super") && tokens.get(at + 1).is_some_and(|t| t.text == "::")
         {
-            let mut path = vec![token.text];
-            at += 1;
-            while let [colons, name, ..] = &tokens[at..]
-                && colons.text == "::"
-                && name.is_word()
-            {
-                path.push(name.text);
-                at += 2;
-            }
+            let (path, after) = chain(&tokens, at);
+            at = after;
             if let Some(path) = absolute(&own, &path) {
                 module.uses.push(Use { path, line: token.line });
             }
@@ -152,47 +146,6 @@ fn is_public(tokens: &[Token<'_>], at: usize) -> bool {
     }
 }
 
-/// A leaf of a `use` tree: its path as written, and the name that it has here.
-struct Leaf<'a> {
-    path: Vec<&'a str>,
-    name: String,
-}
-
-/// Reads one branch of a `use` tree that continues `prefix`; returns the place after it.
-fn use_tree<'a>(tokens: &[Token<'a>], start: usize, prefix: &[&'a str], leaves: &mut Vec<Leaf<'a>>) -> usize {
-    let (mut at, mut path, mut alias, mut is_group) = (start, prefix.to_vec(), None, false);
-    while let Some(token) = tokens.get(at) {
-        match token.text {
-            ";" | "," | "}" => break,
-            "as" => {
-                alias = tokens.get(at + 1).map(|name| name.text);
-                at += 1;
-            }
-            "{" => {
-                is_group = true;
-                at += 1;
-                while tokens.get(at).is_some_and(|token| token.text != "}") {
-                    at = use_tree(tokens, at, &path, leaves);
-                    at += usize::from(tokens.get(at).is_some_and(|token| token.text == ","));
-                }
-            }
-            "::" => {}
-            name if alias.is_none() => path.push(name),
-            _ => {}
-        }
-        at += 1;
-    }
-    if !is_group && path.len() > prefix.len() {
-        // `a::{self}` is `a`.
-        if path.last() == Some(&"self") && path.len() > 1 {
-            path.pop();
-        }
-        let name = alias.or(path.last().copied()).unwrap_or_default().to_owned();
-        leaves.push(Leaf { path, name });
-    }
-    at
-}
-
 /// Returns the path in the crate; `None` for other crates.
 fn absolute(own: &[String], path: &[&str]) -> Option<ModulePath> {
     let mut base = own.to_vec();
@@ -211,7 +164,8 @@ fn absolute(own: &[String], path: &[&str]) -> Option<ModulePath> {
         }
         _ => return None,
     }
-    base.extend(rest.iter().map(|part| (*part).to_owned()));
+    // `a::{self}` is `a`.
+    base.extend(rest.iter().filter(|part| **part != "self").map(|part| (*part).to_owned()));
     Some(base)
 }
 
