@@ -570,12 +570,8 @@ pub(crate) fn choose_controls(
     // Finally, fill the places in order.
     let places_for_lost = if ClusterCount::of(ours, records).is_mass_loss() { MAX_CONTROLS } else { LOST_CONTROLS };
     let surplus_lost = lost.split_off(lost.len().min(places_for_lost));
-    let mut controls = Vec::new();
-    for nodes in [lost, ready_near, not_ready_near, ready_far, not_ready_far, surplus_lost] {
-        controls.extend(nodes.into_iter().cloned());
-    }
-    controls.truncate(MAX_CONTROLS);
-    controls
+    let in_order = [lost, ready_near, not_ready_near, ready_far, not_ready_far, surplus_lost];
+    in_order.into_iter().flatten().take(MAX_CONTROLS).cloned().collect()
 }
 
 fn zone(node: &NodeView) -> Option<&str> {
