@@ -92,12 +92,12 @@ where
         Invocation::Run(config) => *config,
     };
     let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    config.read_client_gates(std::env::vars_os().filter_map(text));
+    let gate_warnings = config.client_gates.read_environment(std::env::vars_os().filter_map(text));
     let (traces, spans) = traces(&product, &config)?.unzip();
     let (dispatch, verbosity) = logging::dispatch_with(&config.logging, std::io::stderr, spans);
     tracing::dispatcher::set_global_default(dispatch)?;
     std::panic::set_hook(Box::new(log_panic));
-    for warning in config.warnings() {
+    for warning in config.warnings().iter().chain(&gate_warnings) {
         tracing::warn!("{warning}");
     }
     for flag in config.flags() {

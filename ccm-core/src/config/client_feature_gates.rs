@@ -1,7 +1,6 @@
 //! Feature gates of the API client, set by environment variables as in client-go: `KUBE_FEATURE_<Name>=true|false`.
 
-use super::Config;
-use crate::config::boolean::parse_bool;
+use super::boolean::parse_bool;
 
 const PREFIX: &str = "KUBE_FEATURE_";
 const WATCH_LIST: &str = "WatchListClient";
@@ -31,41 +30,45 @@ impl Default for ClientFeatureGates {
     }
 }
 
-impl Config {
-    /// Reads the gates from environment variables. As in client-go, an invalid value changes nothing and adds a
-    /// warning. Other variables are ignored.
-    pub fn read_client_gates(&mut self, variables: impl IntoIterator<Item = (String, String)>) {
-        let mut variables: Vec<_> = variables
+impl ClientFeatureGates {
+    /// Sets the gates from environment variables, and returns warnings. As in client-go, an invalid value changes nothing
+    /// and adds a warning. Other variables are ignored.
+    pub(crate) fn read_environment(&mut self, variables: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+        let mut gates: Vec<_> = variables
             .into_iter()
             .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_owned(), value)))
             .collect();
-        variables.sort();
-        for (name, text) in variables {
-            let idle = GATES_WITHOUT_EFFECT.iter().find(|(idle, _)| *idle == name);
-            let value = match parse_bool(&text) {
-                _ if name != WATCH_LIST && idle.is_none() => continue,
-                Err(reason) => {
-                    self.warnings.push(format!("{PREFIX}{name}={text} has no effect: {reason}"));
-                    continue;
-                }
-                Ok(value) => value,
-            };
-            match idle {
-                None => self.client_gates.watch_list = value,
-                Some((_, default)) if *default == value => {}
-                Some(_) => self.warnings.push(format!("{PREFIX}{name}={text} has no effect in this program")),
+        gates.sort();
+        gates.iter().filter_map(|(name, text)| self.set(name, text)).collect()
+    }
+
+    /// Sets one gate, unless it is not a gate of client-go. Returns a warning if that has no effect.
+    fn set(&mut self, name: &str, text: &str) -> Option<String> {
+        let without_effect = GATES_WITHOUT_EFFECT.iter().find(|(gate, _)| *gate == name);
+        if name != WATCH_LIST && without_effect.is_none() {
+            return None;
+        }
+        let value = match parse_bool(text) {
+            Ok(value) => value,
+            Err(reason) => return Some(format!("{PREFIX}{name}={text} has no effect: {reason}")),
+        };
+        match without_effect {
+            None => {
+                self.watch_list = value;
+                None
             }
+            Some((_, default)) if *default == value => None,
+            Some(_) => Some(format!("{PREFIX}{name}={text} has no effect in this program")),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::*;
+    use super::*;
 
     #[test]
     fn the_environment_sets_gates_of_the_client() {
-        let product = Product::new("ccm", "v1.0.0", &["mock"]);
         for (variables, watch_list, warned) in [
             (&[][..], true, &[][..]),
             (&[("KUBE_FEATURE_WatchListClient", "false")], false, &[]),
@@ -76,11 +79,12 @@ mod tests {
             (&[("KUBE_FEATURE_InformerResourceVersion", "maybe")], true, &["InformerResourceVersion=maybe"]),
             (&[("KUBE_FEATURE_Nope", "maybe"), ("WatchListClient", "false")], true, &[]),
         ] {
-            let Ok(Invocation::Run(mut config)) = parse(&product, ["--cloud-provider=mock"]) else { panic!() };
-            config.read_client_gates(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-            assert_eq!(config.client_gates.watch_list, watch_list, "{variables:?}");
-            assert_eq!(config.warnings().len(), usize::from(!warned.is_empty()), "{variables:?}");
-            assert!(warned.iter().all(|word| config.warnings()[0].contains(word)), "{:?}", config.warnings());
+            let mut gates = ClientFeatureGates::default();
+            let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let warnings = gates.read_environment(variables.clone());
+            assert_eq!(gates.watch_list, watch_list, "{variables:?}");
+            assert_eq!(warnings.len(), usize::from(!warned.is_empty()), "{variables:?}");
+            assert!(warned.iter().all(|word| warnings[0].contains(word)), "{warnings:?}");
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod controller_names;
 pub(crate) mod duration;
 mod error;
 pub mod feature_gates;
+mod flag_report;
 mod flags;
 pub mod gcfg;
 pub mod gcfg_keys;
@@ -133,7 +134,7 @@ where
         VersionRequest::Report(version) => config.reported_version = Some(version.clone()),
     }
     validate::check(product, &mut config)?;
-    fill_flag_report(product, &mut config, &used);
+    flag_report::fill(product, &mut config, &used);
     if let Some(path) = replaced {
         let binary = product.binary;
         config.warnings.push(format!("the first argument, {path}, is ignored: this image starts {binary} by itself"));
@@ -162,52 +163,6 @@ fn defaults(product: &Product) -> Config {
         debug_assert_eq!(result, Ok(()), "default of --{}", flag.name);
     }
     config
-}
-
-/// Name prefixes of flags that are ignored in shadow mode.
-const FLAGS_IGNORED_IN_SHADOW: [&str; 2] = ["leader-elect", "use-service-account-credentials"];
-
-/// Sets the list of flags and the warnings.
-fn fill_flag_report(product: &Product, config: &mut Config, used: &BTreeSet<&'static str>) {
-    let mut values = Vec::new();
-    let mut warnings = feature_gates::warnings(&config.raw.feature_gates);
-    warnings.extend(validate::tls_warnings(config));
-    // First, report flags that are set without effect or are deprecated.
-    for flag in flags::all(product) {
-        let value = flag.target.render(config, flag.name);
-        let changed = value != flag.default;
-        if changed {
-            warnings.extend(match flag.support {
-                flags::FlagSupport::Supported => None,
-                flags::FlagSupport::NoEffect(why) => Some(format!("--{}={value} has no effect: {why}", flag.name)),
-            });
-        }
-        if config.shadow.is_on()
-            && used.contains(flag.name)
-            && FLAGS_IGNORED_IN_SHADOW.iter().any(|of| flag.name.starts_with(of))
-        {
-            warnings.push(format!(
-                "--{}={value} has no effect in shadow mode, which takes no lease and writes nothing",
-                flag.name
-            ));
-        }
-        if let Some(advice) = flag.deprecated.filter(|_| used.contains(flag.name)) {
-            warnings.push(format!("--{} is deprecated: {advice}", flag.name));
-        }
-        values.push(FlagValue { name: flag.name, value, changed });
-    }
-    // Then add warnings about combinations of flags.
-    warnings.extend(leader_migration::ignored_file_flag(config).map(str::to_owned));
-    let ipam = controller_names::NODE_IPAM;
-    if config.node_ipam.allocate_node_cidrs && !config.generic.controllers.is_enabled(ipam) {
-        warnings.push(format!(
-            "--allocate-node-cidrs=true allocates nothing here, because the controller {ipam} does not run: leave the \
-             allocation to kube-controller-manager, or name the controller with --controllers=*,{ipam}"
-        ));
-    }
-    values.sort_by_key(|value| value.name);
-    config.flags = values;
-    config.warnings = warnings;
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{Manager, health::LeaderHealthChecks};
 use crate::{
     config::controller_names as names,
     k8s::well_known as wk,
-    provider::metrics::{CloudMetrics, MutationMetrics},
+    provider::call_metrics::{CloudMetrics, MutationMetrics},
     runtime::{
         api::{ApiMetrics, ClientMiddleware, RateLimit},
         cache::Cache,

@@ -24,7 +24,7 @@ use crate::{
         node_lifecycle::NodeLifecycleController, route::RouteController, service::ServiceController,
     },
     k8s::{NodeView, well_known as wk},
-    provider::{Op, ProviderContext, metrics::CloudMetrics},
+    provider::{Op, ProviderContext, call_metrics::CloudMetrics},
     runtime::{
         api::{ApiClient, ApiClientOptions, WritesInFlight},
         cache::Cache,

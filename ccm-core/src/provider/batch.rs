@@ -20,7 +20,7 @@ use super::{
     BatchLimits, CloudError, CloudProvider, ErrorKind, InstanceQuery, InstanceStatus, Instances, Op, Throttle,
     instance_records::InstanceRecords, operation,
 };
-use crate::{error::caught, provider::metrics::CloudMetrics, telemetry::controller_metrics::call_span};
+use crate::{error::caught, provider::call_metrics::CloudMetrics, telemetry::controller_metrics::call_span};
 
 /// Timeout of one `describe` call. Five times the slowest answer that clouds document for a full page; without a
 /// timeout a call could block its nodes indefinitely.

@@ -171,12 +171,12 @@
 //! [`ErrorKind`] documents what the framework does with each kind of error.
 
 mod batch;
+pub mod call_metrics;
 mod error;
 pub(crate) mod instance_records;
 mod instances;
 mod inventory;
 mod load_balancer;
-pub mod metrics;
 mod mutation;
 mod operation;
 pub mod prelude;

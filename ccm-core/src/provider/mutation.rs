@@ -155,7 +155,7 @@ impl StartedMutation<'_> {
         let mut answered = true;
         for (mutation, error) in self.mutations.iter().zip(errors) {
             answered &= error.is_none_or(|error| error.kind() != ErrorKind::Canceled);
-            self.record(mutation, request_id, super::metrics::outcome(error));
+            self.record(mutation, request_id, super::call_metrics::outcome(error));
         }
         match self.writing.take() {
             Some(writing) if answered => writing.complete(),

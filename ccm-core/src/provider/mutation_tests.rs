@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     config::{Format, LoggingConfig},
-    provider::metrics::MutationMetrics,
+    provider::call_metrics::MutationMetrics,
     telemetry::{log_capture::LogCapture, logging},
     write_gate::WriteGate,
 };

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CloudError, ErrorKind, sleep_budget::SleepBudget};
 use crate::{
     error::caught,
-    provider::metrics::MutationMetrics,
+    provider::call_metrics::MutationMetrics,
     write_gate::{InFlightWrite, WriteGate},
 };
 

@@ -19,7 +19,7 @@ use crate::{
         orphans::metrics::OrphanMetrics, route::metrics::RouteMetrics, service::metrics::ServiceMetrics,
     },
     manager,
-    provider::metrics::{CloudMetrics, MutationMetrics},
+    provider::call_metrics::{CloudMetrics, MutationMetrics},
     runtime::{
         api::ApiMetrics,
         events::EventMetrics,

@@ -83,7 +83,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{/* ClusterRoles that are summed up, by name of their file in files/rules. */}}
+{{/* ClusterRoles that are summed up, by name of their file in files/generated-rules. */}}
 {{- define "ccm.clusterRoles" -}}
 {{- $given := list -}}
 {{- range $name, $wanted := .Values.rbac.capabilities -}}

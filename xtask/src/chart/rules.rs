@@ -22,7 +22,7 @@ const SOURCES: [(&str, &str); 10] = [
 
 /// One file of rules for each role.
 pub(super) fn make(root: &Path) -> anyhow::Result<Vec<GeneratedFile>> {
-    let folder = root.join(CHART).join("files/rules");
+    let folder = root.join(CHART).join("files/generated-rules");
     let make = |(name, source): (&str, &str)| {
         let manifest = read(&root.join("rbac").join(source))?;
         let rules = of(&manifest).with_context(|| format!("rbac/{source} has no rules, or several lists of them"))?;

@@ -188,6 +188,8 @@ impl Split {
                 split.modules.push(file_of(path, name, &attribute));
             }
             split.tests.push_str(&item);
+            // Lines stay where they are.
+            split.program.extend(item.chars().filter(|c| *c == '\n'));
             at = end;
         }
         split

@@ -10,7 +10,7 @@ use std::{
 use super::{
     Finding,
     dependencies::Split,
-    lexer::{Token, tokens},
+    lexer::tokens,
     paths::{chain, use_tree},
 };
 
@@ -35,6 +35,9 @@ const FRAMEWORK: &str = "ccm-core";
 const CRATES: [&str; 6] =
     [FRAMEWORK, "providers/aws", "providers/mock", "providers/openstack", "providers/openstack-api", "xtask"];
 
+/// What stands before the name of an item.
+const ITEM_KEYWORDS: [&str; 8] = ["const", "enum", "fn", "static", "struct", "trait", "type", "union"];
+
 /// Path of a module in its crate: `["runtime", "api"]`; empty for the crate's root.
 type ModulePath = Vec<String>;
 
@@ -50,8 +53,13 @@ struct Use {
 struct Module {
     file: PathBuf,
     uses: Vec<Use>,
-    /// What `pub use` gives another name here: the name, and the path that it stands for.
-    exports: BTreeMap<String, ModulePath>,
+    /// What `use` gives a name here: the name, and the path that it stands for. A private import is a name for the children
+    /// too.
+    imports: BTreeMap<String, ModulePath>,
+    /// Modules of which everything is imported.
+    globs: Vec<ModulePath>,
+    /// Names of the items that it declares.
+    items: BTreeSet<String>,
 }
 
 /// The modules of one crate.
@@ -85,11 +93,40 @@ pub(super) fn check(root: &Path, files: &[&Path]) -> anyhow::Result<Vec<Finding>
 fn modules(texts: &BTreeMap<PathBuf, String>) -> Modules {
     let split: BTreeMap<&PathBuf, Split> = texts.iter().map(|(path, text)| (path, Split::of(path, text))).collect();
     let of_tests: Vec<&PathBuf> = split.values().flat_map(|split| &split.modules).collect();
-    let program = split.iter().filter(|(path, _)| {
+    let has_library = texts.contains_key(Path::new("lib.rs"));
+    let is_program = |path: &Path| {
         let module = path.with_extension("");
-        !of_tests.iter().any(|test| module.starts_with(test))
-    });
-    program.map(|(path, split)| (module_path(path), read_module(path, &split.program))).collect()
+        // The binary beside a library is a crate of its own, which the library cannot use.
+        let is_other_crate = has_library && path == Path::new("main.rs");
+        !is_other_crate && !of_tests.iter().any(|test| module.starts_with(test))
+    };
+    let files: Vec<(&PathBuf, &Split)> =
+        split.iter().filter(|(path, _)| is_program(path)).map(|(path, split)| (*path, split)).collect();
+    let all: BTreeSet<ModulePath> = files.iter().map(|(path, _)| module_path(path)).collect();
+    let read = |(path, split): (&PathBuf, &Split)| {
+        let mut module = read_module(path, &split.program, &all);
+        module.uses.extend(uses_in_attributes(&module_path(path), &texts[path], &split.program));
+        (module_path(path), module)
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// Reads the paths in attributes such as `#[serde(with = "crate::duration")]`. The second text is the first one without
+/// literals and tests, line by line.
+fn uses_in_attributes(own: &[String], text: &str, program: &str) -> Vec<Use> {
+    let mut uses = Vec::new();
+    for (number, (line, code)) in text.lines().zip(program.lines()).enumerate() {
+        if !code.contains('=') {
+            continue;
+        }
+        let Some((_, value)) = line.split_once("= \"") else { continue };
+        let Some((value, _)) = value.split_once('"') else { continue };
+        let path: Vec<&str> = value.split("::").collect();
+        if let Some(path) = absolute(own, &path) {
+            uses.push(Use { path, line: number + 1 });
+        }
+    }
+    uses
 }
 
 fn module_path(file: &Path) -> ModulePath {
@@ -102,8 +139,13 @@ fn module_path(file: &Path) -> ModulePath {
 }
 
 /// Reads what a file names below its own crate: leaves of `use` trees, and paths that begin with `crate`, `self`, `super`.
-fn read_module(file: &Path, code: &str) -> Module {
+fn read_module(file: &Path, code: &str, all: &BTreeSet<ModulePath>) -> Module {
     let own = module_path(file);
+    // `use child::Item` means the module of that name, which hides a crate.
+    let full_path = |path: &[&str]| {
+        let child: ModulePath = own.iter().cloned().chain(path.first().map(|name| (*name).to_owned())).collect();
+        if all.contains(&child) { absolute(&own, &[&["self"], path].concat()) } else { absolute(&own, path) }
+    };
     let tokens = tokens(code);
     let mut module = Module { file: file.to_owned(), ..Module::default() };
     let mut at = 0;
@@ -112,14 +154,15 @@ fn read_module(file: &Path, code: &str) -> Module {
         if token.text == "use" && tokens.get(at + 1).is_some_and(|next| next.text != "<") {
             let mut leaves = Vec::new();
             let end = use_tree(&tokens, at + 1, &[], &mut leaves);
-            let is_public = is_public(&tokens, at);
             for leaf in leaves {
-                if let Some(path) = absolute(&own, &leaf.path) {
-                    if is_public {
-                        module.exports.insert(leaf.name.to_owned(), path.clone());
-                    }
-                    module.uses.push(Use { path, line: leaf.line });
+                let Some(mut path) = full_path(&leaf.path) else { continue };
+                if leaf.name == "*" {
+                    path.pop();
+                    module.globs.push(path.clone());
+                } else {
+                    module.imports.insert(leaf.name.to_owned(), path.clone());
                 }
+                module.uses.push(Use { path, line: leaf.line });
             }
             at = end;
         } else if matches!(token.text, "crate" | "self" | "super") && tokens.get(at + 1).is_some_and(|t| t.text == "::")
@@ -130,20 +173,15 @@ fn read_module(file: &Path, code: &str) -> Module {
                 module.uses.push(Use { path, line: token.line });
             }
         } else {
+            if ITEM_KEYWORDS.contains(&token.text)
+                && let Some(name) = tokens.get(at + 1)
+            {
+                module.items.insert(name.text.to_owned());
+            }
             at += 1;
         }
     }
     module
-}
-
-/// Whether the `use` at this place has a `pub` before it, with or without a restriction.
-fn is_public(tokens: &[Token<'_>], at: usize) -> bool {
-    let before = |back: usize| at.checked_sub(back).map(|at| tokens[at].text);
-    match before(1) {
-        Some("pub") => true,
-        Some(")") => (2..6).any(|back| before(back) == Some("pub")),
-        _ => false,
-    }
 }
 
 /// Returns the path in the crate; `None` for other crates.
@@ -169,20 +207,30 @@ fn absolute(own: &[String], path: &[&str]) -> Option<ModulePath> {
     Some(base)
 }
 
-/// Returns the module in which a path ends, through `pub use`.
+/// Returns the module in which a path ends, through what modules import.
 fn resolve(modules: &Modules, path: &[String]) -> Option<ModulePath> {
     let mut path = path.to_vec();
-    // A chain of re-exports is short; a circle of them would not compile.
+    // A chain of imports is short; a circle of them would not compile.
     for _ in 0..8 {
         let length = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length]))?;
         let (module, rest) = path.split_at(length);
-        let exported = rest.first().and_then(|name| modules[module].exports.get(name));
-        match exported {
-            Some(target) if *target != path => path = target.iter().chain(&rest[1..]).cloned().collect(),
+        let Some(name) = rest.first() else { return Some(module.to_vec()) };
+        match imported(modules, &modules[module], name) {
+            Some(target) if target != path => path = target.iter().chain(&rest[1..]).cloned().collect(),
             _ => return Some(module.to_vec()),
         }
     }
     None
+}
+
+/// Returns the path that a name stands for in a module that imports it, by itself or with everything of another module.
+fn imported(modules: &Modules, module: &Module, name: &str) -> Option<ModulePath> {
+    let from_glob = || {
+        let source =
+            module.globs.iter().find(|glob| modules.get(*glob).is_some_and(|source| source.items.contains(name)))?;
+        Some(source.iter().cloned().chain([name.to_owned()]).collect())
+    };
+    module.imports.get(name).cloned().or_else(from_glob)
 }
 
 /// Whether one of the modules contains the other.
@@ -276,14 +324,22 @@ mod tests {
             ("in code", "fn f() { crate::b::f() }", "fn f() { super::a::f() }"),
             ("through a re-export", "use crate::Other;", "use crate::a::A;"),
             ("under another name", "use super::b as other;", "use super::a::{self as it};"),
+            ("in an attribute", "#[serde(with = \"crate::b::B\")] struct X;", "use crate::a::A;"),
+            ("through a plain re-export", "use crate::Unused;", "use crate::a::A;"),
+            ("through a glob", "use crate::B;", "use crate::a::A; pub struct B;"),
+            ("through a private import", "use super::Private;", "use crate::a::A;"),
         ];
         for (name, a, b) in closed {
-            let lib = "pub mod a;\npub mod b;\npub use b::B as Unused;\npub use self::b::B as Other;\n";
-            let modules = of(&[("lib.rs", lib), ("a.rs", a), ("b/mod.rs", b)]);
+            let lib = "pub mod a;\npub mod b;\npub use b::B as Unused;\npub use self::b::B as Other;\nuse b::B as Private;\npub use b::*;\n";
+            let modules = of(&[("lib.rs", lib), ("main.rs", "mod a;"), ("a.rs", a), ("b/mod.rs", b)]);
             assert_eq!(said(&circles(&modules)), ["a.rs:1", "b/mod.rs:1"], "{name}");
         }
-        let around = [("a.rs", "use crate::b::B;"), ("b.rs", "\nuse crate::c::C;"), ("c.rs", "use crate::a::A;")];
-        assert_eq!(said(&circles(&of(&around))), ["a.rs:1", "b.rs:2", "c.rs:1"]);
+        let around = [
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", "#[cfg(test)]\nuse crate::c::C;\nuse crate::c::C;"),
+            ("c.rs", "use crate::a::A;"),
+        ];
+        assert_eq!(said(&circles(&of(&around))), ["a.rs:1", "b.rs:3", "c.rs:1"]);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! After a change, update the reference page with `CCM_UPDATE_REFERENCE=1 cargo test -p ccm-core reference_page`.
 
-mod framework;
-mod process;
+mod controllers;
+mod generic;
+mod global;
+mod leader_election;
 mod serving;
 
 use std::fmt;
@@ -172,13 +174,15 @@ pub(super) fn all<'a>(product: &'a Product) -> impl Iterator<Item = &'a Flag> + 
 }
 
 fn framework() -> impl Iterator<Item = &'static Flag> + Clone {
-    framework::GENERIC
+    generic::GENERIC
         .iter()
-        .chain(framework::ORPHANS)
-        .chain(framework::SHADOW)
-        .chain(framework::CONTROLLERS)
+        .chain(leader_election::LEADER_ELECTION)
+        .chain(controllers::ORPHANS)
+        .chain(generic::SHADOW)
+        .chain(controllers::CONTROLLERS)
+        .chain(generic::API_SERVER)
         .chain(serving::SECURE_SERVING)
         .chain(serving::DELEGATED_AUTH)
         .chain(serving::WEBHOOK)
-        .chain(process::FLAGS)
+        .chain(global::GLOBAL)
 }

@@ -4,22 +4,22 @@ use super::Flag;
 use super::Group::{Authentication, Authorization, SecureServing, Webhook, WebhookServing};
 use crate::config::value::FlagTarget::{self, Bool, Certificates, Choice, Duration, Int, Ip, List, Numbers, Path};
 
-const fn secure(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, SecureServing, slot, default, help)
+const fn secure(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, SecureServing, target, default, help)
 }
 
-const fn authn(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, Authentication, slot, default, help)
+const fn authn(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Authentication, target, default, help)
 }
 
-const fn authz(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, Authorization, slot, default, help)
+const fn authz(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Authorization, target, default, help)
 }
 
 const NO_WEBHOOKS: &str = "admission webhooks are not supported";
 
-const fn webhook(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, WebhookServing, slot, default, help).without_effect(NO_WEBHOOKS)
+const fn webhook(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, WebhookServing, target, default, help).without_effect(NO_WEBHOOKS)
 }
 
 /// The HTTPS server for health checks, metrics and configuration.

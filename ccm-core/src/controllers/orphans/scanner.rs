@@ -12,7 +12,7 @@ use super::plan::{LiveOwners, Orphan, OrphanReason, find_orphans};
 use crate::{
     k8s::{NodeFields, NodeView, ServiceFields, ServiceView},
     provider::{
-        CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress, metrics::CloudMetrics,
+        CloudError, CloudProvider, ErrorKind, Inventory, Op, OwnedObject, Owner, Progress, call_metrics::CloudMetrics,
     },
     runtime::{
         api::{ApiClient, ApiError, ApiErrorKind},

@@ -3,7 +3,7 @@
 use prometheus::{IntCounterVec, IntGauge, Registry};
 
 use crate::{
-    provider::{CloudError, RouteChange, metrics::outcomes},
+    provider::{CloudError, RouteChange, call_metrics::outcomes},
     telemetry::metrics::{counters, register},
 };
 

@@ -32,7 +32,7 @@ use super::ControllerContext;
 use crate::{
     config::controller_names as names,
     k8s::NodeView,
-    provider::{CloudProvider, NodeOwnership, Op, Throttle, metrics::CloudMetrics},
+    provider::{CloudProvider, NodeOwnership, Op, Throttle, call_metrics::CloudMetrics},
     runtime::{cache::Change, work_queue::WorkQueue},
 };
 

@@ -46,7 +46,7 @@ use super::ControllerContext;
 use crate::{
     error::chain,
     k8s::{ServiceFields, ServiceView},
-    provider::{BackendKind, LabelRequirement, Op, metrics::CloudMetrics},
+    provider::{BackendKind, LabelRequirement, Op, call_metrics::CloudMetrics},
     runtime::{
         cache::{Cache, Change},
         work_queue::WorkQueue,

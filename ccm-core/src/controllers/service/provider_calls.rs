@@ -10,7 +10,7 @@ use super::concurrency::ConcurrencyLimit;
 use crate::{
     provider::{
         CloudError, CloudProvider, ErrorKind, LbOutcome, LbRef, LbSpec, LoadBalancers, Op, PlannedChange, Progress,
-        ReadMode, Throttle, metrics::CloudMetrics,
+        ReadMode, Throttle, call_metrics::CloudMetrics,
     },
     telemetry::controller_metrics::call_span,
 };

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Method;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{ApiClient, ApiError, ApiErrorKind, Patch, Patched, RequestInfo};
+use super::{ApiError, ApiErrorKind, Patch, Patched, RequestInfo};
 use crate::runtime::encoding::Encoding;
 
 /// `Accept` of a plain JSON answer.
@@ -120,6 +120,18 @@ impl ApiResponse {
     pub(crate) fn decode_error(&self, error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
         ApiError::local(ApiErrorKind::Other, self.target.clone(), "cannot read the answer").with_source(error)
     }
+
+    /// Decodes the answer to a patch.
+    pub(super) fn patched(&self) -> Result<Patched, ApiError> {
+        let Object { metadata } = self.json()?;
+        Ok(Patched {
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            labels: metadata.labels.unwrap_or_default(),
+            finalizers: metadata.finalizers.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+        })
+    }
 }
 
 /// Any object, or its PartialObjectMetadata.
@@ -136,19 +148,4 @@ struct Metadata {
     labels: Option<BTreeMap<String, String>>,
     finalizers: Option<Vec<String>>,
     deletion_timestamp: Option<String>,
-}
-
-impl ApiClient {
-    /// Patches the object at `path`. Requests only the metadata as the answer.
-    pub(super) async fn patch(&self, path: String, patch: &Patch) -> Result<Patched, ApiError> {
-        let request = ApiRequest::patch(path, patch)?.accept(ACCEPT_METADATA);
-        let Object { metadata } = self.send(request).await?.json()?;
-        Ok(Patched {
-            uid: metadata.uid,
-            resource_version: metadata.resource_version,
-            labels: metadata.labels.unwrap_or_default(),
-            finalizers: metadata.finalizers.unwrap_or_default(),
-            deleting: metadata.deletion_timestamp.is_some(),
-        })
-    }
 }

@@ -1,5 +1,7 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use http::{Request, Response};
+use kube::client::Body;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

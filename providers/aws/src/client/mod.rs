@@ -2,8 +2,8 @@
 //! gate.
 
 mod error_class;
-mod metrics;
 mod rate_limit;
+mod request_metrics;
 mod response_cache;
 mod retry;
 
@@ -15,7 +15,7 @@ use prometheus::Registry;
 use tokio::time::Instant;
 
 pub(crate) use self::response_cache::ResponseCache;
-use self::{metrics::ApiMetrics, rate_limit::RateLimiters};
+use self::{rate_limit::RateLimiters, request_metrics::ApiMetrics};
 pub use crate::client::error_class::reason;
 pub(crate) use crate::client::error_class::{ErrorClass, rate_limit_delay, wait_in_line, with_message};
 use crate::{

@@ -10,9 +10,9 @@ mod display_url;
 mod error;
 mod error_class;
 mod https;
-mod metrics;
 mod rate_limit;
 mod request;
+mod request_metrics;
 mod retry;
 mod send;
 mod session;
@@ -30,8 +30,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use self::{
     body::Wrapped,
-    metrics::ApiMetrics,
     rate_limit::RateLimiters,
+    request_metrics::ApiMetrics,
     send::{OutgoingRequest, ServiceResponse},
 };
 pub use self::{

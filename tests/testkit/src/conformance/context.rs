@@ -9,7 +9,7 @@ use std::{
 
 use ccm_core::{
     k8s::NodeView,
-    provider::{CloudError, CloudProvider, Op, metrics::MutationMetrics},
+    provider::{CloudError, CloudProvider, Op, call_metrics::MutationMetrics},
     write_gate::WriteGate,
 };
 use parking_lot::Mutex;

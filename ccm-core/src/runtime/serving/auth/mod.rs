@@ -32,7 +32,7 @@
 //! - *The API server is unavailable.* No new user is admitted: 401 with a token, 500 without. Health checks are always
 //!   allowed and need no review.
 
-mod always_allowed_paths;
+mod allowed_path_matcher;
 mod bearer;
 mod client_ca;
 mod clients;
@@ -62,7 +62,7 @@ pub use self::{
     clients::AuthClients,
     user_info::{AuthRefusal, UserInfo},
 };
-pub(super) use crate::runtime::serving::auth::always_allowed_paths::AllowedPaths;
+pub(super) use crate::runtime::serving::auth::allowed_path_matcher::AllowedPaths;
 use crate::{
     config::{AuthenticationConfig, AuthorizationConfig, kubeconfig::ClientConfigError},
     error::chain,

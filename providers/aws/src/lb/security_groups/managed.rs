@@ -138,7 +138,7 @@ impl SecurityGroupManager {
         }
         let rules = desired_rules::managed_group_rules(desired);
         if !plan::missing(&group.ingress, &rules).is_empty() && !self.is_protected(&group.id) {
-            let change = |group: &_| super::node_security_groups::missing_rules(group, &rules);
+            let change = |group: &_| super::node_group_selection::missing_rules(group, &rules);
             self.cache.update_rules(op, &group.id, "the Service opens it", change).await?;
         }
         Ok(group.id.clone())

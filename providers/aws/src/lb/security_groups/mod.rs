@@ -9,7 +9,7 @@ mod cache;
 mod cleanup;
 pub(crate) mod desired_rules;
 mod managed;
-mod node_security_groups;
+mod node_group_selection;
 pub(crate) mod plan;
 pub(in crate::lb) mod unmanaged;
 mod unobserved;

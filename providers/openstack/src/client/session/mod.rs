@@ -3,7 +3,7 @@
 mod catalog;
 mod discovery;
 pub(super) mod keystone;
-mod token;
+mod token_request;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use url::Url;
 
 use self::discovery::DiscoveredVersions;
 pub use self::discovery::{Microversion, OctaviaVersion};
-use super::{Call, ErrorCause, OpenStackError, Service, SessionError, Transport, metrics::ApiMetrics};
+use super::{Call, ErrorCause, OpenStackError, Service, SessionError, Transport, request_metrics::ApiMetrics};
 use crate::config::{Auth, Cloud, Interface};
 
 /// First back-off after Keystone issued no token; doubles up to [`MAX_BACKOFF`].

@@ -4,7 +4,7 @@ use ccm_core::{
     k8s::{AddressType, EndpointSliceView, EndpointView, LbStatus, NodeView, ServiceView, SlicePort},
     provider::{
         BackendKind, Backends, CloudError, CloudProvider, ErrorKind, EventSink, EventType, LbOutcome, LbRef, LbSpec,
-        Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges, metrics::MutationMetrics,
+        Op, PlannedChange, Progress, ReadMode, ServiceInterpretation, SourceRanges, call_metrics::MutationMetrics,
     },
     write_gate::WriteGate,
 };

@@ -4,14 +4,14 @@ use super::Flag;
 use super::Group::Global;
 use crate::config::value::FlagTarget::{self, Bool, Choice, Duration, Int, Text, Version};
 
-const fn global(name: &'static str, slot: FlagTarget, default: &'static str, help: &'static str) -> Flag {
-    Flag::new(name, Global, slot, default, help)
+const fn global(name: &'static str, target: FlagTarget, default: &'static str, help: &'static str) -> Flag {
+    Flag::new(name, Global, target, default, help)
 }
 
 const UNBUFFERED: &str = "logs go to one stream, unbuffered";
 
 /// Version, help and logs.
-pub(super) static FLAGS: &[Flag] = &[
+pub(super) static GLOBAL: &[Flag] = &[
     global("help", Bool(|c| &mut c.raw.help), "false", "Print this help and exit.").short('h'),
     global(
         "version",
